@@ -1,0 +1,59 @@
+# Every target sets up what it needs in .venv from the lock with hashes, says what it does, and is quick again.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+# pytest-xdist workers: the tests are written to run in any order and in parallel
+JOBS ?= 2
+
+.PHONY: chat serve test check format bench fuzz lock clean help
+.DEFAULT_GOAL := help
+
+help: ## what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it answers that and ends
+	@$(BIN)/tailrace chat
+
+serve: $(VENV)/.chat ## the API, the web page and every enabled platform
+	@$(BIN)/tailrace serve
+
+test: $(VENV)/.dev ## every test
+	@$(BIN)/python -m pytest -n $(JOBS) $(PYTEST_ARGS)
+
+check: $(VENV)/.dev ## format, lint, types, imports, module length
+	@echo "· format" && $(BIN)/ruff format --check --quiet . || { echo "  run: make format"; exit 1; }
+	@echo "· lint" && $(BIN)/ruff check --quiet .
+	@echo "· types" && $(BIN)/mypy
+	@echo "· imports" && $(BIN)/lint-imports --no-cache > .venv/imports.log 2>&1 || { cat .venv/imports.log; exit 1; }
+	@echo "· module length" && $(BIN)/python scripts/module_length.py
+
+format: $(VENV)/.dev ## put the code into its format
+	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --quiet --fix .
+
+bench: $(VENV)/.dev ## measure, as ratios within one run
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=200000
+	@FUZZ_MUTATIONS=$(or $(FUZZ_MUTATIONS),100000) $(BIN)/python -m pytest -q tests/wire/test_fuzz.py --timeout 3600
+
+lock: $(VENV)/.dev ## pin anew, with hashes and no index named
+	@$(BIN)/python scripts/lock.py
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
+	@echo "· creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
+	@echo "· installing tailrace and the embedded model's engine (once)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/chat.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
+	@echo "· installing the test and check tools (once)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@

@@ -1,0 +1,120 @@
+"""What can go wrong, named for what the caller can do about it.
+
+Owns the taxonomy alone: no I/O, no clock, no knowledge of any provider. Adapters translate foreign exceptions
+into these, once, at their edge; nobody above an adapter sees anything else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ErrorKind = Literal["retryable", "permanent"]
+Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
+
+
+class TailraceError(Exception):
+    """Everything this package raises on purpose. `str()` of it is one line a user can act on."""
+
+
+class ConfigError(TailraceError):
+    """The user must change something first. Names the file, the line and the key where they are known."""
+
+    def __init__(self, message: str, *, file: str = "", line: int = 0, key: str = "") -> None:
+        self.file, self.line, self.key = file, line, key
+        where = f"{file}:{line}" if file and line else file
+        super().__init__(": ".join(part for part in (where, key, message) if part))
+
+
+class ProviderError(TailraceError):
+    """A model call failed. Raised as `Retryable` or `Permanent`, never as itself."""
+
+    kind: ErrorKind
+
+    def __init__(self, message: str, *, status: int | None = None, code: str = "", provider: str = "") -> None:
+        self.status = status  # HTTP status, or the one that the error in the stream stands for
+        self.code = code  # the provider's own word for it ("overloaded_error", "invalid_api_key")
+        self.provider = provider
+        super().__init__(message)
+
+
+class Retryable(ProviderError):
+    """The same request may succeed later or elsewhere."""
+
+    kind: ErrorKind = "retryable"
+    retry_after_s: float | None = None
+
+
+class Unavailable(Retryable):
+    """Nothing of an answer was received: refused connection, 408, 409, 429, 5xx. Retrying is safe."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        provider: str = "",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message, status=status, code=code, provider=provider)
+        self.retry_after_s = retry_after_s
+
+
+class TimedOut(Retryable):
+    """One of the separate deadlines passed; `deadline` says which."""
+
+    def __init__(self, message: str, *, deadline: Deadline, provider: str = "") -> None:
+        super().__init__(message, provider=provider)
+        self.deadline: Deadline = deadline
+
+
+class StreamCut(Retryable):
+    """The stream ended in the middle of the answer, or without its terminal event."""
+
+
+class PeerError(Retryable):
+    """The peer broke its protocol. `excerpt` keeps the beginning of the bytes that show it."""
+
+    def __init__(
+        self, message: str, *, excerpt: bytes = b"", status: int | None = None, code: str = "", provider: str = ""
+    ) -> None:
+        super().__init__(message, status=status, code=code, provider=provider)
+        self.excerpt = excerpt[:512]
+
+
+class Permanent(ProviderError):
+    """The same request will fail again: something about it must change."""
+
+    kind: ErrorKind = "permanent"
+
+
+class Rejected(Permanent):
+    """The provider understood and said no: key, quota, model, size, malformed."""
+
+
+class JournalError(TailraceError):
+    """The record could not be read or written as asked."""
+
+
+class RunNotFound(JournalError):
+    """No run has this id."""
+
+
+class RunOwned(JournalError):
+    """Another live owner holds the run. `owner` says who."""
+
+    def __init__(self, message: str, *, owner: str = "") -> None:
+        super().__init__(message)
+        self.owner = owner
+
+
+class StaleEpoch(JournalError):
+    """A newer claim exists: this writer is fenced off and must stop."""
+
+
+class RunSealed(JournalError):
+    """The run has ended; nothing can be appended."""
+
+
+class CorruptLog(JournalError):
+    """The record cannot be trusted: stop, say so, overwrite nothing."""

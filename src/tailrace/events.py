@@ -1,0 +1,228 @@
+"""The log's vocabulary: seven stream events for whoever presents a run, and the run's own facts.
+
+Frozen, no behaviour, no platform knowledge. Names and fields are a contract. In JSON an event is an object whose
+`type` is the class name in snake case; an `Entry` adds `seq` and `attempt` to the same object.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from tailrace.messages import Message, Usage
+
+RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
+Decision = Literal["once", "session", "always", "deny"]
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+class Event(msgspec.Struct, frozen=True, tag=_snake):
+    """Base of everything that can stand in a run's log."""
+
+
+# ── the seven stream events ──────────────────────────────────────────────────────────────────────────────────
+
+
+class MessageChunk(Event):
+    """The next piece of the visible answer. Never reasoning."""
+
+    text: str
+
+
+class MessageStop(Event):
+    """Closes a bubble. `final=False` at a tool boundary; `final=True` exactly once, last of these seven."""
+
+    final: bool = False
+
+
+class Commentary(Event):
+    """A whole text between tools that did not arrive in chunks."""
+
+    text: str
+
+
+class ToolCallChunk(Event):
+    """A tool call begins. `index` grows by one per call within the run."""
+
+    tool_name: str
+    preview: str | None = None
+    args: dict[str, Any] | None = None
+    index: int = 0
+
+
+class ToolCallFinished(Event):
+    """A tool call ended. Carries no output."""
+
+    tool_name: str
+    duration: float = 0.0
+    ok: bool = True
+    index: int = 0
+
+
+class LongToolHint(Event):
+    """A tool is taking long; sent once per call."""
+
+    tool_name: str = ""
+    duration: float = 0.0
+
+
+class GatewayNotice(Event):
+    """Something the user should know that is not part of the answer: a stall, a reconnect, a flood limit."""
+
+    kind: str
+    text: str = ""
+    extra: dict[str, Any] = {}
+
+
+StreamEvent: TypeAlias = (
+    MessageChunk | MessageStop | Commentary | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice
+)
+
+# ── the run's own facts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class RunStarted(Event):
+    """First of every log. `at` is the wall clock in seconds since the epoch."""
+
+    kind: str
+    model: str = ""
+    session: str = ""
+    at: float = 0.0
+
+
+class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a run did not complete, in words for a person and a kind for a program."""
+
+    kind: str
+    message: str
+
+
+class RunFinished(Event):
+    """Last of every log. `output` is what a non-streaming call would have returned."""
+
+    status: RunStatus
+    output: str = ""
+    usage: Usage = Usage()
+    error: RunFailure | None = None
+    at: float = 0.0
+
+
+class AttemptStarted(Event):
+    """A try of a call at one provider begins. Which one: the entry's `attempt`, counted from 1 within the run."""
+
+    provider: str = ""
+    model: str = ""
+
+
+class AttemptDiscarded(Event):
+    """What the entry's `attempt` showed is withdrawn: viewers that can redraw do so."""
+
+    reason: str = ""
+
+
+class ReasoningChunk(Event):
+    """Hidden unless asked for."""
+
+    text: str
+
+
+class MessageRecorded(Event):
+    """A message joined the history: whole, so that a reader may skip every chunk before it."""
+
+    message: Message
+
+
+class ToolOutputRecorded(Event):
+    """A tool's answer, recorded before anybody uses it."""
+
+    call_id: str
+    tool_name: str
+    output: str
+    ok: bool = True
+
+
+class ApprovalAsked(Event):
+    """`digest` binds the answer to exactly what will run; `requester` to who may give it."""
+
+    approval_id: str
+    tool_name: str
+    command: str
+    digest: str
+    requester: str = ""
+
+
+class ApprovalAnswered(Event):
+    approval_id: str
+    decision: Decision
+    by: str = ""
+
+
+class UsageRecorded(Event):
+    """Tokens of one attempt, also of one that failed or was cancelled."""
+
+    usage: Usage
+    provider: str = ""
+    model: str = ""
+
+
+Fact: TypeAlias = (
+    RunStarted
+    | RunFinished
+    | AttemptStarted
+    | AttemptDiscarded
+    | ReasoningChunk
+    | MessageRecorded
+    | ToolOutputRecorded
+    | ApprovalAsked
+    | ApprovalAnswered
+    | UsageRecorded
+)
+AnyEvent: TypeAlias = StreamEvent | Fact
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(AnyEvent)
+
+
+class _Envelope(msgspec.Struct):
+    seq: int
+    attempt: int = 1
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """One event in its place: `seq` counts 1, 2, 3 … within the run and is never reused."""
+
+    seq: int
+    event: AnyEvent
+    attempt: int = 1
+
+
+def event_type(event: AnyEvent) -> str:
+    """The event's name on the wire."""
+    return str(event.__struct_config__.tag)
+
+
+def to_json(event: AnyEvent) -> bytes:
+    return _ENCODER.encode(event)
+
+
+def from_json(data: bytes | str) -> AnyEvent:
+    """Raises `msgspec.ValidationError` or `msgspec.DecodeError` on anything that `to_json` cannot have made."""
+    return _DECODER.decode(data)
+
+
+def entry_to_json(entry: Entry) -> bytes:
+    """`{"seq":3,"attempt":1,"type":"message_chunk","text":"Hel"}`"""
+    return b'{"seq":%d,"attempt":%d,%b' % (entry.seq, entry.attempt, _ENCODER.encode(entry.event)[1:])
+
+
+def entry_from_json(data: bytes | str) -> Entry:
+    envelope = _ENVELOPE.decode(data)
+    return Entry(envelope.seq, _DECODER.decode(data), envelope.attempt)

@@ -1,0 +1,245 @@
+"""The values of one model call: messages, requests, deltas, completions.
+
+Neutral between the dialects. Frozen, no I/O, no clock. What only one dialect can express travels as an opaque
+native item that is handed back to that dialect alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Dialect = Literal["chat", "responses", "anthropic"]
+Role = Literal["system", "user", "assistant", "tool"]
+JsonObject: TypeAlias = dict[str, Any]  # opaque JSON: kept and passed on, never picked apart outside `wire`
+
+
+class Value(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of the untagged values."""
+
+
+class Usage(Value):
+    """Tokens as the provider counted them. In Anthropic's dialect `input_tokens` excludes the cached ones."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+
+# ── parts of a message ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Text(Value, tag="text"):
+    text: str
+
+
+class Image(Value, tag="image"):
+    """Either `data` (base64, with `media_type`) or `url`."""
+
+    url: str = ""
+    data: str = ""
+    media_type: str = ""
+    detail: str = ""  # chat and responses: "low", "high", "auto"
+
+
+class Reasoning(Value, tag="reasoning"):
+    """What the model thought. `native` is the provider's own item, replayed to the same dialect unchanged."""
+
+    text: str = ""
+    dialect: Dialect | None = None
+    native: JsonObject | None = None
+
+
+class Refusal(Value, tag="refusal"):
+    text: str
+
+
+class ToolCall(Value, tag="tool_call"):
+    """`arguments` is JSON text exactly as the model wrote it (`{}` where it wrote nothing)."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+    def parsed(self) -> JsonObject | None:
+        """The arguments as an object, or None where they are not one: such a call is never executed."""
+        try:
+            value = msgspec.json.decode(self.arguments)
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return None
+        return value if isinstance(value, dict) else None
+
+
+class ToolResult(Value, tag="tool_result"):
+    call_id: str
+    content: str | tuple[Text | Image, ...] = ""
+    ok: bool = True
+
+
+class Native(Value, tag="native"):
+    """A block only one dialect knows (server tools, compaction, …): replayed there, dropped elsewhere."""
+
+    dialect: Dialect
+    item: JsonObject
+
+
+Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall | ToolResult | Native
+
+
+class Message(Value):
+    role: Role
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+def assistant(text: str) -> Message:
+    return Message("assistant", (Text(text),))
+
+
+# ── the request ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ToolSpec(Value):
+    """A tool as it is offered to a model; `parameters` is a JSON schema."""
+
+    name: str
+    description: str = ""
+    parameters: JsonObject = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool | None = None
+
+
+class NamedTool(Value):
+    """`tool_choice`: exactly this tool."""
+
+    name: str
+
+
+class ModelRequest(Value):
+    """One model call, before it is put into a dialect's words."""
+
+    model: str
+    messages: tuple[Message, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
+    prefill: str = ""  # text the answer goes on from: a continuation after a cut
+    extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
+
+
+# ── the answer while it grows ────────────────────────────────────────────────────────────────────────────────
+
+
+class Delta(msgspec.Struct, frozen=True, gc=False):
+    """Base of what a stream says, piece by piece. `choice` is 0 unless the request asked for several."""
+
+
+class TextDelta(Delta, tag="text_delta"):
+    text: str
+    choice: int = 0
+
+
+class ReasoningDelta(Delta, tag="reasoning_delta"):
+    text: str
+    choice: int = 0
+
+
+class RefusalDelta(Delta, tag="refusal_delta"):
+    text: str
+    choice: int = 0
+
+
+class ToolCallDelta(Delta, tag="tool_call_delta"):
+    """A piece of the call at position `index` among this answer's calls. `id` and `name` are whole, and empty
+    in the pieces after the one that brought them; `arguments` is the next piece of the JSON text."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    choice: int = 0
+
+
+class UsageDelta(Delta, tag="usage_delta"):
+    """Replaces any usage before it."""
+
+    usage: Usage
+
+
+class FinishDelta(Delta, tag="finish_delta"):
+    """`reason` as the provider said it."""
+
+    reason: str
+    choice: int = 0
+
+
+class ErrorDelta(Delta, tag="error_delta"):
+    """The stream failed; nothing follows. `status` is the HTTP status this error stands for, where one does."""
+
+    kind: Literal["retryable", "permanent"]
+    message: str
+    code: str = ""
+    status: int | None = None
+    cut: bool = False  # the bytes ended early, as opposed to the provider saying so
+
+
+AnyDelta: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta | UsageDelta | FinishDelta | ErrorDelta
+
+
+# ── the answer ───────────────────────────────────────────────────────────────────────────────────────────────
+
+Stop = Literal["end", "length", "tools", "filter", "pause", "unknown"]
+
+
+class Completion(Value):
+    """The one answer of one call. The same value whether it was streamed or not.
+
+    `body` is the provider's own non-streaming response body, rebuilt where the answer was streamed. Everything
+    else is read from it by the dialect's `read`.
+    """
+
+    dialect: Dialect
+    body: JsonObject
+    message: Message  # for the history: parts in the provider's order, native items included
+    id: str = ""
+    model: str = ""
+    finish_reason: str = ""  # as the provider said it
+    stop: Stop = "unknown"  # the same, neutral
+    usage: Usage = Usage()
+    refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.message.text
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.message.parts if isinstance(part, Reasoning))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return self.message.tool_calls
