@@ -1,0 +1,47 @@
+"""JSON at the edge: bytes of a peer to a dict, with the repairs that keep a conversation sendable.
+
+Owns the tolerance for what peers send: invalid UTF-8 and lone surrogates are replaced, anything else that is not
+one JSON object is a `PeerError`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tailrace.errors import PeerError
+from tailrace.messages import JsonObject
+
+_DECODER = msgspec.json.Decoder()
+# An escaped surrogate that is not half of a pair. Backslashes are consumed in pairs, so that the "\\ud800" of a
+# text that merely mentions the escape is left alone.
+_LONE_SURROGATE = re.compile(
+    rb"(\\[^u])|(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+
+
+def repaired(data: bytes) -> bytes:
+    """The same JSON text in valid UTF-8 and without lone surrogates (A02, A18)."""
+    text = data.decode("utf-8", "replace").encode()
+    return _LONE_SURROGATE.sub(lambda m: m[1] or m[2] or b"\\ufffd", text)
+
+
+def decode_object(data: bytes) -> JsonObject:
+    """The one JSON object that `data` is. Raises `PeerError` for anything else, two glued objects included (A14)."""
+    try:
+        value = _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = _decode_repaired(data)
+    if not isinstance(value, dict):
+        raise PeerError(f"expected a JSON object, got {type(value).__name__}", excerpt=data)
+    return value
+
+
+def _decode_repaired(data: bytes) -> object:
+    try:
+        return _DECODER.decode(repaired(data))
+    except msgspec.DecodeError as exc:
+        raise PeerError(f"not a JSON object: {exc}", excerpt=data) from exc
+    except RecursionError as exc:
+        raise PeerError("JSON nested too deeply", excerpt=data) from exc

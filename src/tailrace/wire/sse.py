@@ -1,0 +1,153 @@
+"""Server-sent events, both ways, to the letter of the WHATWG specification (HTML, section 9.2).
+
+Owns framing alone: bytes to events and back. Knows no dialect, never awaits, never looks into the data.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.errors import PeerError
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024  # the largest single event accepted: an image in one block fits, an endless line not
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseEvent(msgspec.Struct, frozen=True, gc=False):
+    """One dispatched event. `data` is kept as bytes: JSON decoders want them so."""
+
+    data: bytes
+    event: str = "message"
+    id: str = ""  # the last event id in force when this event was dispatched
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+class SseDecoder:
+    """Bytes in, events out. Any split of the same bytes gives the same events.
+
+    `feed` is `split` and then `parse`; a caller that can tell from a block's bytes what it says may use the two
+    halves. Linear in the bytes fed, however they are cut: only the unfinished block is kept, and what was searched
+    for its end is not searched again.
+    """
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._buffer = bytearray()  # the unfinished block, line ends already LF
+        self._after_cr = False  # the last byte fed was CR: an LF that follows belongs to it
+        self._at_start = True  # a byte order mark may still come
+        self.error: PeerError | None = None  # set once an event outgrew the cap; nothing is decoded after it
+        self.last_event_id = ""
+        self.retry_ms: int | None = None
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        """The events these bytes complete."""
+        parse = self.parse
+        return [event for block in self.split(data) if (event := parse(block)) is not None]
+
+    @property
+    def pending(self) -> bool:
+        """An event was begun and not ended. At the end of input the specification drops it."""
+        return bool(self._buffer.strip(b"\n"))
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The blocks these bytes complete: runs of lines that a blank line ended, joined by LF."""
+        if self.error is not None:
+            return []
+        if self._at_start:
+            data = self._without_bom(data)
+        if self._after_cr or b"\r" in data:
+            data = self._with_lf(data)
+        buffer = self._buffer
+        if buffer:
+            searched = len(buffer) - 1  # its last byte may be the first LF of a blank line
+            buffer += data
+            end = buffer.rfind(b"\n\n", searched)
+            if end < 0:
+                blocks = []
+            else:
+                blocks = bytes(buffer[:end]).split(b"\n\n")
+                del buffer[: end + 2]
+        else:
+            blocks = data.split(b"\n\n")
+            buffer += blocks.pop()
+        if len(data) + len(buffer) > self._max:
+            blocks = self._within_cap(blocks)
+        return blocks
+
+    def parse(self, block: bytes) -> SseEvent | None:
+        """What a block says, or None where it dispatches nothing. Blocks must be parsed in the order they came:
+        the last event id carries over."""
+        if block.startswith(b"data: ") and block.find(b"\n") < 0:
+            return SseEvent(block[6:], "message", self.last_event_id)
+        data: list[bytes] = []
+        event = b""
+        for line in block.split(b"\n"):
+            name, colon, value = line.partition(b":")
+            if colon and value.startswith(b" "):
+                value = value[1:]
+            if name == b"data":
+                data.append(value)
+            elif name == b"event":
+                event = value
+            elif name == b"id":
+                if b"\0" not in value:
+                    self.last_event_id = value.decode("utf-8", "replace")
+            elif name == b"retry" and value.isdigit():
+                self.retry_ms = int(value[:18])
+        if not data:
+            return None
+        kind = event.decode("utf-8", "replace") or "message"
+        return SseEvent(b"\n".join(data), kind, self.last_event_id)
+
+    def _without_bom(self, data: bytes) -> bytes:
+        head = bytes(self._buffer) + data
+        if len(head) < len(_BOM) and _BOM.startswith(head):
+            self._buffer[:] = head
+            return b""
+        self._at_start = False
+        self._buffer.clear()
+        return head.removeprefix(_BOM)
+
+    def _with_lf(self, data: bytes) -> bytes:
+        if not data:
+            return data
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _within_cap(self, blocks: list[bytes]) -> list[bytes]:
+        for i, block in enumerate(blocks):
+            if len(block) > self._max:
+                self._refuse(block)
+                return blocks[:i]
+        if len(self._buffer) > self._max:
+            self._refuse(bytes(self._buffer[:512]))
+        return blocks
+
+    def _refuse(self, start: bytes) -> None:
+        self.error = PeerError(f"an event of the stream exceeds {self._max} bytes", excerpt=start)
+        self._buffer = bytearray()
+
+
+def encode_event(data: bytes | str, *, event: str = "", id: str = "") -> bytes:  # noqa: A002 - the field's own name
+    """One event as bytes. Line ends inside `data` become several `data` lines. Raises `ValueError` where `event`
+    or `id` holds CR, LF or NUL: they could end the field and begin another (J121)."""
+    head = ""
+    for name, value in (("id", id), ("event", event)):
+        if value:
+            if any(c in value for c in "\r\n\0"):
+                raise ValueError(f"an SSE {name} must not contain CR, LF or NUL: {value!r}")
+            head += f"{name}: {value}\n"
+    raw = data.encode("utf-8", "replace") if isinstance(data, str) else data
+    if b"\n" in raw or b"\r" in raw:
+        raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    return b"%bdata: %b\n\n" % (head.encode("utf-8", "replace"), raw)
+
+
+def encode_comment(text: str = "") -> bytes:
+    """A comment: keeps a connection alive, and no client sees it."""
+    return b"".join(b": %b\n" % line.encode("utf-8", "replace") for line in text.splitlines() or [""]) + b"\n"
