@@ -1,0 +1,290 @@
+"""The sections of the config file as frozen values, each key with its default.
+
+Owns names, types, ranges and defaults. Knows neither YAML nor the environment: `_config_yaml` fills these in,
+`config` loads them. A key's `description` is what an error message says was expected.
+"""
+
+# ruff: noqa: S105 - the defaults of `…_env` keys are names of variables, not secrets
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeAlias, dataclass_transform
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from tailrace.messages import Dialect
+
+Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
+Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
+SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
+# Such a value is never quoted in a message: whoever gets it wrong has most likely pasted the secret itself.
+EnvName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="the name of an environment variable, not the secret itself",
+        extra={"quote": False},
+    ),
+]
+# Ids are compared as text. Read from the file as written, so that 0042 and a number past 2**64 stay themselves.
+Identifier = Annotated[str, Meta(min_length=1, description="an id", extra={"verbatim": True})]
+
+StoreUrl = Annotated[
+    str,
+    Meta(
+        pattern=r"^(sqlite:///|postgres(ql)?://|memory://)",
+        description="sqlite:///PATH, postgresql://… or memory://",
+        extra={"quote": False},
+    ),
+]
+BusUrl = Annotated[
+    str,
+    Meta(pattern=r"^(memory|rediss?)://", description="memory:// or redis://…", extra={"quote": False}),
+]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+# For the type checker: subclasses are frozen like this one, as they are at run time.
+@dataclass_transform(frozen_default=True)
+class Section(msgspec.Struct, frozen=True):
+    """Base of every section. Its repr shows no secret: neither a password in an address nor a header's value."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, _Shown(getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={shown!r}' for name, shown in self.__rich_repr__())})"
+
+
+class _Shown:
+    """A value as it may be shown."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        match self._value:
+            case str(text) if "://" in text:
+                return repr(_without_credentials(text))
+            case Mapping() as mapping:
+                shown = (
+                    f"{key!r}: {value!r}" if isinstance(value, Section) else f"{key!r}: …"
+                    for key, value in mapping.items()
+                )
+                return f"{{{', '.join(shown)}}}"
+            case value:
+                return repr(value)
+
+
+def _without_credentials(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "…"
+    _, at, host = parts.netloc.rpartition("@")
+    if not (at or parts.query or parts.fragment):
+        return url
+    return urlunsplit((parts.scheme, f"…@{host}" if at else host, parts.path, "…", ""))
+
+
+# ── models and providers ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class ModelRef(Section):
+    """One model at one provider."""
+
+    provider: str
+    name: str
+
+
+class ModelChoice(Section):
+    """The model that answers unless another is asked for, and who stands in, in this order."""
+
+    provider: str = "local"
+    name: str = "smollm2-135m"
+    fallbacks: tuple[ModelRef, ...] = ()
+
+
+class CallPolicy(Section):
+    """Deadlines and retries of one call. None: no such deadline; for `idle_timeout_s`: by the size of the context."""
+
+    connect_timeout_s: Seconds = 10.0
+    first_token_timeout_s: Seconds | None = 120.0
+    idle_timeout_s: Seconds | None = None
+    progress_timeout_s: Seconds | None = 300.0
+    total_timeout_s: Seconds | None = 1800.0
+    max_attempts: Count = 3
+    backoff_s: Seconds = 0.5
+    backoff_max_s: Seconds = 30.0
+
+
+class CallOverrides(Section):
+    """The keys of `CallPolicy` where they stand under one provider. Unset: what `call` says."""
+
+    connect_timeout_s: Seconds | UnsetType = UNSET
+    first_token_timeout_s: Seconds | UnsetType | None = UNSET
+    idle_timeout_s: Seconds | UnsetType | None = UNSET
+    progress_timeout_s: Seconds | UnsetType | None = UNSET
+    total_timeout_s: Seconds | UnsetType | None = UNSET
+    max_attempts: Count | UnsetType = UNSET
+    backoff_s: Seconds | UnsetType = UNSET
+    backoff_max_s: Seconds | UnsetType = UNSET
+
+    def over(self, policy: CallPolicy) -> CallPolicy:
+        """The policy with what is set here in its place."""
+        given = {name: getattr(self, name) for name in CallPolicy.__struct_fields__}
+        return msgspec.structs.replace(policy, **{name: value for name, value in given.items() if value is not UNSET})
+
+
+class ProviderSettings(CallOverrides):
+    """An endpoint. What is None comes from the preset of that name, where there is one."""
+
+    dialect: Dialect | None = None
+    base_url: HttpUrl | None = None
+    key_env: EnvName | None = None
+    headers: Mapping[str, str] = NOTHING
+    extra_body: Mapping[str, Any] = NOTHING  # merged into every request
+    model_path: str | None = None  # the embedded model's file; relative to the home directory
+
+
+# ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Streaming(Section):
+    """Who sees tokens as they come. A surface's own switch wins over the master switch; None: not set."""
+
+    enabled: bool = False
+    cli: bool | None = None
+    telegram: bool | None = None
+    discord: bool | None = None
+    slack: bool | None = None
+    matrix: bool | None = None
+    api_server: bool | None = None
+    edit_interval: Seconds | None = None  # None: the platform's own (1.5 s, Discord 1.2 s)
+    min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
+
+
+class AgentSettings(Section):
+    max_turns: Count = 50
+    tools: tuple[str, ...] = ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
+    show_reasoning: bool = False
+
+
+class Approvals(Section):
+    """`ask` somebody, `deny` without asking, or approve without asking (`yolo`). The hard list stays blocked."""
+
+    mode: Literal["ask", "deny", "yolo"] = "ask"
+    timeout_s: Seconds = 60.0
+    allow: tuple[str, ...] = ()
+
+
+class Checkpoints(Section):
+    enabled: bool = False
+
+
+class Store(Section):
+    url: StoreUrl = "sqlite:///tailrace.db"
+    durability: Literal["memory", "committed", "fsync"] = "committed"
+
+
+class Bus(Section):
+    url: BusUrl = "memory://"
+
+
+class Server(Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="a port from 0 (any free one) to 65535")] = 8642
+    key_env: EnvName = "TAILRACE_API_KEY"
+    cors_origins: tuple[str, ...] = ()
+    max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
+
+
+class Flows(Section):
+    env_allow: tuple[EnvName, ...] = ()
+
+
+# ── chat platforms ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PlatformSettings(Section):
+    """What every platform takes. Nobody is served unless `allow` names them; "*" is everyone."""
+
+    enabled: bool = False
+    allow: tuple[Identifier, ...] = ()
+    respond: Literal["mentions", "all"] = "mentions"
+
+
+class Telegram(PlatformSettings):
+    token_env: EnvName = "TELEGRAM_BOT_TOKEN"
+    base_url: HttpUrl | None = None
+
+
+class Discord(PlatformSettings):
+    token_env: EnvName = "DISCORD_BOT_TOKEN"
+    base_url: HttpUrl | None = None
+    gateway_url: SocketUrl | None = None
+
+
+class Slack(PlatformSettings):
+    token_env: EnvName = "SLACK_BOT_TOKEN"
+    app_token_env: EnvName = "SLACK_APP_TOKEN"
+    base_url: HttpUrl | None = None
+
+
+class WhatsApp(PlatformSettings):
+    token_env: EnvName = "WHATSAPP_TOKEN"
+    phone_number_id: Identifier | None = None
+    app_secret_env: EnvName = "WHATSAPP_APP_SECRET"
+    verify_token_env: EnvName = "WHATSAPP_VERIFY_TOKEN"
+    base_url: HttpUrl | None = None
+
+
+class HomeAssistant(PlatformSettings):
+    url: HttpUrl | None = None
+    token_env: EnvName = "HASS_TOKEN"
+
+
+class Matrix(PlatformSettings):
+    homeserver: HttpUrl | None = None
+    user: str | None = None
+    password_env: EnvName | None = None
+    token_env: EnvName | None = None
+
+
+class Platforms(Section):
+    """One entry per platform; None: not configured."""
+
+    telegram: Telegram | None = None
+    discord: Discord | None = None
+    slack: Slack | None = None
+    whatsapp: WhatsApp | None = None
+    homeassistant: HomeAssistant | None = None
+    matrix: Matrix | None = None
+
+
+class Sections(Section):
+    """Everything that the file may say."""
+
+    model: ModelChoice = ModelChoice()
+    providers: Mapping[str, ProviderSettings] = NOTHING
+    streaming: Streaming = Streaming()
+    call: CallPolicy = CallPolicy()
+    agent: AgentSettings = AgentSettings()
+    approvals: Approvals = Approvals()
+    checkpoints: Checkpoints = Checkpoints()
+    store: Store = Store()
+    bus: Bus = Bus()
+    server: Server = Server()
+    flows: Flows = Flows()
+    platforms: Platforms = Platforms()
+
+
+Surface: TypeAlias = Literal["cli", "telegram", "discord", "slack", "matrix", "api_server"]

@@ -1,0 +1,190 @@
+"""What the user has set: the config file and the environment, read once into one frozen value.
+
+Owns precedence, aliases and where things lie. The environment arrives as a parameter and is kept here; nobody else
+reads it. Never knows an adapter: which providers and platforms exist is for `app` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from tailrace._config_sections import (
+    AgentSettings,
+    Approvals,
+    Bus,
+    CallOverrides,
+    CallPolicy,
+    Checkpoints,
+    Discord,
+    Flows,
+    HomeAssistant,
+    Matrix,
+    ModelChoice,
+    ModelRef,
+    Platforms,
+    PlatformSettings,
+    ProviderSettings,
+    Section,
+    Sections,
+    Server,
+    Slack,
+    Store,
+    Streaming,
+    Surface,
+    Telegram,
+    WhatsApp,
+)
+from tailrace.errors import ConfigError
+
+__all__ = [
+    "AgentSettings",
+    "Approvals",
+    "Bus",
+    "CallOverrides",
+    "CallPolicy",
+    "Checkpoints",
+    "Config",
+    "Discord",
+    "Environment",
+    "Flows",
+    "HomeAssistant",
+    "Matrix",
+    "ModelChoice",
+    "ModelRef",
+    "PlatformSettings",
+    "Platforms",
+    "ProviderSettings",
+    "Section",
+    "Sections",
+    "Server",
+    "Slack",
+    "Store",
+    "Streaming",
+    "Surface",
+    "Telegram",
+    "WhatsApp",
+    "load",
+]
+
+MAX_FILE_BYTES: Final = 1 << 20
+# First match wins; the second of each is an alias.
+STREAMING_VARIABLES: Final = ("TAILRACE_STREAMING_ENABLED", "HERMES_STREAMING_ENABLED")
+YOLO_VARIABLES: Final = ("TAILRACE_YOLO_MODE", "HERMES_YOLO_MODE")
+SWITCH_WORDS: Final = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+class Environment:
+    """The environment as it was when the config was loaded. Its repr shows nothing of it."""
+
+    __slots__ = ("_variables",)
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+
+    def __repr__(self) -> str:
+        return "Environment(…)"
+
+    def get(self, name: str) -> str | None:
+        """A variable that is set to nothing counts as not set."""
+        return self._variables.get(name) or None
+
+    def switch(self, names: tuple[str, ...]) -> bool | None:
+        """The first of these variables that is set, as a yes or no. Raises `ConfigError` for any other word."""
+        for name in names:
+            if word := self.get(name):
+                if (value := SWITCH_WORDS.get(word.strip().lower())) is None:
+                    raise ConfigError(f"expected true or false; found {word[:40]!r}", key=name)
+                return value
+        return None
+
+
+class Config(Sections, kw_only=True):
+    """The whole of it, passed down from the entry point."""
+
+    home: Path  # $TAILRACE_HOME: relative paths in the file start here
+    environment: Environment
+    streaming_default: bool | None = None  # what the environment says of streaming
+    yolo: bool = False  # the environment or `approvals.mode` approves without asking; the hard list stays blocked
+
+    def streams(self, surface: Surface, asked: bool | None = None) -> bool:
+        """Whether this surface shows tokens as they come: what the client asked for → `streaming.<surface>` →
+        the environment → `streaming.enabled`."""
+        own: bool | None = getattr(self.streaming, surface)
+        said = (asked, own, self.streaming_default, self.streaming.enabled)
+        return next(choice for choice in said if choice is not None)
+
+    def call_for(self, provider: str) -> CallPolicy:
+        """The deadlines and retries of calls to this provider."""
+        settings = self.providers.get(provider)
+        return settings.over(self.call) if settings else self.call
+
+    def secret(self, variable: str | None) -> str | None:
+        """The value of the variable that a `…_env` key names, or None where it is not set."""
+        return self.environment.get(variable) if variable else None
+
+    def require_secret(self, variable: str | None, key: str) -> str:
+        """The same for a secret that must be there; `key` is where the config names it. Raises `ConfigError`."""
+        if value := self.secret(variable):
+            return value
+        raise ConfigError(f"{variable} is not set in the environment" if variable else "is missing", key=key)
+
+    def path(self, text: str) -> Path:
+        """A path from the file: `~` is the user's home, a relative one starts at `home`."""
+        return self.home / _expanded(text, self.environment)
+
+    @property
+    def database(self) -> Path | None:
+        """The file behind a `sqlite:///` store (four slashes: an absolute path), None for any other store."""
+        parts = urlsplit(self.store.url)
+        return self.path(unquote(parts.path[1:])) if parts.scheme == "sqlite" else None
+
+
+def load(env: Mapping[str, str], home: Path | None = None) -> Config:
+    """`config.yaml` in `home`, else in `$TAILRACE_HOME`, else in `~/.tailrace`. No file: the defaults.
+    Raises `ConfigError` with the file, the line and the key of the mistake."""
+    environment = Environment(env)
+    if home is None:
+        home = _expanded(environment.get("TAILRACE_HOME") or "~/.tailrace", environment)
+    sections = _read(home / "config.yaml")
+    return Config(
+        **{name: getattr(sections, name) for name in Sections.__struct_fields__},
+        home=home.absolute(),
+        environment=environment,
+        streaming_default=environment.switch(STREAMING_VARIABLES),
+        yolo=environment.switch(YOLO_VARIABLES) or sections.approvals.mode == "yolo",
+    )
+
+
+def _read(file: Path) -> Sections:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return Sections()
+    except OSError as exc:
+        raise ConfigError(f"cannot be read: {exc.strerror}", file=str(file)) from exc
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError(f"larger than {MAX_FILE_BYTES} bytes", file=str(file))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        raise ConfigError("not UTF-8 text", file=str(file), line=line) from exc
+
+    from tailrace._config_yaml import bind  # most start-ups have no file and need no YAML parser
+
+    return bind(text, Sections, str(file))
+
+
+def _expanded(text: str, environment: Environment) -> Path:
+    """`~` by the environment that was given, not by the one of the process."""
+    if text == "~" or text.startswith("~/"):
+        user = environment.get("HOME")
+        return (Path(user) if user else Path.home()) / text[2:]
+    return Path(text)
