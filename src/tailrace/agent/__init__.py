@@ -1,0 +1,1 @@
+"""The agent: turns of a model and its tools, recorded as they happen."""
