@@ -1,0 +1,313 @@
+"""The driven clock: it jumps over waiting, and never over anything that can still happen."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import socket
+import sys
+import threading
+import time
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from tailrace.testing.clock import Deadlock, DrivenLoop, driven, run_driven
+
+WALL_S = 5.0  # what "at once" may take on a busy machine; the driven times are far above it
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class LateKernel(selectors.DefaultSelector):
+    """A kernel that never has anything ready when asked in passing, only when waited for.
+
+    Loopback usually delivers within the system call, which hides a clock that jumps too early; this shows it.
+    """
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        return [] if timeout == 0 else super().select(timeout)
+
+
+class LateLoop(DrivenLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        early, self._driven._real = self._driven._real, LateKernel()
+        for key in early.get_map().values():
+            self._driven._real.register(key.fileobj, key.events, key.data)
+        early.close()
+
+
+@pytest.fixture(params=[DrivenLoop, LateLoop])
+def loop_factory(request: pytest.FixtureRequest) -> type[DrivenLoop]:
+    chosen: type[DrivenLoop] = request.param
+    return chosen
+
+
+async def serve(handle: object) -> tuple[asyncio.Server, int]:
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)  # type: ignore[arg-type]
+    return server, server.sockets[0].getsockname()[1]
+
+
+def test_a_long_sleep_takes_no_time() -> None:
+    async def main() -> float:
+        began = now()
+        await asyncio.sleep(900)
+        return now() - began
+
+    wall = time.monotonic()
+    assert run_driven(main()) == pytest.approx(900)
+    assert time.monotonic() - wall < WALL_S
+
+
+@driven
+async def test_timers_fire_in_order_at_their_own_times() -> None:
+    fired: list[tuple[float, float]] = []
+    began = now()
+
+    async def wait(delay: float) -> None:
+        await asyncio.sleep(delay)
+        fired.append((delay, round(now() - began, 6)))
+
+    await asyncio.gather(*(wait(delay) for delay in (300, 0.5, 30, 30.25, 1)))
+    assert fired == [(delay, delay) for delay in (0.5, 1, 30, 30.25, 300)]
+
+
+@driven
+async def test_the_clock_stands_still_while_code_runs() -> None:
+    began = now()
+    for _ in range(20):
+        time.sleep(0.001)  # noqa: ASYNC251 - busy code is the point
+        await asyncio.sleep(0)
+    assert now() == began
+
+
+@driven
+async def test_a_deadline_on_a_silent_socket_passes_at_once() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server, port = await serve(silent)
+    async with server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        began = now()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(240):
+                await reader.read(1)
+        assert now() - began == pytest.approx(240)
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_no_deadline_fires_while_bytes_are_under_way(loop_factory: type[DrivenLoop]) -> None:
+    """A ping-pong of 2,000 turns under a deadline of a microsecond: one jump too early would break it."""
+
+    async def main() -> None:
+        async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(64):
+                writer.write(data)
+            writer.close()
+            await writer.wait_closed()
+
+        server, port = await serve(echo)
+        async with server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            began = now()
+            for turn in range(2000):
+                async with asyncio.timeout(1e-6):
+                    writer.write(b"%d\n" % turn)
+                    assert await reader.readline() == b"%d\n" % turn
+            assert now() == began
+            writer.close()
+            await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def test_no_deadline_fires_before_a_closed_peer_is_noticed(loop_factory: type[DrivenLoop]) -> None:
+    async def main() -> None:
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(1)
+            writer.close()
+            await writer.wait_closed()
+
+        server, port = await serve(hang_up)
+        async with server:
+            for _ in range(200):
+                async with asyncio.timeout(1e-6):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writer.write(b"x")
+                    assert await reader.read() == b""
+                    writer.close()
+                    await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+def test_no_deadline_fires_while_a_large_body_drains_through_full_buffers(loop_factory: type[DrivenLoop]) -> None:
+    async def main() -> None:
+        size = 8_000_000
+
+        async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"x" * size)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+        server, port = await serve(pour)
+        async with server:
+            began = now()
+            async with asyncio.timeout(1e-6):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                assert len(await reader.readexactly(size)) == size
+            assert now() == began
+            writer.close()
+            await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
+
+
+@driven
+async def test_a_writer_blocked_by_a_reader_that_stopped_meets_its_deadline() -> None:
+    """F73: here nothing is due, although bytes lie in the kernel; the clock must move."""
+    blocked = asyncio.get_running_loop().create_future()
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        began = now()
+        try:
+            async with asyncio.timeout(60):
+                while True:
+                    writer.write(b"x" * 100_000)
+                    await writer.drain()
+        except TimeoutError:
+            blocked.set_result(now() - began)
+        writer.transport.abort()
+
+    server, port = await serve(pour)
+    async with server:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        assert await blocked == pytest.approx(60)
+        writer.close()
+        await writer.wait_closed()
+
+
+@driven
+async def test_a_thread_at_work_is_waited_for_in_real_time() -> None:
+    began = now()
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(time.sleep, 0.05)
+    assert 0.04 < now() - began < WALL_S
+
+
+@driven
+async def test_a_deadline_on_a_thread_still_passes() -> None:
+    release = threading.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await asyncio.to_thread(release.wait, 10)
+    release.set()
+
+
+@driven
+async def test_a_thread_of_ones_own_is_waited_for_when_declared() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, DrivenLoop)
+    done = asyncio.Event()
+
+    def work() -> None:
+        time.sleep(0.05)
+        loop.call_soon_threadsafe(done.set)
+
+    began = now()
+    with loop.outside():
+        thread = threading.Thread(target=work)
+        thread.start()
+        async with asyncio.timeout(30):
+            await done.wait()
+    assert now() - began < WALL_S
+    thread.join()
+
+
+@driven
+async def test_a_subprocess_is_waited_for_in_real_time() -> None:
+    began = now()
+    async with asyncio.timeout(60):
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "print(sum(range(1_000_000)))", stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await child.communicate()
+    assert out.strip() == b"499999500000"
+    assert now() - began < 30
+
+
+@driven
+async def test_a_peer_outside_the_loop_is_waited_for_in_real_time() -> None:
+    """The other end is a blocking socket that nobody told the loop about."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1)
+            time.sleep(0.05)
+            connection.sendall(b"late")
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    async with asyncio.timeout(30):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"?")
+        assert await reader.read() == b"late"
+    writer.close()
+    await writer.wait_closed()
+    thread.join()
+    listener.close()
+
+
+def test_waiting_for_nothing_is_an_error_and_not_a_hang() -> None:
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Deadlock):
+        run_driven(main())
+
+
+@driven
+async def test_aiohttp_works_over_it_and_its_timeouts_are_driven() -> None:
+    async def slow(_request: web.Request) -> web.Response:
+        await asyncio.sleep(120)
+        return web.Response(text="worth it")
+
+    app = web.Application()
+    app.router.add_get("/", slow)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    began = now()
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://{host}:{port}/", timeout=aiohttp.ClientTimeout(total=200)) as response:
+            assert await response.text() == "worth it"
+        with pytest.raises(TimeoutError):
+            await session.get(f"http://{host}:{port}/", timeout=aiohttp.ClientTimeout(total=30))
+    # aiohttp rounds a timeout of more than 5 s up to a whole second of the loop's clock
+    assert now() - began == pytest.approx(150, abs=1)
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("argument", [1, 2])
+@driven
+async def test_the_decorator_keeps_parameters_and_fixtures(argument: int, tmp_path: object) -> None:
+    assert argument in (1, 2)
+    assert tmp_path is not None
+    assert isinstance(asyncio.get_running_loop(), DrivenLoop)
