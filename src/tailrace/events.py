@@ -132,9 +132,11 @@ class ReasoningChunk(Event):
 
 
 class MessageRecorded(Event):
-    """A message joined the history: whole, so that a reader may skip every chunk before it."""
+    """A message joined the history: whole, so that a reader may skip every chunk before it. `stop` says how the
+    model's answer ended: a neutral stop reason, "cut" where the stream broke for good, "stopped" by the user."""
 
     message: Message
+    stop: str = ""
 
 
 class ToolOutputRecorded(Event):
@@ -154,6 +156,14 @@ class ApprovalAsked(Event):
     command: str
     digest: str
     requester: str = ""
+    call_id: str = ""
+    reason: str = ""
+
+
+class HistoryCompressed(Event):
+    """The context was full: from here on these messages stand for everything that came before."""
+
+    messages: tuple[Message, ...]
 
 
 class ApprovalAnswered(Event):
@@ -170,6 +180,58 @@ class UsageRecorded(Event):
     model: str = ""
 
 
+# ── the state of a run, for whoever was not there ────────────────────────────────────────────────────────────
+
+
+class TextSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text as far as it has come. `pieces` says who wrote it: (attempt, characters) in order, so that what a
+    discarded attempt showed can still be withdrawn."""
+
+    text: str = ""
+    pieces: tuple[tuple[int, int], ...] = ()
+    stopped: bool = False  # a `MessageStop` closed it, or it came whole
+    final: bool = False  # it was the last one
+    commentary: bool = False
+
+
+class ToolSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`ok` is None while the tool runs."""
+
+    tool_name: str
+    index: int = 0
+    attempt: int = 1
+    preview: str | None = None
+    args: dict[str, Any] | None = None
+    ok: bool | None = None
+    duration: float = 0.0
+
+
+class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`decision` is None while nobody has answered."""
+
+    asked: ApprovalAsked
+    decision: Decision | None = None
+    by: str = ""
+
+
+class Snapshot(Event):
+    """The state of a run at the entry's `seq`: stands in for every entry up to and including it.
+
+    Never stored among the entries: made for a viewer who asks for it, or whose cursor points at what is no longer
+    kept. Folding a snapshot and what follows it gives the same as folding everything.
+    """
+
+    status: RunStatus | Literal["running"] = "running"
+    started: RunStarted | None = None
+    messages: tuple[TextSoFar, ...] = ()
+    reasoning: TextSoFar = TextSoFar()  # hidden unless asked for, like its chunks
+    tools: tuple[ToolSoFar, ...] = ()
+    approvals: tuple[ApprovalSoFar, ...] = ()
+    usage: Usage = Usage()
+    output: str = ""  # the text of the last message
+    error: RunFailure | None = None
+
+
 Fact: TypeAlias = (
     RunStarted
     | RunFinished
@@ -178,11 +240,12 @@ Fact: TypeAlias = (
     | ReasoningChunk
     | MessageRecorded
     | ToolOutputRecorded
+    | HistoryCompressed
     | ApprovalAsked
     | ApprovalAnswered
     | UsageRecorded
 )
-AnyEvent: TypeAlias = StreamEvent | Fact
+AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(AnyEvent)

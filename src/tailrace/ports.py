@@ -6,14 +6,27 @@ these; if it needs an edit anywhere else, the port is wrong.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import cached_property
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
 
-from tailrace.events import AnyEvent, Entry, RunFinished, RunStatus
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest
+from tailrace.events import (
+    AnyEvent,
+    Entry,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunStatus,
+    Snapshot,
+    TextSoFar,
+    entry_to_json,
+    event_type,
+)
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,10 +74,72 @@ class Provider(Protocol):
         """The same call without streaming. Raises `ProviderError`."""
 
 
+# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EffectKind = Literal["none", "command", "write", "external"]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What a call would do to the world, so that somebody can be asked first. `text` is exactly what would run or
+    change, in full: the approval shows it and is bound to it."""
+
+    kind: EffectKind = "none"
+    text: str = ""
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """What the model reads. A tool that failed is an outcome, not an exception."""
+
+    output: str
+    ok: bool = True
+
+
+class ToolContext(Protocol):
+    """What a tool may know of the run that calls it."""
+
+    @property
+    def directory(self) -> Path:
+        """The working directory; file tools stay inside it and the allowed roots."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Further directories that the user has allowed."""
+
+    def progress(self, text: str) -> None:
+        """A sign of life while the tool runs: shown if anybody looks, never kept."""
+
+
+class Tool(Protocol):
+    """Something a model may call. Cancelling `run` ends whatever it started."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """As it is offered to the model."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Running it twice does no more than running it once: after a crash it may run again."""
+
+    @property
+    def parallel(self) -> bool:
+        """It may run beside other tools of the same answer."""
+
+    def preview(self, args: JsonObject) -> str:
+        """One short line for people."""
+
+    def effect(self, args: JsonObject) -> Effect:
+        """What this call would do. Raises nothing: arguments that make no sense have no effect."""
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        """Does it. `args` are valid by the spec's schema. Anything it raises but `CancelledError` is reported to the
+        model as a failure."""
+
+
 # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────
 
 Durability = Literal["memory", "committed", "fsync"]
 RunState = Literal["pending", "running", "parked"] | RunStatus
+ENDED: frozenset[RunState] = frozenset({"completed", "incomplete", "failed", "stopped"})
 
 
 class NewRun(msgspec.Struct, frozen=True):
@@ -75,7 +150,7 @@ class NewRun(msgspec.Struct, frozen=True):
     model: str = ""
     session: str = ""
     idempotency_key: str = ""
-    durability: Durability = "committed"
+    durability: Durability = "committed"  # what "committed" survives is kill -9; power loss needs "fsync"
     deadline_at: float | None = None  # wall clock, seconds since the epoch
 
 
@@ -86,11 +161,13 @@ class Run(msgspec.Struct, frozen=True):
     new: NewRun
     state: RunState
     last_seq: int
-    first_seq: int  # entries before it were compacted into a snapshot
+    first_seq: int  # token-level entries before it are gone; a `Snapshot` at `first_seq - 1` stands in for them
     created_at: float
     claims: int  # how often it was claimed; the newest claim's epoch
-    owner: str = ""
+    kills: int = 0  # claims in a row that ended with the owner's death
+    owner: str = ""  # whoever holds the newest claim, dead or alive; empty when it was given back
     finished: RunFinished | None = None
+    parked: RunFailure | None = None  # why nobody executes it until a person says so
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -101,45 +178,162 @@ class Lease(msgspec.Struct, frozen=True):
     owner: str
 
 
+class Signal(msgspec.Struct, frozen=True):
+    """A message to whoever executes a run: "stop", an approval's answer, a sequence's own signals.
+
+    `id` grows with every signal and is given by the journal.
+    """
+
+    name: str
+    payload: JsonObject = {}
+    by: str = ""
+    id: int = 0
+
+
+class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
+    """Entries that a viewer takes in one go. Viewers at the same place are handed the same object, so what one of
+    them has encoded the others need not."""
+
+    @cached_property
+    def sse(self) -> bytes:
+        """These entries as server-sent events: `id` is the seq, `event` the type, `data` the entry's JSON. What the
+        model thought is left out."""
+        return b"".join(map(sse_frame, without_reasoning(self)))
+
+    @cached_property
+    def sse_with_reasoning(self) -> bytes:
+        """The same for a viewer who asked to see the model think."""
+        return b"".join(map(sse_frame, self))
+
+
+def sse_frame(entry: Entry) -> bytes:
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (entry.seq, event_type(entry.event).encode(), entry_to_json(entry))
+
+
+def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The same entries for a viewer who did not ask to see the model think."""
+    for entry in entries:
+        match entry.event:
+            case ReasoningChunk():
+                continue
+            case Snapshot(reasoning=TextSoFar(text=text)) if text:
+                hidden = msgspec.structs.replace(entry.event, reasoning=TextSoFar())
+                yield Entry(entry.seq, hidden, entry.attempt)
+            case _:
+                yield entry
+
+
 class Journal(Protocol):
-    """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it."""
+    """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it.
+
+    Written, then shown: no viewer sees an entry before it is as durable as its run asks for (`NewRun.durability`;
+    a run in "memory" is recorded when it is sealed). Sequence numbers count 1, 2, 3 … within a run and none that
+    anybody saw is ever given to another entry, whoever dies in between.
+
+    A journal belongs to the event loop it was opened in. Every method may raise `JournalError` when storage fails,
+    and `CorruptLog` when the record cannot be trusted; after that nothing is overwritten.
+    """
+
+    # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
-        """A run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
+        """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
 
-    async def get(self, run_id: str) -> Run:
-        """Raises `RunNotFound`."""
-
-    async def runs(self, *, session: str | None = None, limit: int = 50) -> list[Run]:
-        """Newest first."""
+    async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+        """Creates and claims in one commit, so that nobody else can claim it in between. The lease is None where
+        the idempotency key names a run that exists already."""
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        """Raises `RunOwned` while another owner's lease lives, `RunSealed` when the run has ended."""
+        """Fences off whoever held the run before. Raises `RunOwned` while another owner is alive and its lease has
+        not run out (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""
 
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
-        """Raises `StaleEpoch` when a newer claim exists."""
+        """`journal.lease.held` does this on time. Raises `StaleEpoch` when a newer claim exists."""
 
     async def release(self, lease: Lease) -> None:
-        """Gives the run back unfinished: anyone may claim it at once."""
+        """Gives the run back unfinished, after everything appended is committed: anyone may claim it at once.
+        Does nothing when the run has ended or was claimed by somebody else."""
+
+    async def park(self, lease: Lease, failure: RunFailure) -> None:
+        """Puts the run aside: its log says so, and nobody claims it until `unpark`."""
+
+    async def unpark(self, run_id: str) -> Run:
+        """Makes a parked run pending again, with no kills counted. Any other run stays as it is."""
+
+    # ── writing ──
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
         """Queues the events for this loop tick's group commit and returns the last one's seq. Never blocks.
         Viewers see them after the commit. Raises `StaleEpoch` or `RunSealed` where that is known already."""
 
     async def commit(self, lease: Lease) -> None:
-        """Returns when everything appended under this lease is as durable as the run asks for. Raises
-        `StaleEpoch` if any of it was refused."""
+        """Returns when everything appended under this lease is as durable as the run asks for. Raises `StaleEpoch`
+        if any of it was refused. Cancelling it takes nothing back."""
 
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
-        """Appends the last entry and ends the run. Raises `JournalError` unless `fold(entries)` gives exactly
-        `finished.output`."""
+        """Appends the last entry and ends the run, durably. Raises `OutputMismatch` unless `fold(entries)` gives
+        exactly `finished.output`; the run is then still open."""
 
-    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> list[Entry]:
-        """Committed entries with seq > `after`. Raises `RunNotFound`."""
+    # ── signals ──
 
-    def tail(self, run_id: str, *, after: int = 0) -> AsyncIterator[list[Entry]]:
-        """Everything after the cursor, then whatever comes, all that is new in one list; ends after the last
-        entry of a sealed run."""
+    async def signal(self, run_id: str, signal: Signal) -> Signal:
+        """Leaves a message for whoever executes the run, in this process or another, now or later. Returns it with
+        its id. Raises `RunSealed` when the run has ended."""
+
+    async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
+        """Waits for signals with id > `after` and returns all there are, oldest first. They are kept until the run
+        is sealed, so a new owner sees them again. Raises `StaleEpoch` as soon as the lease is known to be lost and
+        `RunSealed` when the run ends."""
+
+    # ── reading ──
+
+    async def get(self, run_id: str) -> Run:
+        """Raises `RunNotFound`, as does every method below that takes an id."""
+
+    async def runs(
+        self,
+        *,
+        session: str | None = None,
+        kind: str | None = None,
+        states: Collection[RunState] | None = None,
+        ended_before: float | None = None,
+        compacted: bool | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        """Newest first. `before` is the id of the last run of the previous page."""
+
+    async def orphans(self) -> list[Run]:
+        """Unfinished runs that anybody may claim, oldest first: never claimed, given back, lease run out, owner
+        dead. Parked ones are not among them."""
+
+    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+        """Committed entries with seq > `after`, at most `limit`. A cursor that points at compacted entries is
+        answered with a `Snapshot` first, in place of all it stands for."""
+
+    async def facts(self, run_id: str) -> list[Entry]:
+        """Every committed entry that compaction keeps, in order, whether it has happened or not: all but chunks,
+        hints and notices. What a runner resumes from and a session's history is made of."""
+
+    async def snapshot(self, run_id: str) -> Entry:
+        """The folded state at the newest committed seq."""
+
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+        """Everything after the cursor, then whatever comes, all that is new in one batch (a long history in several);
+        ends after the last entry of a sealed run. With `snapshot` it begins with the state now, then everything
+        after it; the cursor is ignored. A cursor that points at compacted entries is answered as in `read`. Raises
+        `CursorAhead` when the cursor names an entry that was never written. A viewer that stops asking costs a
+        cursor and loses nothing. Never polls for a run that this process executes."""
+
+    # ── keeping ──
+
+    async def compact(self, run_id: str) -> Run:
+        """Drops the token-level entries of a sealed run for good; facts, state and numbering stay. Raises `RunOwned`
+        for a run that has not ended."""
 
     async def delete(self, run_id: str) -> None:
-        """Removes a sealed run and its entries. Raises `RunOwned` for one that is being written."""
+        """Removes a sealed run and all its entries. Raises `RunOwned` for one that has not ended."""
+
+    async def close(self) -> None:
+        """Commits what is queued and lets go of the storage. Runs still held stay claimed until their leases end
+        or their owner is seen dead: release them first. Viewers that wait are ended."""

@@ -1,0 +1,142 @@
+"""From a history to a request that every provider accepts, and to a shorter history when it has grown too long.
+
+Pure. The history is repaired before each request, never rewritten: what was recorded stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from tailrace.messages import (
+    Image,
+    Message,
+    Native,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    user,
+)
+
+CHARS_PER_TOKEN = 4  # a rough measure, the same for every model; only used to decide when to compress
+_IMAGE_TOKENS = 1000
+LOST_RESULT = "No result was recorded for this call: it was interrupted and may or may not have taken effect."
+SUMMARY_PROMPT = (
+    "Summarise the conversation so far for your own later use: what the user wants, what was done and found (with "
+    "exact names, paths, numbers and decisions), what is still open. Plain text, no preamble."
+)
+SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
+
+
+def clean(text: str) -> str:
+    """Without lone surrogates: no provider would take the conversation again (A18)."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The same conversation with every tool call answered and every result asked for (B39), in that order, each
+    call's arguments an object (B34), no lone surrogates (A18) and no empty message."""
+    kept = [cleaned for message in messages if (cleaned := _clean_message(message)).parts]
+    out: list[Message] = []
+    for at, message in enumerate(kept):
+        rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
+        if rest:
+            out.append(Message("user" if message.role == "tool" else message.role, rest))
+        if message.role == "assistant" and message.tool_calls:
+            given = _results_after(kept, at)
+            answers = (given.get(call.id, ToolResult(call.id, LOST_RESULT, False)) for call in message.tool_calls)
+            out.append(Message("tool", tuple(answers)))
+    return tuple(out)
+
+
+def _results_after(messages: Sequence[Message], at: int) -> dict[str, ToolResult]:
+    """Results that belong to the answer at `at`: those before the next answer, since ids may be used again."""
+    found: dict[str, ToolResult] = {}
+    for message in messages[at + 1 :]:
+        if message.role == "assistant":
+            break
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                found.setdefault(part.call_id, part)
+    return found
+
+
+def _clean_message(message: Message) -> Message:
+    return Message(message.role, tuple(part for p in message.parts if (part := _clean_part(p)) is not None))
+
+
+def _clean_part(part: Part) -> Part | None:
+    match part:
+        case Text(text):
+            return Text(clean(text)) if text else None
+        case Refusal(text):
+            return Refusal(clean(text))
+        case ToolCall():
+            arguments = clean(part.arguments) if part.parsed() is not None else "{}"
+            return ToolCall(part.id, part.name, arguments)
+        case ToolResult(content=str() as content):
+            return ToolResult(part.call_id, clean(content), part.ok)
+        case Reasoning() | ToolResult() | Image() | Native():
+            return part
+
+
+# ── compression ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tokens_in(messages: Iterable[Message]) -> int:
+    """Roughly how much of the context these fill."""
+    return sum(map(_tokens_of, messages))
+
+
+def _tokens_of(message: Message) -> int:
+    chars = 0
+    for part in message.parts:
+        match part:
+            case Text(text) | Refusal(text) | Reasoning(text=text):
+                chars += len(text)
+            case ToolCall():
+                chars += len(part.name) + len(part.arguments)
+            case ToolResult(content=str() as content):
+                chars += len(content)
+            case ToolResult() | Image():
+                chars += _IMAGE_TOKENS * CHARS_PER_TOKEN
+            case Native(item=item):
+                chars += len(msgspec.json.encode(item))
+    return chars // CHARS_PER_TOKEN + 4
+
+
+def split_for_summary(
+    messages: Sequence[Message], *, keep_tokens: int
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """(what to summarise, what stays untouched). The latest turns stay, and the cut falls before a user's message, so
+    that no tool call is parted from its result. Nothing to summarise: the first is empty."""
+    budget = keep_tokens
+    cut = last_user = len(messages)
+    for at in range(len(messages) - 1, -1, -1):
+        budget -= _tokens_of(messages[at])
+        if messages[at].role == "user":
+            if last_user == len(messages):
+                last_user = at  # the newest question always stays
+            if budget >= 0:
+                cut = at
+    cut = min(cut, last_user)
+    return tuple(messages[:cut]), tuple(messages[cut:])
+
+
+def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
+    """What the model is asked, to make the summary."""
+    return (*repaired(older), user(SUMMARY_PROMPT))
+
+
+def with_summary(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
+    """The history that goes on: the summary where the older messages were."""
+    heading = Text(SUMMARY_HEADING + summary.strip() + "\n\n")
+    if kept and kept[0].role == "user":
+        return (Message("user", (heading, *kept[0].parts)), *kept[1:])
+    return (Message("user", (heading,)), *kept)

@@ -1,0 +1,272 @@
+"""A turn of the agent as a pure fold of facts: `apply` what happened, ask what is `due`.
+
+Owns every decision about what comes next. Never awaits, never reads a clock, never knows a provider or a tool. A live
+turn, its recovery after a crash and its tests are the same thing: apply the facts, ask what is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    AttemptDiscarded,
+    AttemptStarted,
+    Commentary,
+    Decision,
+    Entry,
+    HistoryCompressed,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    RunFinished,
+    RunStatus,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+    UsageRecorded,
+)
+from tailrace.messages import Message, Text, ToolCall, ToolResult, Usage
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CallModel(msgspec.Struct, frozen=True):
+    """Ask the model. `shown` is text of this very message that viewers have seen already: go on from it."""
+
+    shown: str = ""
+
+
+class RunTool(msgspec.Struct, frozen=True):
+    """Run this call. `decision` is the answer to an approval that was given before a crash, if one was."""
+
+    index: int
+    call: ToolCall
+    decision: Decision | None = None
+
+
+class SettleTool(msgspec.Struct, frozen=True):
+    """This call was running when the process died: repeat it if it is safe to repeat, else say it was interrupted."""
+
+    index: int
+    call: ToolCall
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """A budget is used up before the model was done: say so in the answer."""
+
+    reason: str
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """Nothing is left to do. `calls` are for whoever asked, where the model called tools that are not ours."""
+
+    status: RunStatus
+    output: str
+    reason: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+Command: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
+
+
+_INCOMPLETE = {
+    "cut": "the stream broke off",
+    "length": "the answer reached the model's token limit",
+    "limit": "a budget of the turn was used up",
+}
+
+
+class _Call(msgspec.Struct):
+    """Where one tool call stands."""
+
+    index: int
+    call: ToolCall
+    started: bool = False
+    finished: bool = False
+    result: ToolResult | None = None
+    approval_id: str = ""
+    decision: Decision | None = None
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Budgets of one turn; None where there is none."""
+
+    max_calls: int = 50
+    max_tokens: int | None = None
+
+
+class Turn:
+    """All a turn knows. `history` is what the session said before it."""
+
+    def __init__(
+        self, history: Iterable[Message] = (), *, limits: Limits | None = None, foreign: Collection[str] = ()
+    ) -> None:
+        self._limits = limits or Limits()
+        self._foreign = frozenset(foreign)  # names of tools that the asker runs, not we
+        self._messages = list(history)
+        self._calls: list[_Call] = []  # every call of the turn; its place here is its index
+        self._unfinished = 0  # calls before this place have their results in `_messages`
+        self._shown: list[tuple[int, str]] = []  # the open message as viewers saw it: (attempt, text)
+        self._answers = 0
+        self._stop = ""  # how the last answer ended
+        self._final_stop = False
+        self._finished = False
+        self.usage = Usage()
+        self.attempt = 0  # the newest attempt's number
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history as the next request should carry it, results of finished tools included."""
+        return (*self._messages, *self._result_messages())
+
+    @property
+    def stopped(self) -> bool:
+        """The final `MessageStop` is on record."""
+        return self._final_stop
+
+    @property
+    def shown(self) -> str:
+        """What viewers have seen of the message that is not yet recorded."""
+        return "".join(text for _, text in self._shown)
+
+    @property
+    def next_index(self) -> int:
+        return len(self._calls)
+
+    def open_calls(self) -> list[RunTool | SettleTool]:
+        """Calls without a result, in order."""
+        return [
+            SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.decision)
+            for c in self._calls[self._unfinished :]
+            if c.result is None and c.call.name not in self._foreign
+        ]
+
+    def unsettled(self) -> list[ToolCallFinished]:
+        """Tool lines that viewers still see running although the result is on record."""
+        return [
+            ToolCallFinished(c.call.name, 0.0, c.result.ok, c.index)
+            for c in self._calls
+            if c.started and not c.finished and c.result is not None
+        ]
+
+    def due(self) -> list[Command]:
+        """What to do next. Empty when the turn is over; tools of one answer come together."""
+        if self._finished:
+            return []
+        if calls := self.open_calls():
+            return [*calls]
+        last = self._messages[-1] if self._messages else None
+        if last is None or last.role != "assistant":
+            return [self._call_or_give_up()]
+        if foreign := tuple(c.call for c in self._calls[self._unfinished :] if c.result is None):
+            return [Finish("completed", last.text, calls=foreign)]
+        if self._result_messages():
+            return [self._call_or_give_up()]
+        return [self._finish(last)]
+
+    def _call_or_give_up(self) -> Command:
+        if self._answers >= self._limits.max_calls:
+            return GiveUp(f"stopped after {self._answers} model calls (agent.max_turns)")
+        spent = self.usage.input_tokens + self.usage.output_tokens
+        if self._limits.max_tokens is not None and spent >= self._limits.max_tokens:
+            return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
+        return CallModel(self.shown)
+
+    def _finish(self, last: Message) -> Finish:
+        if self._stop == "stopped":
+            return Finish("stopped", last.text, "interrupted")
+        if reason := _INCOMPLETE.get(self._stop):
+            return Finish("incomplete", last.text, reason)
+        if not last.text.strip():
+            return Finish("incomplete", last.text, "the model gave no answer")  # C46
+        return Finish("completed", last.text)
+
+    # ── the fold ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def replay(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.apply(entry.event, entry.attempt)
+
+    def apply(self, event: AnyEvent, attempt: int = 0) -> None:
+        """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
+        match event:
+            case MessageChunk(text):
+                self._shown.append((attempt, text))
+            case AttemptStarted():
+                self.attempt = max(self.attempt, attempt)
+            case AttemptDiscarded():
+                self._shown = [(number, text) for number, text in self._shown if number != attempt]
+            case MessageRecorded(message, stop):
+                self._record(message, stop)
+            case Commentary() | MessageStop():
+                self._shown.clear()
+                self._final_stop |= isinstance(event, MessageStop) and event.final
+            case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
+                self._apply_tool(event)
+            case HistoryCompressed(messages):
+                self._compress(messages)
+            case UsageRecorded(usage):
+                self.usage += usage
+            case RunFinished():
+                self._finished = True
+            case _:
+                pass
+
+    def _record(self, message: Message, stop: str) -> None:
+        self._messages += self._result_messages()
+        self._unfinished = len(self._calls)
+        self._messages.append(message)
+        self._shown.clear()
+        if message.role == "assistant":
+            self._answers += 1
+            self._stop = stop
+            for call in message.tool_calls:
+                self._calls.append(_Call(len(self._calls), call))
+
+    def _apply_tool(
+        self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
+    ) -> None:
+        match event:
+            case ToolCallChunk(index=index) if index < len(self._calls):
+                self._calls[index].started = True
+            case ToolCallFinished(index=index) if index < len(self._calls):
+                self._calls[index].finished = True
+            case ToolOutputRecorded(call_id=call_id, output=output, ok=ok):
+                self._call_with(call_id).result = ToolResult(call_id, output, ok)
+            case ApprovalAsked(approval_id=approval_id, call_id=call_id):
+                self._call_with(call_id).approval_id = approval_id
+            case ApprovalAnswered(approval_id=approval_id, decision=decision):
+                for call in self._calls[self._unfinished :]:
+                    if call.approval_id == approval_id:
+                        call.decision = decision
+            case _:
+                pass
+
+    def _call_with(self, call_id: str) -> _Call:
+        """The newest call with this id: providers have been seen to reuse ids from one answer to the next."""
+        for call in reversed(self._calls):
+            if call.call.id == call_id:
+                return call
+        return _Call(-1, ToolCall(call_id, ""))  # a result of nobody's call: nothing will ask for it
+
+    def _result_messages(self) -> list[Message]:
+        """Results of the open calls, once the model may see them: when none of ours is missing."""
+        calls = self._calls[self._unfinished :]
+        if any(c.result is None and c.call.name not in self._foreign for c in calls):
+            return []
+        results = tuple(c.result for c in calls if c.result is not None)
+        return [Message("tool", results)] if results else []
+
+    def _compress(self, messages: tuple[Message, ...]) -> None:
+        self._messages = list(messages)
+
+
+def text_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:
+    """An assistant's message of plain text and calls."""
+    return Message("assistant", (Text(text), *calls) if text else calls)
