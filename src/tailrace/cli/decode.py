@@ -1,0 +1,210 @@
+"""`tailrace decode`: what recorded responses of a provider say, one JSON object a line.
+
+Owns reading files in bounded pieces and telling apart what they hold: an event stream, the same payloads one JSON
+object a line, or the plain JSON body of an answer that was not streamed. What the bytes mean is for `wire` to say.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import nullcontext
+from pathlib import Path
+from typing import BinaryIO, Final, get_args
+
+import msgspec
+
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
+from tailrace.errors import PeerError
+from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, FinishDelta, JsonObject
+from tailrace.wire._json import decode_object
+from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.failure import failure_in
+from tailrace.wire.quirks import WireQuirks
+
+PIECE_BYTES: Final = 64 * 1024
+MAX_STREAM_BYTES: Final = 256 * 1024 * 1024  # past any real answer; what is decoded is kept until the end
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
+# How an event stream can begin: after blank lines, with a comment or a field (WHATWG HTML, section 9.2.5).
+STREAM_START: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?[\r\n]*(?:(?:data|event|id|retry)?:|(?:data|event|id|retry)[\r\n])"
+)
+JSON_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")
+BODY_KEY: Final[dict[Dialect, str]] = {"chat": "choices", "responses": "output", "anthropic": "content"}
+# Worst last. What failed outweighs what was cut, and both outweigh what is complete.
+SEVERITY: Final = (DONE, INCOMPLETE, FAILED)
+
+
+class CallSaid(msgspec.Struct):
+    id: str
+    name: str
+    arguments: str
+
+
+class UsageSaid(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class ErrorSaid(msgspec.Struct):
+    kind: str
+    message: str
+
+
+class Said(msgspec.Struct):
+    """One line of output."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: list[CallSaid] = []
+    finish_reason: str | None = None
+    usage: UsageSaid = msgspec.field(default_factory=UsageSaid)
+    complete: bool = False
+    error: ErrorSaid | None = None
+
+
+class Unreadable(Exception):
+    """These bytes hold no answer in this dialect; says why."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a recorded response body; - is stdin")
+    parser.add_argument("--dialect", required=True, choices=get_args(Dialect), help="what the provider speaks")
+
+
+def run(args: Namespace) -> int:
+    wire = DIALECTS[args.dialect]
+    codes = []
+    for name in args.files:
+        said, code = _decode(name, wire)
+        if said.error is not None:
+            complain(f"{name}: {said.error.message}")
+        sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
+        sys.stdout.buffer.flush()
+        codes.append(code)
+    return max(codes, key=SEVERITY.index)
+
+
+def _decode(name: str, wire: Wire) -> tuple[Said, int]:
+    try:
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
+            return _said_by(stream, wire)
+    except OSError as exc:
+        return _refused(exc.strerror or str(exc))
+    except (Unreadable, PeerError) as exc:
+        return _refused(str(exc))
+
+
+def _refused(why: str) -> tuple[Said, int]:
+    return Said(error=ErrorSaid("permanent", why)), FAILED
+
+
+def _said_by(stream: BinaryIO, wire: Wire) -> tuple[Said, int]:
+    head = stream.read(PIECE_BYTES)
+    if not head.strip():
+        return Said(error=ErrorSaid("retryable", "empty: the stream ended before it began")), INCOMPLETE
+    if JSON_START.match(head):
+        return _from_json(head + stream.read(MAX_BODY_BYTES + 1 - len(head)), wire)
+    if not STREAM_START.match(head):
+        raise Unreadable(f"neither an event stream nor JSON; it begins with {head[:24]!r}")
+    reader = Reader(wire)
+    piece, read = head, 0
+    while piece and not reader.ended:
+        read += len(piece)
+        if read > MAX_STREAM_BYTES:
+            raise Unreadable(f"larger than {MAX_STREAM_BYTES} bytes")
+        reader.feed(piece)
+        piece = stream.read(PIECE_BYTES)
+    return reader.said(head)
+
+
+def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
+    if len(data) > MAX_BODY_BYTES:
+        raise Unreadable(f"a JSON body larger than {MAX_BODY_BYTES} bytes")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        body = decode_object(data)
+    except PeerError:
+        return _from_lines(data, wire)
+    if (failed := failure_in(body)) is not None:
+        return Said(error=ErrorSaid(failed.kind, failed.message)), FAILED
+    if BODY_KEY[wire.dialect] not in body:
+        raise Unreadable(f"a JSON object, but not an answer in the {wire.dialect} dialect{_hint_for_body(body)}")
+    return _report(wire.read(body), complete=True), DONE
+
+
+def _from_lines(data: bytes, wire: Wire) -> tuple[Said, int]:
+    """The payloads of a stream, one a line, as some recorders keep them. Raises `PeerError` for anything else."""
+    first, _, rest = data.lstrip().partition(b"\n")
+    if not rest.strip():
+        decode_object(data)
+    decode_object(first)
+    reader = Reader(wire)
+    framed = b"".join(b"data: %b\n\n" % line.strip() for line in data.split(b"\n") if line.strip())
+    reader.feed(framed)
+    if wire.dialect == "chat" and reader.finished:
+        reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such a recorder drops
+    return reader.said(framed[:PIECE_BYTES])
+
+
+class Reader:
+    """One stream on its way through the decoder. Keeps what the report needs and no deltas."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._decoder = wire.decoder(WireQuirks())
+        self._spoke = False  # a delta other than an error came: the stream is in this dialect
+        self._error: ErrorDelta | None = None
+        self.finished = False
+
+    @property
+    def ended(self) -> bool:
+        return self._error is not None
+
+    def feed(self, data: bytes) -> None:
+        self._take(self._decoder.feed(data))
+
+    def said(self, head: bytes) -> tuple[Said, int]:
+        """The report, and the exit code it stands for. `head` is how the stream began."""
+        self._take(self._decoder.close())
+        error = self._error
+        if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
+            _refuse_other_dialects(head, self._wire)
+        said = _report(self._wire.read(self._decoder.body()), complete=self._decoder.complete)
+        if error is None:
+            return said, DONE if said.complete else INCOMPLETE
+        said.error = ErrorSaid(error.kind, error.message)
+        return said, INCOMPLETE if error.cut else FAILED
+
+    def _take(self, deltas: list[AnyDelta]) -> None:
+        for delta in deltas:
+            if isinstance(delta, ErrorDelta):
+                self._error = delta
+            else:
+                self._spoke = True
+                self.finished = self.finished or isinstance(delta, FinishDelta)
+
+
+def _refuse_other_dialects(head: bytes, wire: Wire) -> None:
+    for other in DIALECTS.values():
+        if other is not wire:
+            deltas = other.decoder(WireQuirks()).feed(head)
+            if any(not isinstance(delta, ErrorDelta) for delta in deltas):
+                raise Unreadable(f"no {wire.dialect} stream; it looks like --dialect {other.dialect}")
+
+
+def _hint_for_body(body: JsonObject) -> str:
+    likely = next((dialect for dialect, key in BODY_KEY.items() if key in body), None)
+    return f"; it looks like --dialect {likely}" if likely else ""
+
+
+def _report(completion: Completion, *, complete: bool) -> Said:
+    return Said(
+        text=completion.text,
+        reasoning=completion.reasoning,
+        tool_calls=[CallSaid(call.id, call.name, call.arguments) for call in completion.tool_calls],
+        finish_reason=completion.finish_reason or None,
+        usage=UsageSaid(completion.usage.input_tokens, completion.usage.output_tokens),
+        complete=complete,
+    )

@@ -1,0 +1,129 @@
+"""The command line's frame: which commands there are, and how each of them may end.
+
+A command is a module of this package with `add_arguments(parser)` and `run(args, config) -> int`. It is imported when
+it is asked for and not before: `tailrace --help` is as fast as Python starts. Where one module serves several
+commands, `parser.get_default("command")` and `args.command` say which one is meant.
+
+Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import NamedTuple, NoReturn
+
+from tailrace import __version__
+from tailrace.errors import TailraceError
+
+DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
+DEFAULT_COMMAND = "chat"
+
+
+class Command(NamedTuple):
+    """`reads_config=False`: works beside a broken config file too, and its `run` takes the arguments alone."""
+
+    help: str
+    module: str
+    reads_config: bool = True
+
+
+COMMANDS: dict[str, Command] = {
+    "chat": Command("chat in the terminal; -q asks one question", "tailrace.cli.chat"),
+    "serve": Command("the API, the web page and every enabled platform", "tailrace.cli.serve"),
+    "gateway": Command("the chat platforms alone", "tailrace.cli.gateway"),
+    "runs": Command("list the latest runs", "tailrace.cli.runs"),
+    "show": Command("show one run", "tailrace.cli.runs"),
+    "tail": Command("watch one run live", "tailrace.cli.runs"),
+    "stop": Command("stop one run", "tailrace.cli.runs"),
+    "flow": Command("run or check a sequence", "tailrace.cli.flow"),
+    "decode": Command("what a recorded stream says, as JSON", "tailrace.cli.decode", reads_config=False),
+    "init": Command("write a config with streaming on", "tailrace.cli.init", reads_config=False),
+    "doctor": Command("check the set-up", "tailrace.cli.doctor", reads_config=False),
+    "rollback": Command("undo a turn's changes", "tailrace.cli.rollback"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Speaks of mistakes as the rest of the program does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        complain(message)
+        self.exit(USAGE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code. `--help` and a wrong use end in `SystemExit`, as argparse does."""
+    try:
+        code = _run(_with_command(sys.argv[1:] if argv is None else list(argv)))
+        sys.stdout.flush()  # a reader that went away is noticed here, not while the interpreter shuts down
+    except TailraceError as exc:
+        complain(str(exc))
+        return FAILED
+    except BrokenPipeError:
+        # Whoever read our output has read enough. What is still buffered must not be flushed into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def complain(message: str) -> None:
+    """One line on stderr that a person can act on; control characters in it reach no terminal (J122)."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    print(f"error: {shown}", file=sys.stderr)  # noqa: T201 - this is the place that speaks
+
+
+def _with_command(argv: list[str]) -> list[str]:
+    """`tailrace` alone, or with options of `chat` only, is `tailrace chat`."""
+    if not argv or (argv[0].startswith("-") and argv[0] not in {"-h", "--help", "--version"}):
+        return [DEFAULT_COMMAND, *argv]
+    return argv
+
+
+def _run(argv: list[str]) -> int:
+    asked = argv[0]
+    command = COMMANDS.get(asked)
+    if command is None:
+        _parser().parse_args(argv)  # --help, --version or a word that is no command: each ends here
+        raise AssertionError(f"argparse let {asked!r} pass")
+    if not _is_there(command):
+        complain(f"tailrace {asked} is not part of this version yet")
+        return FAILED
+    module = import_module(command.module)
+    parser = Parser(prog=f"tailrace {asked}", description=command.help)
+    parser.set_defaults(command=asked)
+    module.add_arguments(parser)
+    args = parser.parse_args(argv[1:])
+    if not command.reads_config:
+        return int(module.run(args))
+
+    from tailrace.config import load
+
+    return int(module.run(args, load(os.environ)))
+
+
+def _parser() -> Parser:
+    """The top level, for its help and its complaints alone."""
+    there = {name: command.help for name, command in COMMANDS.items() if _is_there(command)}
+    missing = [name for name in COMMANDS if name not in there]
+    parser = Parser(
+        prog="tailrace",
+        description="A streaming-first runtime for LLM agents. Without a command: tailrace chat.",
+        epilog=f"not part of this version yet: {', '.join(missing)}" if missing else None,
+    )
+    parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    for name, text in there.items():
+        commands.add_parser(name, help=text)
+    return parser
+
+
+def _is_there(command: Command) -> bool:
+    return find_spec(command.module) is not None
