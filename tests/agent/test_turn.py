@@ -32,6 +32,11 @@ def turn(*facts: AnyEvent, limits: Limits | None = None, foreign: tuple[str, ...
     return made
 
 
+def answer(text: str, stop: str = "end") -> tuple[AnyEvent, AnyEvent]:
+    """An answer as it stands in the log: shown, then recorded."""
+    return MessageChunk(text), MessageRecorded(assistant(text), stop)
+
+
 def test_a_question_is_for_the_model() -> None:
     assert turn().due() == [CallModel()]
 
@@ -81,7 +86,7 @@ def test_a_tool_line_that_viewers_still_see_running_is_known() -> None:
 
 
 def test_the_askers_own_tools_are_handed_back_after_ours_ran() -> None:
-    mixed = turn(MessageRecorded(BOTH, "tools"), foreign=("read_file",))
+    mixed = turn(MessageChunk("Looking."), MessageRecorded(BOTH, "tools"), foreign=("read_file",))
     assert mixed.due() == [RunTool(0, LS)]
     mixed.apply(ToolOutputRecorded("c1", "terminal", "ok"))
     assert mixed.due() == [Finish("completed", "Looking.", calls=(CAT,))]
@@ -98,14 +103,20 @@ def test_budgets_end_the_turn_with_a_reason() -> None:
 
 def test_B38_C46_an_answer_that_was_cut_or_empty_is_incomplete() -> None:
     for stop in ("cut", "length", "limit"):
-        (finish,) = turn(MessageRecorded(assistant("Hel"), stop)).due()
+        (finish,) = turn(*answer("Hel", stop)).due()
         assert isinstance(finish, Finish)
         assert (finish.status, finish.output) == ("incomplete", "Hel")
     assert turn(MessageRecorded(assistant(""), "end")).due() == [Finish("incomplete", "", "the model gave no answer")]
 
 
 def test_a_stopped_turn_says_so() -> None:
-    assert turn(MessageRecorded(assistant("Hel"), "stopped")).due() == [Finish("stopped", "Hel", "interrupted")]
+    assert turn(*answer("Hel", "stopped")).due() == [Finish("stopped", "Hel", "interrupted")]
+
+
+def test_the_output_is_what_was_shown_since_the_last_tool_boundary() -> None:
+    facts = (MessageChunk("Looking."), MessageRecorded(BOTH, "tools"), MessageStop())
+    done = turn(*facts, ToolOutputRecorded("c1", "", ""), ToolOutputRecorded("c2", "", ""), *answer("Found it."))
+    assert done.due() == [Finish("completed", "Found it.")]
 
 
 def test_the_final_stop_is_known() -> None:

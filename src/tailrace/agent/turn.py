@@ -17,7 +17,6 @@ from tailrace.events import (
     ApprovalAsked,
     AttemptDiscarded,
     AttemptStarted,
-    Commentary,
     Decision,
     Entry,
     HistoryCompressed,
@@ -112,7 +111,8 @@ class Turn:
         self._messages = list(history)
         self._calls: list[_Call] = []  # every call of the turn; its place here is its index
         self._unfinished = 0  # calls before this place have their results in `_messages`
-        self._shown: list[tuple[int, str]] = []  # the open message as viewers saw it: (attempt, text)
+        self._shown: list[tuple[int, str]] = []  # of the message not yet recorded, as viewers saw it: (attempt, text)
+        self._bubble: list[tuple[int, str]] = []  # everything shown since the last tool boundary, likewise
         self._answers = 0
         self._stop = ""  # how the last answer ended
         self._final_stop = False
@@ -136,8 +136,9 @@ class Turn:
         return "".join(text for _, text in self._shown)
 
     @property
-    def next_index(self) -> int:
-        return len(self._calls)
+    def output(self) -> str:
+        """What a non-streaming call would return if the turn ended now: the text since the last tool boundary."""
+        return "".join(text for _, text in self._bubble)
 
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
@@ -165,10 +166,10 @@ class Turn:
         if last is None or last.role != "assistant":
             return [self._call_or_give_up()]
         if foreign := tuple(c.call for c in self._calls[self._unfinished :] if c.result is None):
-            return [Finish("completed", last.text, calls=foreign)]
+            return [Finish("completed", self.output, calls=foreign)]
         if self._result_messages():
             return [self._call_or_give_up()]
-        return [self._finish(last)]
+        return [self._finish()]
 
     def _call_or_give_up(self) -> Command:
         if self._answers >= self._limits.max_calls:
@@ -178,14 +179,14 @@ class Turn:
             return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
         return CallModel(self.shown)
 
-    def _finish(self, last: Message) -> Finish:
+    def _finish(self) -> Finish:
         if self._stop == "stopped":
-            return Finish("stopped", last.text, "interrupted")
+            return Finish("stopped", self.output, "interrupted")
         if reason := _INCOMPLETE.get(self._stop):
-            return Finish("incomplete", last.text, reason)
-        if not last.text.strip():
-            return Finish("incomplete", last.text, "the model gave no answer")  # C46
-        return Finish("completed", last.text)
+            return Finish("incomplete", self.output, reason)
+        if not self.output.strip():
+            return Finish("incomplete", self.output, "the model gave no answer")  # C46
+        return Finish("completed", self.output)
 
     # ── the fold ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -198,15 +199,19 @@ class Turn:
         match event:
             case MessageChunk(text):
                 self._shown.append((attempt, text))
+                self._bubble.append((attempt, text))
             case AttemptStarted():
                 self.attempt = max(self.attempt, attempt)
             case AttemptDiscarded():
-                self._shown = [(number, text) for number, text in self._shown if number != attempt]
+                self._shown = [piece for piece in self._shown if piece[0] != attempt]
+                self._bubble = [piece for piece in self._bubble if piece[0] != attempt]
             case MessageRecorded(message, stop):
                 self._record(message, stop)
-            case Commentary() | MessageStop():
+            case MessageStop(final):
                 self._shown.clear()
-                self._final_stop |= isinstance(event, MessageStop) and event.final
+                self._final_stop |= final
+                if not final:
+                    self._bubble.clear()
             case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._apply_tool(event)
             case HistoryCompressed(messages):
