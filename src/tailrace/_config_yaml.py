@@ -112,7 +112,7 @@ class _Binder:
         meta = next((arg for arg in get_args(expected)[1:] if isinstance(arg, msgspec.Meta)), msgspec.Meta())
         extra = meta.extra or {}
         if isinstance(node, yaml.ScalarNode) and node.tag != NULL:
-            value = node.value if extra.get("verbatim") else self._loader.construct_object(node)
+            value = node.value if extra.get("verbatim") else self._scalar(node, path)
             try:
                 converted = msgspec.convert(value, expected)
             except msgspec.ValidationError:
@@ -129,10 +129,16 @@ class _Binder:
             return [self._value(item, Any, f"{path}[{number}]") for number, item in enumerate(node.value)]
         if isinstance(node, yaml.MappingNode):
             return {key: self._value(value, Any, _join(path, key)) for key, _, value in self._items(node, path)}
-        value = self._loader.construct_object(node)
+        value = self._scalar(node, path)
         if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
             return value
         raise self._error(node, path, f"{_found(node)} has no JSON form; quote it to send it as text")
+
+    def _scalar(self, node: yaml.Node, path: str) -> Any:
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, LookupError) as exc:  # what the safe constructors raise for `!!int x` or the 45th of May
+            raise self._error(node, path, f"not a value: {_found(node)}") from exc
 
     def _error(self, node: yaml.Node, path: str, message: str) -> ConfigError:
         return ConfigError(message, file=self._file, line=_line(node), key=path)
