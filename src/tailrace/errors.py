@@ -116,5 +116,17 @@ class RunSealed(JournalError):
     """The run has ended; nothing can be appended."""
 
 
+class RunParked(JournalError):
+    """The run was put aside because executing it kept killing the process; a person decides what is next."""
+
+
+class OutputMismatch(JournalError):
+    """The output a run was to be sealed with is not what its own log says. Nothing was written."""
+
+
+class CursorAhead(JournalError):
+    """The cursor names an entry that this log has never had."""
+
+
 class CorruptLog(JournalError):
     """The record cannot be trusted: stop, say so, overwrite nothing."""

@@ -1,0 +1,210 @@
+"""The state of a run, folded from its entries.
+
+Pure: owns what each event means for the state, and nothing about where entries come from. Live runs, replays,
+snapshots and the check at sealing all go through `Fold.apply`; it takes one entry at a time and each costs the
+same, however long the log has become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, assert_never, get_args
+
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalSoFar,
+    AttemptDiscarded,
+    AttemptStarted,
+    Commentary,
+    Entry,
+    GatewayNotice,
+    HistoryCompressed,
+    LongToolHint,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    Snapshot,
+    StreamEvent,
+    TextSoFar,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+    ToolSoFar,
+    UsageRecorded,
+)
+from tailrace.messages import Usage
+
+_SHOWN_ONLY = (*get_args(StreamEvent), ReasoningChunk, Snapshot)
+
+
+def is_fact(event: AnyEvent) -> bool:
+    """Whether compaction keeps it: what is there to be looked at lives on in the snapshot alone."""
+    return not isinstance(event, _SHOWN_ONLY)
+
+
+class _Text:
+    """A text that grows: pieces in a list, joined when somebody asks, each run of pieces with its attempt."""
+
+    __slots__ = ("commentary", "final", "pieces", "stopped")
+
+    def __init__(self, *, commentary: bool = False) -> None:
+        self.pieces: list[tuple[int, list[str]]] = []
+        self.stopped = commentary
+        self.final = False
+        self.commentary = commentary
+
+    def add(self, text: str, attempt: int) -> None:
+        if not self.pieces or self.pieces[-1][0] != attempt:
+            self.pieces.append((attempt, []))
+        self.pieces[-1][1].append(text)
+
+    def withdraw(self, attempt: int) -> None:
+        self.pieces = [piece for piece in self.pieces if piece[0] != attempt]
+
+    def text(self) -> str:
+        return "".join("".join(piece) for _, piece in self.pieces)
+
+    def so_far(self) -> TextSoFar:
+        lengths = tuple((attempt, sum(map(len, piece))) for attempt, piece in self.pieces)
+        return TextSoFar(self.text(), lengths, self.stopped, self.final, self.commentary)
+
+    @classmethod
+    def from_so_far(cls, state: TextSoFar) -> _Text:
+        text = cls(commentary=state.commentary)
+        text.stopped, text.final = state.stopped, state.final
+        start = 0
+        for attempt, length in state.pieces:
+            text.pieces.append((attempt, [state.text[start : start + length]]))
+            start += length
+        return text
+
+
+class Fold:
+    """All that the entries so far say about a run."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.attempt = 1
+        self.status: RunStatus | Literal["running"] = "running"
+        self._started: RunStarted | None = None
+        self._open = _Text()  # the message that grows; listed among the messages once it has text
+        self._messages: list[_Text] = []
+        self._reasoning = _Text()
+        self._tools: dict[int, ToolSoFar] = {}
+        self._approvals: dict[str, ApprovalSoFar] = {}
+        self._usage = Usage()
+        self._error: RunFailure | None = None
+
+    @property
+    def output(self) -> str:
+        """The text of the last message: everything shown since the last tool boundary."""
+        return self._open.text()
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.status,
+            self._started,
+            tuple(text.so_far() for text in self._messages),
+            self._reasoning.so_far(),
+            tuple(self._tools.values()),
+            tuple(self._approvals.values()),
+            self._usage,
+            self.output,
+            self._error,
+        )
+
+    def entry(self) -> Entry:
+        """The snapshot in its place: what a viewer may be given instead of every entry up to here."""
+        return Entry(self.seq, self.snapshot(), self.attempt)
+
+    def apply(self, entry: Entry) -> None:
+        event = entry.event
+        self.seq, self.attempt = entry.seq, entry.attempt
+        if type(event) is MessageChunk:  # nearly every entry: ahead of the match for speed alone
+            self._message().add(event.text, entry.attempt)
+        else:
+            self._apply(event, entry.attempt)
+
+    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912 - one case per event
+        match event:
+            case MessageChunk(text=text):
+                self._message().add(text, attempt)
+            case ReasoningChunk(text=text):
+                self._reasoning.add(text, attempt)
+            case MessageStop(final=final):
+                self._stop(final=final)
+            case Commentary(text=text):
+                whole = _Text(commentary=True)
+                whole.add(text, attempt)
+                self._messages.append(whole)
+            case ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
+                self._tools[index] = ToolSoFar(name, index, attempt, preview, args)
+            case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
+                begun = self._tools.get(index, ToolSoFar(name, index, attempt))
+                self._tools[index] = ToolSoFar(name, index, begun.attempt, begun.preview, begun.args, ok, duration)
+            case AttemptDiscarded():
+                self._withdraw(attempt)
+            case ApprovalAsked(approval_id=approval_id):
+                self._approvals[approval_id] = ApprovalSoFar(event)
+            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
+                if approval := self._approvals.get(approval_id):
+                    self._approvals[approval_id] = ApprovalSoFar(approval.asked, decision, by)
+            case UsageRecorded(usage=usage):
+                self._usage += usage
+            case RunStarted():
+                self._started = event
+            case RunFinished(status=status, error=error):
+                self.status, self._error = status, error
+            case Snapshot():
+                self._restore(event)
+            case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted():
+                pass  # the history's, not the screen's
+            case LongToolHint() | GatewayNotice():
+                pass  # of the moment
+            case _:
+                assert_never(event)
+
+    def _message(self) -> _Text:
+        if not self._open.pieces:
+            self._messages.append(self._open)
+        return self._open
+
+    def _stop(self, *, final: bool) -> None:
+        self._open.stopped, self._open.final = True, final
+        if not final:
+            self._open = _Text()
+
+    def _withdraw(self, attempt: int) -> None:
+        """What the attempt showed goes; what it did stays: a tool that has finished has finished."""
+        for text in (*self._messages, self._reasoning):
+            text.withdraw(attempt)
+        self._messages = [text for text in self._messages if text.pieces]
+        if not self._open.pieces:
+            self._open = _Text()
+        self._tools = {
+            index: tool for index, tool in self._tools.items() if tool.attempt != attempt or tool.ok is not None
+        }
+
+    def _restore(self, state: Snapshot) -> None:
+        self.status, self._started = state.status, state.started
+        self._messages = [_Text.from_so_far(text) for text in state.messages]
+        growing = [text for text in self._messages if text.final or not text.stopped]
+        self._open = growing[-1] if growing else _Text()
+        self._reasoning = _Text.from_so_far(state.reasoning)
+        self._tools = {tool.index: tool for tool in state.tools}
+        self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
+        self._usage, self._error = state.usage, state.error
+
+
+def fold(entries: Iterable[Entry]) -> Fold:
+    state = Fold()
+    for entry in entries:
+        state.apply(entry)
+    return state

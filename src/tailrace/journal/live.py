@@ -1,0 +1,174 @@
+"""The live tail: the newest entries of one run, and everybody who waits for the next.
+
+Owns waking and sharing, nothing else: it is told what has been committed and never looks into storage itself. There
+is one `Tail` per run however many watch it. A viewer is a cursor: no queue, no task, no copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import Protocol
+
+from tailrace.errors import CursorAhead, RunNotFound
+from tailrace.events import Entry, RunFinished
+from tailrace.ports import Batch
+
+WINDOW_ENTRIES = 512  # kept for viewers who are nearly up to date; the others read from storage
+PAGE_ENTRIES = 4096  # what a viewer far behind takes at a time
+
+NOTHING = Batch()
+
+
+class Waiters:
+    """Those who wait for the next time something happens. Costs nothing while nobody does."""
+
+    __slots__ = ("__weakref__", "_next")
+
+    def __init__(self) -> None:
+        self._next: asyncio.Event | None = None
+
+    def next_time(self) -> asyncio.Event:
+        """Set at the next `wake`. Take it before looking at what there is, and nothing can slip between."""
+        if self._next is None:
+            self._next = asyncio.Event()
+        return self._next
+
+    def wake(self) -> None:
+        if self._next is not None:
+            self._next.set()
+            self._next = None
+
+
+class Tail(Waiters):
+    """What has been committed to one run. `last_seq` moves only by `publish`."""
+
+    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "last_seq")
+
+    def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
+        super().__init__()
+        self.last_seq = last_seq
+        self.ended = ended  # `last_seq` is the last there will ever be
+        self.closed = False  # the journal is: nobody will be woken again
+        self._window = window  # None keeps everything
+        self._batches: list[Batch] = []
+        self._kept = 0
+        self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
+
+    def publish(self, batch: Batch) -> None:
+        """The next entries, committed: wakes everybody who waits."""
+        self.last_seq = batch[-1].seq
+        self.ended = isinstance(batch[-1].event, RunFinished)
+        self._batches.append(batch)
+        self._kept += len(batch)
+        if self._window is not None and self._kept > 2 * self._window:
+            self._shrink(self._window)
+        self.wake()
+
+    def _shrink(self, window: int) -> None:
+        drop = 0
+        while self._kept > window and drop < len(self._batches) - 1:
+            self._kept -= len(self._batches[drop])
+            drop += 1
+        del self._batches[:drop]
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+
+    def forget(self) -> None:
+        """Keeps the numbers and drops the entries: from here on they are read from storage."""
+        self._batches, self._kept, self._shared = [], 0, (0, NOTHING)
+
+    def take(self, after: int) -> Batch | None:
+        """All that is new to this cursor, at most a page; None where it lies before what is kept here."""
+        if after >= self.last_seq:
+            return NOTHING
+        batches = self._batches
+        if not batches or batches[0][0].seq > after + 1:
+            return None
+        if batches[-1][0].seq == after + 1:
+            return batches[-1]
+        cursor, shared = self._shared
+        if cursor == after and shared and shared[-1].seq == self.last_seq:
+            return shared
+        joined = self._join(after)
+        self._shared = (after, joined)
+        return joined
+
+    def _join(self, after: int) -> Batch:
+        start = bisect_right(self._batches, after + 1, key=_first_seq) - 1
+        head = self._batches[start]
+        entries = list(head[after + 1 - head[0].seq :])
+        for batch in self._batches[start + 1 :]:
+            if len(entries) >= PAGE_ENTRIES:
+                break
+            entries += batch
+        return Batch(entries)
+
+
+def _first_seq(batch: Batch) -> int:
+    return batch[0].seq
+
+
+class Source(Protocol):
+    """What a viewer needs of its journal."""
+
+    async def attach(self, run_id: str) -> Tail:
+        """The one tail of this run. Raises `RunNotFound`."""
+
+    async def page(self, run_id: str, after: int) -> Batch:
+        """Entries from storage for a cursor that the tail no longer covers."""
+
+    async def snapshot(self, run_id: str) -> Entry:
+        """The folded state now."""
+
+
+class Viewer:
+    """A cursor in one run. Cancelling a wait moves nothing: the next one goes on from the same place."""
+
+    __slots__ = ("_run_id", "_snapshot", "_source", "_tail", "cursor")
+
+    def __init__(self, source: Source, run_id: str, after: int, *, snapshot: bool) -> None:
+        self._source = source
+        self._run_id = run_id
+        self._snapshot = snapshot
+        self._tail: Tail | None = None
+        self.cursor = after
+
+    def __aiter__(self) -> Viewer:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._tail is None:
+            self._tail = await self._source.attach(self._run_id)
+            self._check_cursor(self._tail)
+        if self._snapshot:
+            return await self._begin_with_state()
+        while not (batch := await self._next(self._tail)):
+            pass
+        self.cursor = batch[-1].seq
+        return batch
+
+    def _check_cursor(self, tail: Tail) -> None:
+        if self.cursor > tail.last_seq and not self._snapshot:
+            raise CursorAhead(f"run {self._run_id} has {tail.last_seq} entries; the cursor says {self.cursor}")
+
+    async def _begin_with_state(self) -> Batch:
+        entry = await self._source.snapshot(self._run_id)
+        self._snapshot = False
+        self.cursor = entry.seq
+        return Batch((entry,))
+
+    async def _next(self, tail: Tail) -> Batch:
+        arrival = tail.next_time()
+        batch = tail.take(self.cursor)
+        if batch is None:
+            batch = await self._source.page(self._run_id, self.cursor)
+            if not batch:
+                raise RunNotFound(f"run {self._run_id} was deleted")
+        elif not batch:
+            if tail.ended or tail.closed:
+                raise StopAsyncIteration
+            await arrival.wait()
+        return batch

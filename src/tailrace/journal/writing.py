@@ -1,0 +1,79 @@
+"""The writing end of one claimed run: numbers, folds and holds entries until they are committed.
+
+Owns what every journal must refuse before it touches storage. Never awaits and knows no storage.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from tailrace.errors import JournalError, OutputMismatch, RunSealed
+from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
+from tailrace.journal.fold import Fold
+from tailrace.ports import Batch
+
+
+def new_run_id(at: float) -> str:
+    """Sorts by the time of creation (milliseconds, then chance)."""
+    return f"run_{int(at * 1000):011x}{secrets.token_hex(6)}"
+
+
+class OpenLog:
+    """The log of one run under one epoch. Whatever is refused here was never given a number."""
+
+    __slots__ = ("_pending", "epoch", "fold", "queued", "refusal", "run_id", "seq")
+
+    def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
+        self.run_id = run_id
+        self.epoch = epoch
+        self.fold = fold  # ahead of what viewers may see by what is pending or on its way to storage
+        self.seq = fold.seq
+        self.queued = False  # a commit that will take what is pending has been asked for
+        self.refusal: JournalError | None = None  # why nothing more can be appended
+        self._pending: list[Entry] = []
+
+    def append(self, events: Sequence[AnyEvent], attempt: int) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        seq = self.seq
+        apply, keep = self.fold.apply, self._pending.append
+        for event in events:
+            if isinstance(event, (RunFinished, Snapshot)):
+                raise JournalError(f"run {self.run_id}: {type(event).__name__} is for `seal` and viewers alone")
+            seq += 1
+            entry = Entry(seq, event, attempt)
+            apply(entry)
+            keep(entry)
+            self.seq = seq
+        return seq
+
+    def finish(self, finished: RunFinished) -> Entry:
+        """The last entry. Raises `OutputMismatch` rather than let the record lie."""
+        if self.refusal is not None:
+            raise self.refusal
+        said = self.fold.output
+        if said != finished.output:
+            at = _first_difference(finished.output, said)
+            raise OutputMismatch(
+                f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
+                f"log shows ({len(said)} characters); they differ from character {at} on"
+            )
+        entry = Entry(self.seq + 1, finished, self.fold.attempt)
+        self.seq = entry.seq
+        self.fold.apply(entry)
+        self._pending.append(entry)
+        self.refusal = RunSealed(f"run {self.run_id} has ended")
+        return entry
+
+    def take(self) -> Batch:
+        """What is pending, for the commit: it is no longer pending here."""
+        batch = Batch(self._pending)
+        self._pending.clear()
+        self.queued = False
+        return batch
+
+
+def _first_difference(one: str, other: str) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
