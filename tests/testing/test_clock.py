@@ -8,6 +8,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
@@ -47,9 +49,26 @@ def loop_factory(request: pytest.FixtureRequest) -> type[DrivenLoop]:
     return chosen
 
 
-async def serve(handle: object) -> tuple[asyncio.Server, int]:
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)  # type: ignore[arg-type]
-    return server, server.sockets[0].getsockname()[1]
+@asynccontextmanager
+async def serve(handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[int]:
+    """A server on a free port; when the block is left, each of its connections has been closed."""
+    handled: list[asyncio.Future[None]] = []
+
+    async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handled.append(asyncio.get_running_loop().create_future())
+        done = handled[-1]
+        try:
+            await handle(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            done.set_result(None)
+
+    server = await asyncio.start_server(run, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*handled)
 
 
 def test_a_long_sleep_takes_no_time() -> None:
@@ -89,11 +108,8 @@ async def test_the_clock_stands_still_while_code_runs() -> None:
 async def test_a_deadline_on_a_silent_socket_passes_at_once() -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
-        await writer.wait_closed()
 
-    server, port = await serve(silent)
-    async with server:
+    async with serve(silent) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         began = now()
         with pytest.raises(TimeoutError):
@@ -111,11 +127,8 @@ def test_no_deadline_fires_while_bytes_are_under_way(loop_factory: type[DrivenLo
         async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             while data := await reader.read(64):
                 writer.write(data)
-            writer.close()
-            await writer.wait_closed()
 
-        server, port = await serve(echo)
-        async with server:
+        async with serve(echo) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             began = now()
             for turn in range(2000):
@@ -134,11 +147,8 @@ def test_no_deadline_fires_before_a_closed_peer_is_noticed(loop_factory: type[Dr
     async def main() -> None:
         async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readexactly(1)
-            writer.close()
-            await writer.wait_closed()
 
-        server, port = await serve(hang_up)
-        async with server:
+        async with serve(hang_up) as port:
             for _ in range(200):
                 async with asyncio.timeout(1e-6):
                     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -158,11 +168,8 @@ def test_no_deadline_fires_while_a_large_body_drains_through_full_buffers(loop_f
         async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"x" * size)
             await writer.drain()
-            writer.close()
-            await writer.wait_closed()
 
-        server, port = await serve(pour)
-        async with server:
+        async with serve(pour) as port:
             began = now()
             async with asyncio.timeout(1e-6):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -191,8 +198,7 @@ async def test_a_writer_blocked_by_a_reader_that_stopped_meets_its_deadline() ->
             blocked.set_result(now() - began)
         writer.transport.abort()
 
-    server, port = await serve(pour)
-    async with server:
+    async with serve(pour) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         assert await blocked == pytest.approx(60)
