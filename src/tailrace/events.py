@@ -7,7 +7,7 @@ Frozen, no behaviour, no platform knowledge. Names and fields are a contract. In
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
@@ -21,6 +21,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
+@dataclass_transform(frozen_default=True)  # what mypy must know of the subclasses
 class Event(msgspec.Struct, frozen=True, tag=_snake):
     """Base of everything that can stand in a run's log."""
 
@@ -248,7 +249,7 @@ Fact: TypeAlias = (
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(AnyEvent)
+_DECODER: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class _Envelope(msgspec.Struct):

@@ -6,7 +6,7 @@ native item that is handed back to that dialect alone.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
@@ -15,6 +15,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 JsonObject: TypeAlias = dict[str, Any]  # opaque JSON: kept and passed on, never picked apart outside `wire`
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))  # what mypy must know of the subclasses
 class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     """Base of the untagged values."""
 
@@ -154,6 +155,7 @@ class ModelRequest(Value):
 # ── the answer while it grows ────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass_transform(frozen_default=True)
 class Delta(msgspec.Struct, frozen=True, gc=False):
     """Base of what a stream says, piece by piece. `choice` is 0 unless the request asked for several."""
 
