@@ -1,0 +1,144 @@
+"""A conversation in the words of the Messages API: roles, content blocks, and what replaying them needs.
+
+Owns the rules that the API refuses a request over: roles alternate, results come first, no block is blank, thinking
+is signed, ids are plain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from tailrace.messages import (
+    Image,
+    JsonObject,
+    Message,
+    Native,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+
+_NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)
+_BlockRole = Literal["user", "assistant"]
+
+
+def system_of(system: str, messages: Iterable[Message]) -> str:
+    """The dialect has one system prompt beside the conversation; wherever system messages stood, they join it."""
+    texts = [system, *(message.text for message in messages if message.role == "system")]
+    return "\n\n".join(text for text in texts if text)
+
+
+def conversation(messages: Iterable[Message], prefill: str) -> list[JsonObject]:
+    """The messages in turns of alternating roles, ending in `prefill` where the answer is to go on from it."""
+    turns: list[tuple[_BlockRole, list[JsonObject]]] = []
+    spoken = (message for message in messages if message.role != "system")
+    for message in (*spoken, Message("assistant", (Text(prefill),))):
+        role: _BlockRole = "assistant" if message.role == "assistant" else "user"
+        blocks = blocks_of(message)
+        if not blocks:
+            continue
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(blocks)
+        else:
+            turns.append((role, blocks))
+    if turns and turns[-1][0] == "assistant":
+        _trim_end(turns[-1][1])
+    return [{"role": role, "content": _results_first(blocks)} for role, blocks in turns if blocks]
+
+
+def blocks_of(message: Message) -> list[JsonObject]:
+    """The message's content blocks. An assistant's images and the native items of other dialects have no form here."""
+    blocks: list[JsonObject] = []
+    for part in message.parts:
+        if isinstance(part, Native):
+            if part.dialect == "anthropic":
+                _add_native(blocks, part.item)
+        elif not (isinstance(part, Image) and message.role == "assistant"):
+            blocks.extend(_blocks(part))
+    return blocks
+
+
+def call_id(call: str) -> str:
+    """Ids of other providers may hold characters that this one refuses; call and result change alike."""
+    return _NOT_IN_AN_ID.sub("_", call) or "_"
+
+
+def _blocks(part: Text | Image | Reasoning | Refusal | ToolCall | ToolResult) -> list[JsonObject]:
+    match part:
+        case Text(text) | Refusal(text):
+            return [{"type": "text", "text": text}] if text.strip() else []  # blank blocks are refused
+        case Image():
+            return [_image(part)] if part.data or part.url else []
+        case Reasoning():
+            return _thinking(part)
+        case ToolCall(id_, name):
+            # The API takes objects alone; arguments that are none go in the wrapping its documentation gives (B34).
+            return [{"type": "tool_use", "id": call_id(id_), "name": name, "input": _input(part)}]
+        case ToolResult():
+            return [_result(part)]
+
+
+def _input(call: ToolCall) -> JsonObject:
+    parsed = call.parsed()
+    return parsed if parsed is not None else {"INVALID_JSON": call.arguments}
+
+
+def _thinking(part: Reasoning) -> list[JsonObject]:
+    """Only what this dialect signed or sealed itself: anything else is refused (C45)."""
+    native = part.native
+    if part.dialect != "anthropic" or native is None:
+        return []
+    return [native] if native.get("signature") or native.get("type") == "redacted_thinking" else []
+
+
+def _result(part: ToolResult) -> JsonObject:
+    result: JsonObject = {"type": "tool_result", "tool_use_id": call_id(part.call_id)}
+    if isinstance(part.content, str):
+        result["content"] = part.content
+    else:
+        kept = part.content if part.ok else [p for p in part.content if isinstance(p, Text)]  # errors are text alone
+        result["content"] = [block for p in kept for block in _blocks(p)]
+    if not part.ok:
+        result["is_error"] = True
+    return result
+
+
+def _image(image: Image) -> JsonObject:
+    if image.data:
+        source = {"type": "base64", "media_type": image.media_type or "image/png", "data": image.data}
+    elif inline := _DATA_URL.fullmatch(image.url):
+        source = {"type": "base64", **inline.groupdict()}
+    else:
+        source = {"type": "url", "url": image.url}
+    return {"type": "image", "source": source}
+
+
+def _add_native(blocks: list[JsonObject], item: JsonObject) -> None:
+    """A native text or call stands for the neutral part before it, as long as the two still say the same."""
+    before = blocks[-1] if blocks else {}
+    match item.get("type"):
+        case "text":
+            if before.get("type") == "text" and before.get("text") == item.get("text"):
+                blocks[-1] = item
+        case "tool_use":
+            if before.get("id") == item.get("id") and before.get("input") == item.get("input"):
+                blocks[-1] = item
+        case _:
+            blocks.append(item)
+
+
+def _results_first(blocks: list[JsonObject]) -> list[JsonObject]:
+    """Results must open the turn that follows their calls; the order is otherwise kept."""
+    return sorted(blocks, key=lambda block: block.get("type") != "tool_result")
+
+
+def _trim_end(blocks: list[JsonObject]) -> None:
+    """An assistant turn at the end must not end in white space."""
+    last = blocks[-1]
+    if last.get("type") == "text":
+        blocks[-1] = {**last, "text": str(last.get("text", "")).rstrip()}

@@ -1,0 +1,274 @@
+"""The stream of a Messages API answer: bytes to deltas, and at the end the non-streaming body.
+
+Owns the grammar of the events (message_start, content_block_start/delta/stop, message_delta, message_stop, error).
+Never awaits, never raises on what a peer sends, keeps no growing snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+import msgspec
+
+from tailrace.errors import PeerError
+from tailrace.messages import (
+    AnyDelta,
+    ErrorDelta,
+    FinishDelta,
+    JsonObject,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from tailrace.wire._json import decode_object
+from tailrace.wire.anthropic._blocks import Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
+from tailrace.wire.anthropic.read import arguments_of, usage_of
+from tailrace.wire.failure import broken, cut, failure, failure_in
+from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.sse import SseDecoder
+
+
+class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
+    """Nearly every event of a stream. Whatever does not fit in here takes the long way."""
+
+    index: int
+    delta: Piece
+
+
+_decode_delta = msgspec.json.Decoder(_BlockDelta).decode
+_DELTA_HEAD = b"event: content_block_delta\ndata: "
+_HEAD_LENGTH = len(_DELTA_HEAD)
+_UNNAMED = "message"  # what the SSE specification calls an event that has no name
+
+
+class AnthropicDecoder:
+    """`ports.StreamDecoder` for the Messages API."""
+
+    def __init__(self, quirks: WireQuirks = NONE) -> None:
+        self._sse = SseDecoder()
+        self._cumulative = quirks.cumulative_text
+        self._message: JsonObject | None = None  # what message_start said, and message_delta since
+        self._usage: JsonObject = {}
+        self._blocks: list[Block] = []  # in order of arrival
+        self._newest: dict[int, Block] = {}  # by block index; a server that reuses one means a new block
+        self._calls = 0
+        self._ended = False  # message_stop or an error came: nothing after it is read
+        self._complete = False
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, data: bytes) -> list[AnyDelta]:
+        out: list[AnyDelta] = []
+        if self._over():
+            return out
+        for frame in self._sse.split(data):
+            if frame.startswith(_DELTA_HEAD) and self._grow(frame[_HEAD_LENGTH:], out):
+                continue
+            self._event(frame, out)
+            if self._over():
+                return out
+        if self._sse.error is not None:
+            self._fail(broken(str(self._sse.error), self._sse.error.excerpt), out)
+        return out
+
+    def close(self) -> list[AnyDelta]:
+        out: list[AnyDelta] = []
+        if not self._ended:
+            missing = "message_stop" if self._message is not None or self._blocks else "a single event of the dialect"
+            self._fail(cut(f"the stream ended without {missing}"), out)
+        return out
+
+    def body(self) -> JsonObject:
+        blocks = self._blocks
+        if len(self._newest) == len(blocks):  # no index was used twice: they are the places (B33)
+            blocks = sorted(blocks, key=lambda block: block.index)
+        message = self._message or {"type": "message", "role": "assistant", "stop_reason": None}
+        return {**message, "content": [block.body() for block in blocks], "usage": dict(self._usage)}
+
+    def _over(self) -> bool:
+        return self._ended
+
+    def _grow(self, raw: bytes, out: list[AnyDelta]) -> bool:
+        """The steady state: the next piece of a known block. False, with nothing changed, for anything else."""
+        try:
+            event = _decode_delta(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        piece = event.delta
+        block = self._newest.get(event.index)
+        # A line end within the frame is another field of the event, to be parsed as such.
+        if block is None or piece.__class__ is not block.grows_by or b"\n" in raw:
+            return False
+        self._add(block, piece.text, out)
+        return True
+
+    def _add(self, block: Block, text: str, out: list[AnyDelta]) -> None:
+        if self._cumulative and block.grows_by is not JsonPiece:
+            text = block.unseen(text)
+        block.pieces.append(text)
+        if block.grows_by is TextPiece:
+            if text:
+                out.append(TextDelta(text))
+        elif block.grows_by is ThinkingPiece:
+            out.append(ReasoningDelta(text))  # also the empty ones of hidden thinking: they are progress (C47)
+        elif block.call is not None and text:
+            out.append(ToolCallDelta(block.call, "", "", text))
+
+    # ── the long way: every other event, and every frame that is not quite as documented ──────────────────────
+
+    def _event(self, frame: bytes, out: list[AnyDelta]) -> None:
+        event = self._sse.parse(frame)
+        if event is None or event.event == "ping":
+            return
+        try:
+            body = decode_object(event.data)
+        except PeerError as exc:
+            self._undecodable(event.event, event.data, exc, out)
+            return
+        kind = body.get("type") if isinstance(body.get("type"), str) else event.event
+        match kind:
+            case "message_start":
+                self._message_start(body, out)
+            case "content_block_start":
+                self._block_start(body, out)
+            case "content_block_delta":
+                self._block_delta(body, out)
+            case "content_block_stop":
+                if (block := self._block_of(body)) is not None:
+                    self._end(block, out)
+            case "message_delta":
+                self._message_delta(body, out)
+            case "message_stop":
+                for block in self._blocks:
+                    self._end(block, out)
+                self._ended = self._complete = True
+            case _ if kind == "error" or event.event == "error" or body.get("error"):
+                self._fail(failure_in(body) or failure_in({"error": body}) or failure(str(body)), out)
+            case _:  # a ping without its name, or an event of a later version of the API (A12)
+                pass
+
+    def _undecodable(self, name: str, data: bytes, exc: PeerError, out: list[AnyDelta]) -> None:
+        shown = data.strip()
+        if name == "error":
+            self._fail(failure(shown.decode("utf-8", "replace")), out)
+        elif shown and shown != b"[DONE]" and not shown.startswith(b":") and (name == _UNNAMED or name in _KNOWN):
+            self._fail(broken(str(exc), data), out)
+
+    def _message_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        message = body.get("message")
+        if self._message is not None or not isinstance(message, dict):
+            return  # gateways that retry upstream send a second one: the answer has begun, the first stands
+        self._message = {"content": [], **message}
+        content = message.get("content")
+        for block in content if isinstance(content, list) else ():  # an answer that goes on from blocks it had
+            if isinstance(block, dict):
+                self._end(self._begin(len(self._blocks), block, out), out)
+        self._read_usage(message.get("usage"), out)
+
+    def _message_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        delta = body.get("delta")
+        changes = {name: value for name, value in body.items() if name not in {"type", "delta", "usage"}}
+        if isinstance(delta, dict):
+            changes |= delta
+        if self._message is None:
+            self._message = {"type": "message", "role": "assistant", "content": []}
+        _replace_known(self._message, changes)
+        self._read_usage(body.get("usage"), out)
+        if isinstance(reason := changes.get("stop_reason"), str):
+            out.append(FinishDelta(reason))
+
+    def _read_usage(self, usage: object, out: list[AnyDelta]) -> None:
+        """Counts are totals so far: they replace, and are never added up (A21)."""
+        if isinstance(usage, dict):
+            _replace_known(self._usage, usage)
+            out.append(UsageDelta(usage_of(self._usage)))
+
+    def _block_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        start, index = body.get("content_block"), body.get("index")
+        if not isinstance(start, dict):
+            return
+        before = self._block_of(body)
+        if before is not None and not before.closed and not before.pieces and before.start == start:
+            return  # said twice
+        self._begin(index if _is_index(index) else len(self._blocks), start, out)
+
+    def _begin(self, index: int, start: JsonObject, out: list[AnyDelta]) -> Block:
+        ours = start.get("type") == "tool_use"
+        block = Block(index, start, self._calls if ours else None)
+        self._blocks.append(block)
+        self._newest[index] = block
+        if ours:
+            out.append(ToolCallDelta(self._calls, _text(start.get("id")), _text(start.get("name"))))
+            self._calls += 1
+        elif begun := _text(start.get(block.field)):
+            out.append(TextDelta(begun) if block.grows_by is TextPiece else ReasoningDelta(begun))
+        if start.get("type") == "fallback" and isinstance(to := start.get("to"), dict) and self._message is not None:
+            self._message["model"] = to.get("model", self._message.get("model"))  # the one that answers from here
+        return block
+
+    def _end(self, block: Block, out: list[AnyDelta]) -> None:
+        if block.closed:
+            return
+        block.closed = True
+        if block.call is not None and not any(block.pieces):
+            # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
+            out.append(ToolCallDelta(block.call, "", "", arguments_of(block.start.get("input"))))
+
+    def _block_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        delta = body.get("delta")
+        if not isinstance(delta, dict):
+            return
+        block = self._block_of(body)
+        if block is None:
+            index = body.get("index")
+            block = self._begin(
+                index if _is_index(index) else len(self._blocks), implied_start(_text(delta.get("type"))), out
+            )
+        try:
+            piece = msgspec.convert(delta, Piece)
+        except msgspec.ValidationError:
+            piece = None
+        if piece is not None and piece.__class__ is block.grows_by:
+            self._add(block, piece.text, out)
+        else:
+            block.merge(delta)
+
+    def _block_of(self, body: JsonObject) -> Block | None:
+        index = body.get("index")
+        if _is_index(index):
+            return self._newest.get(index)
+        return self._blocks[-1] if self._blocks else None
+
+    def _fail(self, error: ErrorDelta, out: list[AnyDelta]) -> None:
+        self._ended = True
+        out.append(error)
+
+
+_KNOWN = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    }
+)
+
+
+def _is_index(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _replace_known(target: JsonObject, changes: dict[str, Any]) -> None:
+    """A null says that there is nothing to report, not that what was reported is void."""
+    for name, value in changes.items():
+        if value is not None or name not in target:
+            target[name] = value

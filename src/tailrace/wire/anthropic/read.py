@@ -1,0 +1,114 @@
+"""A Messages API answer, rebuilt from a stream or not, to the one `Completion`.
+
+Owns what each block means to the rest of the system and what of it must be kept for a later turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Stop, Text, ToolCall, Usage
+
+_STOPS: dict[str, Stop] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tools",
+    "refusal": "filter",
+    "pause_turn": "pause",
+}
+
+
+def read(body: JsonObject) -> Completion:
+    """One function for both kinds of body: streamed equals non-streamed by construction."""
+    blocks = [block for block in _list(body.get("content")) if isinstance(block, dict)]
+    reason = _text(body.get("stop_reason"))
+    stop = _STOPS.get(reason, "unknown")
+    parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
+    if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
+        stop = "tools"  # the calls win over the word (B36)
+    return Completion(
+        dialect="anthropic",
+        body=body,
+        message=Message("assistant", parts),
+        id=_text(body.get("id")),
+        model=_text(body.get("model")),
+        finish_reason=reason,
+        stop=stop,
+        usage=usage_of(body.get("usage")),
+        refusal=_refusal(body) if reason == "refusal" else None,
+    )
+
+
+def usage_of(usage: object) -> Usage:
+    """The counts of a `usage` object; whatever is not a count is 0."""
+    if not isinstance(usage, dict):
+        return Usage()
+    details = usage.get("output_tokens_details")
+    return Usage(
+        input_tokens=_count(usage.get("input_tokens")),
+        output_tokens=_count(usage.get("output_tokens")),
+        cache_read_tokens=_count(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=_count(usage.get("cache_creation_input_tokens")),
+        reasoning_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
+    )
+
+
+def arguments_of(tool_input: object) -> str:
+    """A call's `input` as the text of its arguments. The API gives an object, never the text that the model wrote,
+    so the text is one canonical form, compact and with the keys in their order (B31). An input that is text already
+    is what was received of a call that is not whole."""
+    if isinstance(tool_input, str):
+        return tool_input
+    try:
+        return msgspec.json.encode(tool_input if tool_input is not None else {}).decode()
+    except RecursionError:  # nested past what anybody can parse
+        return ""
+
+
+def _parts(block: JsonObject, *, cut: bool) -> Iterator[Part]:
+    match block.get("type"):
+        case "text":
+            if text := _text(block.get("text")):
+                yield Text(text)
+                if block.get("citations"):
+                    yield Native("anthropic", block)  # stands for the Text before it when replayed
+        case "thinking":
+            yield Reasoning(_text(block.get("thinking")), "anthropic", block)
+        case "redacted_thinking":
+            yield Reasoning("", "anthropic", block)
+        case "tool_use":
+            yield _call(block, cut=cut)
+            if block.get("caller", {"type": "direct"}) != {"type": "direct"}:
+                yield Native("anthropic", block)  # stands for the ToolCall before it when replayed
+        case _:
+            yield Native("anthropic", block)
+
+
+def _call(block: JsonObject, *, cut: bool) -> ToolCall:
+    """`cut`: the token limit was reached in this, the last block. A non-streaming answer then shows as an object
+    what there was of the arguments, as if it were whole; left open, it cannot be taken for a call to run (B34, B35)."""
+    arguments = arguments_of(block.get("input"))
+    if cut and not isinstance(block.get("input"), str):
+        arguments = arguments[:-1]
+    return ToolCall(_text(block.get("id")), _text(block.get("name")), arguments)
+
+
+def _refusal(body: JsonObject) -> str:
+    details = body.get("stop_details")
+    return _text(details.get("explanation")) if isinstance(details, dict) else ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,116 @@
+"""`ModelRequest` to the body of a Messages API request.
+
+Owns the names of the request's fields. What the dialect has no word for (`seed`) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
+from tailrace.wire.anthropic._content import conversation, system_of
+from tailrace.wire.anthropic._schema import output_schema
+
+# The API wants a limit in every request and refuses one above the model's own. First match wins.
+_DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
+    (re.compile(r"claude-(2|instant|3-(opus|sonnet|haiku))"), 4096),
+    (re.compile(r"claude-3-5"), 8192),
+    (re.compile(r"claude"), 32_000),
+    (re.compile(r""), 8192),  # compatible servers: within the context window of nearly all they serve
+)
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+
+
+def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
+    """The request in the dialect's words. `extra` is merged in last and wins."""
+    body: JsonObject = {
+        "model": request.model,
+        "max_tokens": request.max_tokens or default_max_tokens(request.model),
+        "messages": conversation(request.messages, request.prefill),
+    }
+    if system := system_of(request.system, request.messages):
+        body["system"] = system
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if request.tools or "tools" in request.extra:
+        body |= _tool_choice(request)
+    body |= _sampling(request)
+    if output := _output_config(request):
+        body["output_config"] = output
+    if stream:
+        body["stream"] = True
+    return _sendable(body | request.extra)
+
+
+def default_max_tokens(model: str) -> int:
+    return next(limit for pattern, limit in _DEFAULT_MAX_TOKENS if pattern.search(model))
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    encoded: JsonObject = {"name": tool.name, "input_schema": {"type": "object", **tool.parameters}}
+    if tool.description:
+        encoded["description"] = tool.description
+    if tool.strict is not None:
+        encoded["strict"] = tool.strict
+    return encoded
+
+
+def _tool_choice(request: ModelRequest) -> JsonObject:
+    choice: JsonObject
+    match request.tool_choice:
+        case NamedTool(name):
+            choice = {"type": "tool", "name": name}
+        case "required":
+            choice = {"type": "any"}
+        case "none":
+            return {"tool_choice": {"type": "none"}}
+        case "auto" | None:
+            choice = {"type": "auto"}
+    if request.parallel_tool_calls is not None:
+        choice["disable_parallel_tool_use"] = not request.parallel_tool_calls
+    elif request.tool_choice is None:
+        return {}
+    return {"tool_choice": choice}
+
+
+def _sampling(request: ModelRequest) -> JsonObject:
+    fields: JsonObject = {}
+    if request.temperature is not None:
+        fields["temperature"] = min(max(request.temperature, 0.0), 1.0)  # other dialects go to 2, this one to 1
+    if request.top_p is not None:
+        fields["top_p"] = request.top_p
+    if stops := [stop for stop in request.stop if stop.strip()]:  # blank ones are refused
+        fields["stop_sequences"] = stops
+    if request.reasoning_effort == "none":
+        fields["thinking"] = {"type": "disabled"}
+    return fields
+
+
+def _output_config(request: ModelRequest) -> JsonObject:
+    config: JsonObject = {}
+    if effort := _EFFORTS.get(request.reasoning_effort or ""):
+        config["effort"] = effort
+    if request.response_schema is not None:
+        config["format"] = {"type": "json_schema", "schema": output_schema(request.response_schema)}
+    return config
+
+
+def _sendable(body: JsonObject) -> JsonObject:
+    """The body without lone surrogates: with one it could not be sent at all (A18)."""
+    try:
+        msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return {name: _cleaned(value) for name, value in body.items()}
+    return body
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value
