@@ -1,0 +1,192 @@
+"""The command line's frame: start-up, which commands there are, and how a command may end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tailrace import __version__
+from tailrace.cli import main as cli
+from tailrace.config import Config
+from tailrace.errors import TailraceError
+
+NOT_YET = [name for name, command in cli.COMMANDS.items() if find_spec(command.module) is None]
+HEAVY = {"msgspec", "yaml", "asyncio", "aiohttp", "ssl", "uvloop", "sqlite3", "tailrace.config", "tailrace.wire"}
+
+
+def tailrace(*args: str, home: Path | None = None, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    env = {**os.environ, "TAILRACE_HOME": str(home or "/nonexistent")}
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *args], input=stdin, capture_output=True, env=env, check=False, timeout=60
+    )
+
+
+class Scripted(ModuleType):
+    """A command module that does what the test says."""
+
+    def __init__(self, outcome: int | BaseException) -> None:
+        super().__init__("scripted")
+        self.outcome = outcome
+        self.seen: list[tuple[argparse.Namespace, object]] = []
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-q")
+
+    def run(self, args: argparse.Namespace, config: Config | None = None) -> int:
+        self.seen.append((args, config))
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Scripted:
+    module = Scripted(0)
+    monkeypatch.setattr(cli, "import_module", lambda name: module)
+    monkeypatch.setattr(cli, "_is_there", lambda command: True)
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    return module
+
+
+# ── start-up ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom tailrace.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert HEAVY & set(done.stderr.split()) == set()
+
+
+def test_help_costs_little_more_than_python_itself() -> None:
+    def best(*command: str) -> float:
+        times = []
+        for _ in range(5):  # the least of several: noise only ever adds
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, *command], check=True, capture_output=True, timeout=60)
+            times.append(time.perf_counter() - begin)
+        return min(times)
+
+    assert best("-m", "tailrace", "--help") - best("-c", "pass") < 0.150
+
+
+# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_help_lists_what_is_there_and_says_what_is_not() -> None:
+    done = tailrace("--help")
+    assert done.returncode == 0
+    listed, _, missing = done.stdout.decode().partition("not part of this version yet:")
+    assert [name for name in NOT_YET if f"\n    {name} " in listed] == []
+    assert missing.replace(",", " ").split() == NOT_YET
+    assert "\n    decode " in listed
+
+
+def test_the_version() -> None:
+    assert tailrace("--version").stdout.decode().strip() == f"tailrace {__version__}"
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_a_command_that_does_not_exist_yet_says_so_and_fails(name: str) -> None:
+    done = tailrace(name, "--whatever", "x")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == f"error: tailrace {name} is not part of this version yet\n"
+
+
+@pytest.mark.parametrize("args", [("frobnicate",), ("decode",), ("decode", "x", "--dialect", "klingon")])
+def test_wrong_use_exits_2_and_says_how_it_is_right(args: tuple[str, ...]) -> None:
+    done = tailrace(*args)
+    assert (done.returncode, done.stdout) == (2, b"")
+    usage, error = done.stderr.decode().split("error: ")
+    assert usage.startswith("usage: tailrace")
+    assert error.count("\n") == 1
+
+
+# ── how a command is called ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("argv", "command", "question"),
+    [([], "chat", None), (["-q", "hi"], "chat", "hi"), (["chat", "-q", "hi"], "chat", "hi"), (["tail"], "tail", None)],
+)
+def test_alone_it_is_chat(scripted: Scripted, argv: list[str], command: str, question: str | None) -> None:
+    assert cli.main(argv) == 0
+    [(args, config)] = scripted.seen
+    assert (args.command, args.q) == (command, question)
+    assert isinstance(config, Config)
+
+
+def test_a_command_that_reads_no_config_works_beside_a_broken_one(scripted: Scripted, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("][")
+    assert cli.main(["decode"]) == 0
+    assert cli.main(["chat"]) == 1
+    assert [config for _, config in scripted.seen] == [None]
+
+
+# ── how it ends ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_exit_code_is_the_commands_own(scripted: Scripted, code: int) -> None:
+    scripted.outcome = code
+    assert cli.main([]) == code
+
+
+def test_J122_an_error_is_one_line_without_control_characters(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scripted.outcome = TailraceError("no\nsuch \x1b]52;c;x\x07 thing – ünïcode")
+    assert cli.main([]) == 1
+    assert capsys.readouterr() == ("", "error: no\\nsuch \\x1b]52;c;x\\x07 thing – ünïcode\n")
+
+
+def test_interrupted(scripted: Scripted) -> None:
+    scripted.outcome = KeyboardInterrupt()
+    assert cli.main([]) == 130
+
+
+def test_a_bug_is_not_hidden(scripted: Scripted) -> None:
+    scripted.outcome = ZeroDivisionError()
+    with pytest.raises(ZeroDivisionError):
+        cli.main([])
+
+
+def test_a_broken_config_is_named_in_one_line(
+    scripted: Scripted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.yaml").write_text("agent: {}\nstreming: {}\n")
+    assert cli.main([]) == 1
+    expected = f"error: {tmp_path}/config.yaml:2: streming: unknown key; did you mean streaming?\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_reader_that_goes_away_is_no_noise(tmp_path: Path) -> None:
+    """The pipe is closed before anything is written: no trace, no complaint, not even at shutdown."""
+    begin = "import sys; sys.stdin.read(); from tailrace.cli.main import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", begin, "decode", str(tmp_path / "missing"), "--dialect", "chat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.close()  # lets it begin
+        err = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert "Traceback" not in err
+    assert "BrokenPipe" not in err

@@ -1,0 +1,39 @@
+"""The frame of the benchmarks: what is found, how it is printed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def bench(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *args], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_an_unknown_name_is_refused_with_what_there_is() -> None:
+    done = bench("frobnicate")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no such benchmark: frobnicate; there are: ")
+    assert "table" not in done.stderr
+
+
+def test_a_table_lines_up() -> None:
+    code = (
+        "from bench.table import Table\nt = Table('rates', 'what', 'tokens/s', 'ratio')\n"
+        "t.row('ours', 227000, 45.4)\nt.row('the SDK', 5000.0, 1.0)\nprint(t)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == (
+        "rates\n"
+        "what     tokens/s  ratio\n"
+        "───────  ────────  ─────\n"
+        "ours      227,000   45.4\n"
+        "the SDK     5,000      1\n"
+    )
