@@ -28,6 +28,7 @@ class Settings(msgspec.Struct, frozen=True):
     model_name: str
     socket: str
     key: str
+    parent: int  # the process to die with
     threads: int
     context_tokens: int
     slots: int
@@ -45,6 +46,8 @@ def main() -> None:
     os.dup2(2, 1)
     _die_with_parent()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+    if os.getppid() != settings.parent:  # it died before the kernel was asked to watch it
+        return
     os.umask(0o077)
     report, server = _load(settings)
     os.write(reports, msgspec.json.encode(report) + b"\n")

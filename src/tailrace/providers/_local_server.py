@@ -35,7 +35,7 @@ INSTALL: Final = "pip install 'tailrace[local]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class Address:
     """Where the server listens. Valid until it dies: ask `LocalServer.start` again for each call."""
 
     base_url: str
@@ -67,14 +67,14 @@ class LocalServer:
         self._starting = asyncio.Lock()
         self._child: _Child | None = None
 
-    async def start(self) -> Endpoint:
+    async def start(self) -> Address:
         """The address of a server that is ready: the running one, or a new one where there is none or it has died.
         Raises `ConfigError` where the user must act (engine, model file), `Permanent` without weights,
         `Unavailable` where the server does not come up."""
         async with self._starting:
             if self._child is None or not self._child.alive:
                 self._child = await self._launch()
-            return self._child.endpoint
+            return self._child.address
 
     async def died(self, *, within_s: float) -> Unavailable | None:
         """Why the server is gone, or None if it still runs. A closed connection is seen before the end of the
@@ -105,8 +105,9 @@ class LocalServer:
         settings = Settings(
             model_path=str(model),
             model_name=self._model_name,
-            socket=str(child.endpoint.uds),
-            key=child.endpoint.key,
+            socket=str(child.address.uds),
+            key=child.address.key,
+            parent=os.getpid(),
             threads=max(1, _usable_cores() // 2),
             context_tokens=self._context_tokens,
             slots=self._slots,
@@ -148,8 +149,8 @@ class LocalServer:
 class _Child(asyncio.SubprocessProtocol):
     """One child process, from its first byte to its last."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+    def __init__(self, address: Address) -> None:
+        self.address = address
         self.gone = asyncio.Event()  # after the process ended and everything it wrote was read
         self._report: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
         self._words = bytearray()
@@ -159,8 +160,8 @@ class _Child(asyncio.SubprocessProtocol):
     @classmethod
     async def spawn(cls) -> _Child:
         directory = _private_directory()
-        endpoint = Endpoint(BASE_URL, secrets.token_urlsafe(32), directory / "llama.sock")
-        child = cls(endpoint)
+        address = Address(BASE_URL, secrets.token_urlsafe(32), directory / "llama.sock")
+        child = cls(address)
         try:
             await asyncio.get_running_loop().subprocess_exec(
                 lambda: child,
@@ -224,7 +225,7 @@ class _Child(asyncio.SubprocessProtocol):
             self._report.set_result(msgspec.json.decode(line, type=Report))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the event loop's signature
-        shutil.rmtree(self.endpoint.uds.parent, ignore_errors=True)
+        shutil.rmtree(self.address.uds.parent, ignore_errors=True)
         if not self._report.done():
             self._report.set_exception(self.obituary())
             self._report.exception()  # where nobody waits any more, it is not an unhandled error
