@@ -1,0 +1,100 @@
+"""A streamed answer in the Responses dialect: bytes in, neutral deltas out, the `response` object at the end.
+
+Owns the way from bytes to events, and its fast path; what an event does to the answer is `grow`'s to know. The JSON's
+own `type` says what an event is, the SSE `event:` line only where that is missing: servers leave out one or the other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.errors import PeerError
+from tailrace.messages import AnyDelta, JsonObject
+from tailrace.wire._json import decode_object
+from tailrace.wire.failure import broken, cut
+from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.responses.grow import GrowingAnswer, Piece
+from tailrace.wire.sse import SseDecoder
+
+_decode_piece = msgspec.json.Decoder(Piece).decode
+
+
+class ResponsesDecoder:
+    """Satisfies `ports.StreamDecoder`."""
+
+    def __init__(self, quirks: WireQuirks = NONE) -> None:
+        self._sse = SseDecoder()
+        self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text)
+
+    @property
+    def complete(self) -> bool:
+        return self._answer.complete
+
+    def feed(self, data: bytes) -> list[AnyDelta]:
+        answer = self._answer
+        growing = answer.growing
+        out: list[AnyDelta] = []
+        if answer.ended:
+            return out
+        for block in self._sse.split(data):
+            try:
+                piece = _decode_piece(_payload_of(block))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                if self._ends_with(block, out):
+                    return out
+            else:
+                delta = piece.delta
+                if delta and (
+                    (
+                        piece.type == growing.type
+                        and piece.item_id == growing.item_id
+                        and piece.output_index == growing.output_index
+                        and piece.content_index == growing.content_index
+                        and piece.summary_index == growing.summary_index
+                    )
+                    or answer.turns_to(piece, out)
+                ):
+                    growing.append(delta)
+                    if growing.says is not None:
+                        out.append(growing.says(delta))
+                    if piece.logprobs:
+                        growing.logprobs.extend(piece.logprobs)
+                elif self._ends_with(block, out):
+                    return out
+        if self._sse.error is not None:
+            out.append(answer.fail(broken(str(self._sse.error), self._sse.error.excerpt)))
+        return out
+
+    def close(self) -> list[AnyDelta]:
+        if self._answer.ended:
+            return []
+        return [self._answer.fail(cut("the stream ended without response.completed"))]
+
+    def body(self) -> JsonObject:
+        return self._answer.body()
+
+    def _ends_with(self, block: bytes, out: list[AnyDelta]) -> bool:
+        """Reads one block of any shape and says whether it ended the answer. `[DONE]`, empty data and comments sent
+        as data say nothing (A10)."""
+        answer = self._answer
+        sent = self._sse.parse(block)
+        if sent is None or not (data := sent.data.strip()) or data == b"[DONE]" or data.startswith(b":"):
+            return False
+        try:
+            event = decode_object(data)
+        except PeerError as exc:
+            out.append(answer.fail(broken(str(exc), data)))
+        else:
+            kind = event.get("type")
+            answer.apply(kind if isinstance(kind, str) else sent.event, event, out)
+        return answer.ended
+
+
+def _payload_of(block: bytes) -> bytes:
+    """The data of a block shaped as nearly all are: a `data: ` line alone, or under an `event: ` line. Nothing for
+    other shapes; such blocks, and those that hold no plain delta, are then read with care."""
+    if block.startswith(b"data: "):
+        return block[6:]
+    if block.startswith(b"event: ") and block.startswith(b"\ndata: ", at := block.find(b"\n")):
+        return block[at + 7 :]
+    return b""

@@ -1,0 +1,308 @@
+"""What each event of the stream does to the answer: the deltas it means and the response object it leaves.
+
+Owns the dialect's grammar; knows nothing of bytes. `done` events are authoritative over the sum of the deltas (B40):
+what the deltas left out is handed out then, and the body takes the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from tailrace.messages import (
+    AnyDelta,
+    ErrorDelta,
+    FinishDelta,
+    JsonObject,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from tailrace.wire.responses.failed import error_in, error_of
+from tailrace.wire.responses.output import NO_INDEX, Output, OutputItem, objects, string
+from tailrace.wire.responses.read import PART_SEPARATOR, UNENDED, argument_text, usage_of
+from tailrace.wire.responses.slots import (
+    ANNOTATION_ADDED,
+    CALL_SLOTS,
+    DELTA_SLOTS,
+    DONE_SLOTS,
+    PART_ADDED,
+    PART_DONE,
+    PART_SLOTS,
+    Slot,
+)
+
+_SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
+# What the name of a terminal event says of the response, where the response does not say it itself.
+_TERMINAL = {
+    "response.completed": "completed",
+    "response.done": "completed",
+    "response.incomplete": "incomplete",
+    "response.failed": "failed",
+    "response.cancelled": "cancelled",
+}
+
+
+class Piece(msgspec.Struct, gc=False):
+    """What a `*.delta` event says. Its other fields (`sequence_number`, `obfuscation`) have no place in the body."""
+
+    type: str = ""
+    delta: str = ""
+    item_id: str = ""
+    output_index: int = NO_INDEX
+    content_index: int = 0
+    summary_index: int = 0
+    logprobs: list[Any] | None = None
+
+
+class Growing:
+    """The text that grew last and what identifies its events: the next event nearly always goes on with it."""
+
+    __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "says", "summary_index", "type")
+
+    def __init__(self) -> None:
+        self.type = ""  # none: no event that has a delta is without a type
+        self.item_id = ""
+        self.output_index = self.content_index = self.summary_index = 0
+        self.append: Callable[[str], None] = list[str]().append
+        self.says: Callable[[str], AnyDelta] | None = None  # the neutral delta a piece makes
+        self.logprobs: list[Any] = []
+
+
+class GrowingAnswer:
+    """Everything the stream has said so far."""
+
+    def __init__(self, *, cumulative_text: bool = False) -> None:
+        self.growing = Growing()
+        self.ended = False  # by the terminal event or an error: nothing after it counts
+        self.complete = False
+        self._cumulative = cumulative_text
+        self._output = Output()
+        self._response: JsonObject = {}
+
+    # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
+
+    def turns_to(self, piece: Piece, out: list[AnyDelta]) -> bool:
+        """Makes `growing` the text this piece belongs to. False where the event has to be read in full."""
+        slot = DELTA_SLOTS.get(piece.type)
+        if slot is None or slot.index == "command_index" or self._cumulative:
+            return False
+        item = self._output.at_piece(slot, piece.item_id, piece.output_index)
+        if item.done:
+            return False
+        index = piece.summary_index if slot.index == "summary_index" else piece.content_index
+        self._before(item, slot, index, out)
+        growing = self.growing
+        growing.type, growing.item_id, growing.output_index = piece.type, piece.item_id, piece.output_index
+        growing.content_index, growing.summary_index = piece.content_index, piece.summary_index
+        growing.append = item.pieces(slot, index).append
+        growing.logprobs = item.logprobs(index)
+        growing.says = _speech(item, slot)
+        return True
+
+    # ── events of any kind ───────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
+        """One event. Kinds that are not known change nothing: what they are about comes whole in its item."""
+        self.growing.type = ""
+        if (slot := DELTA_SLOTS.get(kind)) is not None:
+            self._grow(slot, event, out)
+        elif (slot := DONE_SLOTS.get(kind)) is not None:
+            self._settle_text(slot, event, out)
+        elif kind == "response.output_item.added":
+            self._item_added(event, out)
+        elif kind == "response.output_item.done":
+            self._item_done(event, out)
+        elif kind in PART_ADDED or kind in PART_DONE:
+            self._part(kind, event, out)
+        elif kind in ANNOTATION_ADDED:
+            self._annotated(event)
+        elif kind in _TERMINAL:
+            self._end(_TERMINAL[kind], _object(event.get("response")), out)
+        elif kind in _SNAPSHOTS:
+            self._response.update(_object(event.get("response")))
+        elif kind == "error" or ("type" not in event and event.get("error")):
+            out.append(self.fail(error_of(event)))
+
+    def fail(self, error: ErrorDelta) -> ErrorDelta:
+        """Ends the answer with this error. A cut says nothing about the response, a reported error does."""
+        self.ended = True
+        if not error.cut:
+            self._response |= {"status": "failed", "error": {"code": error.code, "message": error.message}}
+        return error
+
+    def body(self) -> JsonObject:
+        body = {"object": "response", **self._response}
+        if not objects(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
+            body["output"] = self._output.built(string(body.get("status")))
+        return body
+
+    # ── one kind each ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _grow(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
+        item, index = self._place(slot, event)
+        delta = event.get("delta")
+        if isinstance(delta, dict) and isinstance(delta.get("text"), str) and slot.says != "call":
+            delta = delta["text"]
+        text = delta if isinstance(delta, str) else argument_text(delta)
+        if item.done or not text or delta is None:
+            return
+        pieces = item.pieces(slot, index)
+        if self._cumulative and slot.says in ("text", "reasoning"):
+            text = text.removeprefix("".join(pieces))
+        self._say(item, slot, index, text, out)
+        pieces.append(text)
+
+    def _settle_text(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
+        whole = event.get(slot.whole)
+        if isinstance(whole, str):
+            item, index = self._place(slot, event)
+            self._settle(item, slot, index, whole, out)
+
+    def _item_added(self, event: JsonObject, out: list[AnyDelta]) -> None:
+        head = _object(event.get("item"))
+        item = self._output.added(head, _index(event, "output_index"))
+        if item.call is not None:
+            self._announce(item, out)
+
+    def _item_done(self, event: JsonObject, out: list[AnyDelta]) -> None:
+        whole = _object(event.get("item"))
+        self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
+
+    def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
+        part = _object(event.get("part"))
+        slot = PART_SLOTS.get(string(part.get("type")))
+        name = PART_ADDED.get(kind) or PART_DONE[kind]
+        owner = slot or PART_SLOTS["output_text" if name == "content" else "summary_text"]
+        item = self._output.at_piece(owner, string(event.get("item_id")), _index(event, "output_index"))
+        index = max(0, _index(event, "summary_index" if name == "summary" else "content_index"))
+        if item.done:
+            return
+        item.set_part(name, index, part)
+        if slot is not None and kind in PART_DONE and isinstance(part.get(slot.field), str):
+            self._settle(item, slot, index, part[slot.field], out)
+
+    def _annotated(self, event: JsonObject) -> None:
+        item, index = self._place(PART_SLOTS["output_text"], event)
+        if not item.done:
+            item.annotate(index, event.get("annotation"))
+
+    def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
+        status = string(response.get("status"))
+        if status in UNENDED:
+            status = named
+        self._response |= {**response, "status": status}
+        self.ended = True
+        self._catch_up(objects(response.get("output")), out)
+        if isinstance(response.get("usage"), dict):
+            out.append(UsageDelta(usage_of(response["usage"])))
+        if status in ("completed", "incomplete"):
+            self.complete = True
+            out.append(FinishDelta(status))
+        else:
+            out.append(error_in(response, status))
+
+    def _catch_up(self, output: list[JsonObject], out: list[AnyDelta]) -> None:
+        """Hands out what only the terminal event brought. An item that cannot be told to be new is taken for one
+        that was streamed: some servers give each item another id here."""
+        streamed = {item.type for item in self._output.items}
+        for index, whole in enumerate(output):
+            item = self._output.find(string(whole.get("id")), index)
+            if item is not None and item.type == whole.get("type"):
+                self._finish_item(item, whole, out)
+            elif whole.get("type") not in streamed:
+                self._finish_item(self._output.add(whole, NO_INDEX), whole, out)
+
+    # ── texts and calls ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _place(self, slot: Slot, event: JsonObject) -> tuple[OutputItem, int]:
+        item = self._output.at_piece(slot, string(event.get("item_id")), _index(event, "output_index"))
+        return item, max(0, _index(event, slot.index)) if slot.index else 0
+
+    def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
+        """The whole item. Its texts are matched to the streamed ones by kind and order: an index of the stream need
+        not be the place in the list (servers of gpt-oss count the reasoning in)."""
+        if item.done:
+            item.finish(whole)
+            return
+        for slot, texts in _texts_of(whole).items():
+            for index, text in zip(item.indices(slot), texts, strict=False):
+                self._settle(item, slot, index, text, out)
+        item.finish(whole)
+        if item.call is not None:
+            self._announce(item, out)
+
+    def _settle(self, item: OutputItem, slot: Slot, index: int, whole: str, out: list[AnyDelta]) -> None:
+        """The whole of one text: hands out what was not, where what was is its beginning."""
+        pieces = item.pieces(slot, index)
+        said = "".join(pieces)
+        if len(whole) > len(said) and whole.startswith(said):
+            self._say(item, slot, index, whole[len(said) :], out)
+        pieces[:] = [whole]
+
+    def _say(self, item: OutputItem, slot: Slot, index: int, text: str, out: list[AnyDelta]) -> None:
+        self._before(item, slot, index, out)
+        says = _speech(item, slot)
+        if says is not None and text:
+            out.append(says(text))
+
+    def _before(self, item: OutputItem, slot: Slot, index: int, out: list[AnyDelta]) -> None:
+        """The parts of one reasoning item are paragraphs: a separator goes between them."""
+        if slot.says != "reasoning" or item.spoke == (slot, index):
+            return
+        if item.spoke is not None:
+            out.append(ReasoningDelta(PART_SEPARATOR))
+        item.spoke = (slot, index)
+
+    def _announce(self, item: OutputItem, out: list[AnyDelta]) -> None:
+        """Hands out a call's id and name once both its name and its place are known, with the arguments that came
+        before them (B30)."""
+        name = string(item.head.get("name"))
+        if item.announced or not name or item.call is None:
+            return
+        item.announced = True
+        call_id = string(item.head.get("call_id")) or string(item.head.get("id"))
+        held = "".join(item.pieces(CALL_SLOTS[item.type], 0))
+        out.append(ToolCallDelta(item.call, call_id, name, held))
+
+
+def _speech(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
+    match slot.says:
+        case "text":
+            return TextDelta
+        case "reasoning":
+            return ReasoningDelta
+        case "refusal":
+            return RefusalDelta
+        case "call":
+            return partial(ToolCallDelta, item.call or 0, "", "") if item.announced else None
+        case "nothing":
+            return None
+
+
+def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
+    """The texts of a finished item that a reader is told, by kind and in order."""
+    texts: dict[Slot, list[str]] = {}
+    call = CALL_SLOTS.get(string(item.get("type")))
+    if call is not None and item.get(call.whole) not in (None, ""):
+        texts[call] = [argument_text(item[call.whole])]
+    for name in ("summary", "content"):
+        for part in objects(item.get(name)):
+            slot = PART_SLOTS.get(string(part.get("type")))
+            if slot is not None and isinstance(part.get(slot.field), str):
+                texts.setdefault(slot, []).append(part[slot.field])
+    return texts
+
+
+def _object(value: object) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _index(event: JsonObject, key: str) -> int:
+    value = event.get(key)
+    return value if isinstance(value, int) and value >= 0 else NO_INDEX

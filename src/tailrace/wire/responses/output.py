@@ -1,0 +1,194 @@
+"""The `output` of a response while it grows: items found by id or place, and each rebuilt from its pieces.
+
+Owns accumulation alone: knows where a text belongs, not what it means to a reader. Text is kept in pieces and joined
+when the item is asked for; nothing is snapshotted on the way.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from tailrace.messages import JsonObject
+from tailrace.wire.responses.slots import CALL_FIELDS, Slot
+
+_LISTS = ("content", "summary")
+NO_INDEX = -1
+
+
+def objects(value: object) -> list[JsonObject]:
+    """The objects in a list that a peer sent, whatever it really is."""
+    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
+
+
+def string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class OutputItem:
+    """One item. Once `done`, `head` is the whole of it and the pieces no longer count (B40)."""
+
+    __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "position", "spoke")
+
+    def __init__(self, head: JsonObject, position: int, call: int | None) -> None:
+        self.head = head
+        self.position = position
+        self.call = call  # its place among the calls of this answer, where it is one
+        self.announced = False  # the call's id and name were handed out
+        self.spoke: tuple[Slot, int] | None = None  # the text of this item that was handed out last
+        self.done = False
+        self._texts: dict[tuple[Slot, int], list[str]] = {}
+        self._parts: dict[tuple[str, int], JsonObject] = {}
+        self._logprobs: dict[int, list[Any]] = {}
+        for name in _LISTS:
+            for index, part in enumerate(objects(head.get(name))):
+                self._parts[name, index] = part
+
+    @property
+    def type(self) -> str:
+        return string(self.head.get("type"))
+
+    def pieces(self, slot: Slot, index: int) -> list[str]:
+        """The pieces of one text so far, to be appended to."""
+        found = self._texts.get((slot, index))
+        if found is None:
+            found = self._texts[slot, index] = []
+        return found
+
+    def indices(self, slot: Slot) -> Iterator[int]:
+        """Where the texts of this kind are: those that came, in order, then free places without end."""
+        came = sorted(index for known, index in self._texts if known is slot)
+        return itertools.chain(came, itertools.count(came[-1] + 1 if came else 0))
+
+    def logprobs(self, index: int) -> list[Any]:
+        """The log probabilities that came with the pieces of one part, to be extended."""
+        return self._logprobs.setdefault(index, [])
+
+    def set_part(self, name: str, index: int, part: JsonObject) -> None:
+        self._parts[name, index] = part
+
+    def annotate(self, index: int, annotation: object) -> None:
+        part = self._parts.setdefault(("content", index), {"type": "output_text", "annotations": [], "text": ""})
+        if not isinstance(part.get("annotations"), list):
+            part["annotations"] = []
+        part["annotations"].append(annotation)
+
+    def finish(self, item: JsonObject) -> None:
+        self.head, self.done = item, True
+
+    def built(self, status: str) -> JsonObject:
+        """The item as a non-streaming answer would hold it. `status` is the response's own, where it has ended."""
+        if self.done:
+            return self.head
+        item = copy.deepcopy(self.head)
+        lists: dict[tuple[str, ...], dict[int, Any]] = {}
+        for (name, index), part in self._parts.items():
+            lists.setdefault((name,), {})[index] = dict(part)
+        for (slot, index), pieces in self._texts.items():
+            text = "".join(pieces)
+            if not slot.index:
+                _holder(item, slot.path)[slot.path[-1]] = text
+                continue
+            elements = lists.setdefault(slot.path, {})
+            elements[index] = {**(elements.get(index) or _new_part(slot)), slot.field: text} if slot.part else text
+        for index, logprobs in self._logprobs.items():
+            content = lists.get(("content",), {})
+            if logprobs and index in content and not content[index].get("logprobs"):
+                content[index]["logprobs"] = logprobs
+        for path, elements in lists.items():
+            _holder(item, path)[path[-1]] = [elements[index] for index in sorted(elements)]
+        if item.get("status") == "in_progress" and status in ("completed", "incomplete"):
+            item["status"] = status
+        return item
+
+
+def _new_part(slot: Slot) -> JsonObject:
+    part: JsonObject = {"type": slot.part}
+    if slot.part == "output_text":
+        part["annotations"] = []
+    return part
+
+
+def _holder(item: JsonObject, path: tuple[str, ...]) -> JsonObject:
+    """The object that holds the last key of `path`, made where it is missing."""
+    for key in path[:-1]:
+        inner = item.get(key)
+        if not isinstance(inner, dict):
+            inner = item[key] = {}
+        item = inner
+    return item
+
+
+class Output:
+    """All items. An id that is known decides; then the index; servers that rotate ids or leave the index out are
+    both understood."""
+
+    def __init__(self) -> None:
+        self.items: list[OutputItem] = []
+        self._by_id: dict[str, OutputItem] = {}
+        self._by_index: dict[int, OutputItem] = {}
+        self._calls = 0
+
+    def find(self, item_id: str, index: int) -> OutputItem | None:
+        found = self._by_id.get(item_id) if item_id else None
+        return found if found is not None else self._by_index.get(index)
+
+    def add(self, head: JsonObject, index: int) -> OutputItem:
+        call = None
+        if head.get("type") in CALL_FIELDS:
+            call, self._calls = self._calls, self._calls + 1
+        item = OutputItem(head, index if index != NO_INDEX else len(self.items), call)
+        self.items.append(item)
+        if item_id := string(head.get("id")):
+            self._by_id[item_id] = item
+        if index != NO_INDEX:
+            self._by_index[index] = item
+        return item
+
+    def added(self, head: JsonObject, index: int) -> OutputItem:
+        """An item announces itself. A new id is a new item, even at an index that is taken."""
+        item_id = string(head.get("id"))
+        item = self._by_id.get(item_id) if item_id else self._by_index.get(index)
+        if item is None or item.done:
+            return self.add(head, index)
+        return item
+
+    def at_piece(self, slot: Slot, item_id: str, index: int) -> OutputItem:
+        """The item a piece belongs to; made now where it was never announced (D55)."""
+        item = self._by_id.get(item_id) if item_id else None
+        if item is None:
+            item = self._by_index.get(index)
+            if item is not None and item.type != slot.item and item.type in _BLANK:
+                item = None  # another kind of item has this index: the server counts as it likes
+        if item is None and not item_id and index == NO_INDEX:
+            item = next((i for i in reversed(self.items) if i.type == slot.item and not i.done), None)
+        if item is None:
+            item = self.add({"type": slot.item, **({"id": item_id} if item_id else {}), **_BLANK[slot.item]}, index)
+        return item
+
+    def at_done(self, whole: JsonObject, index: int) -> OutputItem:
+        item_id = string(whole.get("id"))
+        item = self.find(item_id, index)
+        if item is None and index == NO_INDEX and not item_id:
+            item = next((i for i in self.items if i.type == whole.get("type") and not i.done), None)
+        if item is None or (item.done and self._by_id.get(item_id) is not item) or item.type != whole.get("type"):
+            return self.add(whole, index)
+        return item
+
+    def built(self, status: str) -> list[JsonObject]:
+        return [item.built(status) for item in sorted(self.items, key=lambda item: item.position)]
+
+
+# What an item of each type has beside its texts, for those that nobody announced.
+_BLANK: dict[str, JsonObject] = {
+    "message": {"role": "assistant", "status": "in_progress"},
+    "reasoning": {"summary": []},
+    "function_call": {"status": "in_progress"},
+    "custom_tool_call": {"status": "in_progress"},
+    "mcp_call": {},
+    "code_interpreter_call": {"status": "in_progress"},
+    "apply_patch_call": {"status": "in_progress"},
+    "shell_call": {"status": "in_progress"},
+}

@@ -1,0 +1,107 @@
+"""A response body, streamed or not, to the neutral `Completion`. One function reads both."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.messages import (
+    Completion,
+    JsonObject,
+    Message,
+    Native,
+    Part,
+    Reasoning,
+    Refusal,
+    Stop,
+    Text,
+    ToolCall,
+    Usage,
+)
+from tailrace.wire.responses.output import objects, string
+from tailrace.wire.responses.slots import CALL_FIELDS
+
+PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
+UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the end of anything
+_INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
+
+
+def read(body: JsonObject) -> Completion:
+    """Never raises: what is missing or of another kind than documented reads as absent."""
+    parts = tuple(part for item in objects(body.get("output")) for part in _parts_of(item))
+    status = string(body.get("status"))
+    refusals = [part.text for part in parts if isinstance(part, Refusal)]
+    return Completion(
+        dialect="responses",
+        body=body,
+        message=Message("assistant", parts),
+        id=string(body.get("id")),
+        model=string(body.get("model")),
+        finish_reason="" if status in UNENDED else status,
+        stop=_stop_of(body, status, parts),
+        usage=usage_of(body.get("usage")),
+        refusal="".join(refusals) if refusals else None,
+    )
+
+
+def usage_of(value: object) -> Usage:
+    """The dialect's usage object in neutral words. `input_tokens` includes the cached ones."""
+    if not isinstance(value, dict):
+        return Usage()
+    into, out = value.get("input_tokens_details"), value.get("output_tokens_details")
+    return Usage(
+        input_tokens=_count(value, "input_tokens"),
+        output_tokens=_count(value, "output_tokens"),
+        cache_read_tokens=_count(into, "cached_tokens"),
+        cache_write_tokens=_count(into, "cache_write_tokens"),
+        reasoning_tokens=_count(out, "reasoning_tokens"),
+    )
+
+
+def _count(value: object, key: str) -> int:
+    number = value.get(key) if isinstance(value, dict) else None
+    return int(number) if isinstance(number, int | float) and 0 <= number < 2**63 else 0
+
+
+def argument_text(value: object) -> str:
+    """A call's input as text: as the model wrote it, `{}` for nothing (B32), canonical JSON for an object (B31)."""
+    if isinstance(value, str):
+        return value or "{}"
+    return "{}" if value is None else msgspec.json.encode(value, order="sorted").decode()
+
+
+def reasoning_text(item: JsonObject) -> str:
+    """The thoughts of a reasoning item: summary, then raw text, a text that stands in both only once (C41)."""
+    texts = [string(part.get("text")) for key in ("summary", "content") for part in objects(item.get(key))]
+    return PART_SEPARATOR.join(dict.fromkeys(text for text in texts if text))
+
+
+def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
+    if status == "incomplete":
+        details = body.get("incomplete_details")
+        return _INCOMPLETE.get(string(details.get("reason")) if isinstance(details, dict) else "", "unknown")
+    if status != "completed":
+        return "unknown"
+    return "tools" if any(isinstance(part, ToolCall) for part in parts) else "end"
+
+
+def _parts_of(item: JsonObject) -> list[Part]:
+    kind = item.get("type")
+    if kind == "message":
+        return [part for content in objects(item.get("content")) for part in _content_of(content)]
+    if kind == "reasoning":
+        return [Reasoning(reasoning_text(item), "responses", item)]
+    if kind in CALL_FIELDS:
+        call_id = string(item.get("call_id")) or string(item.get("id"))
+        return [ToolCall(call_id, string(item.get("name")), argument_text(item.get(CALL_FIELDS[kind])))]
+    return [Native("responses", item)]
+
+
+def _content_of(content: JsonObject) -> list[Part]:
+    kind = content.get("type")
+    if kind in ("output_text", "text"):
+        return [Text(string(content.get("text")))]
+    if kind == "refusal":
+        return [Refusal(string(content.get("refusal")))]
+    if kind == "reasoning_text":  # gpt-oss servers put the thoughts into the message
+        return [Reasoning(string(content.get("text")))]
+    return []
