@@ -25,6 +25,7 @@ class ResponsesDecoder:
     def __init__(self, quirks: WireQuirks = NONE) -> None:
         self._sse = SseDecoder()
         self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text)
+        self._head = b""  # what came before the data in the last block: the next one nearly always begins alike
 
     @property
     def complete(self) -> bool:
@@ -36,9 +37,14 @@ class ResponsesDecoder:
         out: list[AnyDelta] = []
         if answer.ended:
             return out
+        head = self._head
+        size = len(head)
         for block in self._sse.split(data):
+            if not size or block[:size] != head:
+                head = self._head = _head_of(block)
+                size = len(head)
             try:
-                piece = _decode_piece(_payload_of(block))
+                piece = _decode_piece(block[size:] if size else b"")
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 if self._ends_with(block, out):
                     return out
@@ -90,11 +96,11 @@ class ResponsesDecoder:
         return answer.ended
 
 
-def _payload_of(block: bytes) -> bytes:
-    """The data of a block shaped as nearly all are: a `data: ` line alone, or under an `event: ` line. Nothing for
-    other shapes; such blocks, and those that hold no plain delta, are then read with care."""
+def _head_of(block: bytes) -> bytes:
+    """What stands before the data where a block is shaped as nearly all are: a `data: ` line alone, or under an
+    `event: ` line. Nothing for other shapes: such a block, like one that holds no plain delta, is read with care."""
     if block.startswith(b"data: "):
-        return block[6:]
+        return block[:6]
     if block.startswith(b"event: ") and block.startswith(b"\ndata: ", at := block.find(b"\n")):
-        return block[at + 7 :]
+        return block[: at + 7]
     return b""
