@@ -128,8 +128,10 @@ def _add_native(blocks: list[JsonObject], item: JsonObject) -> None:
         case "tool_use":
             if before.get("id") == item.get("id") and before.get("input") == item.get("input"):
                 blocks[-1] = item
-        case _:
+        case _ if isinstance(item.get("input", {}), dict):
             blocks.append(item)
+        case _:  # a server tool's use that was cut: its input is not whole
+            pass
 
 
 def _results_first(blocks: list[JsonObject]) -> list[JsonObject]:

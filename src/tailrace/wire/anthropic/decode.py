@@ -215,7 +215,7 @@ class AnthropicDecoder:
         block.closed = True
         if block.call is not None and not any(block.pieces):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
-            out.append(ToolCallDelta(block.call, "", "", arguments_of(block.start.get("input"))))
+            out.append(ToolCallDelta(block.call, "", "", arguments_of(block.body()["input"])))
 
     def _block_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
         delta = body.get("delta")

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 
-import msgspec
-
 from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
 from tailrace.wire.anthropic._content import conversation, system_of
 from tailrace.wire.anthropic._schema import output_schema
+from tailrace.wire.anthropic._text import sendable
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
@@ -41,7 +40,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["output_config"] = output
     if stream:
         body["stream"] = True
-    return _sendable(body | request.extra)
+    return sendable(body | request.extra)
 
 
 def default_max_tokens(model: str) -> int:
@@ -95,22 +94,3 @@ def _output_config(request: ModelRequest) -> JsonObject:
     if request.response_schema is not None:
         config["format"] = {"type": "json_schema", "schema": output_schema(request.response_schema)}
     return config
-
-
-def _sendable(body: JsonObject) -> JsonObject:
-    """The body without lone surrogates: with one it could not be sent at all (A18)."""
-    try:
-        msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return {name: _cleaned(value) for name, value in body.items()}
-    return body
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
-    return value

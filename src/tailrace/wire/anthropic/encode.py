@@ -1,0 +1,288 @@
+"""Answers in the words of the Messages API, for our own server: deltas to its events, completions to its body.
+
+Owns the grammar of what we send: one block open at a time, indexes without gaps, one end. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    Dialect,
+    ErrorDelta,
+    FinishDelta,
+    JsonObject,
+    Message,
+    Reasoning,
+    ReasoningDelta,
+    Refusal,
+    RefusalDelta,
+    Stop,
+    Text,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.wire.anthropic._content import blocks_of, call_id
+from tailrace.wire.anthropic._text import cleaned
+from tailrace.wire.sse import encode_event
+
+_STOP_REASONS: dict[Stop, str] = {
+    "end": "end_turn",
+    "length": "max_tokens",
+    "tools": "tool_use",
+    "filter": "refusal",
+    "pause": "pause_turn",
+    "unknown": "end_turn",
+}
+# What the other dialects call the end of an answer; this one's own words pass as they are.
+_FOREIGN_REASONS = {
+    "stop": "end_turn",
+    "completed": "end_turn",
+    "length": "max_tokens",
+    "incomplete": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_encode = msgspec.json.Encoder().encode
+
+
+class StreamEncoder:
+    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from."""
+
+    def __init__(self, *, id: str, model: str, source: Dialect = "anthropic") -> None:  # noqa: A002 - the field's name
+        self._id, self._model, self._source = id, model, source
+        self._usage = Usage()
+        self._stop_reason = ""
+        self._started = self._ended = False
+        self._blocks = 0  # begun so far: the next one's index
+        self._kind: type[AnyDelta] | None = None  # of the open block
+        self._head = b""  # of the open block's next delta, up to the text
+        self._call = -1  # the open call's position among the calls
+        self._calls: set[int] = set()  # begun so far
+        self._arguments: list[str] = []  # of the open call
+        self._held: dict[int, list[ToolCallDelta]] = {}  # of calls that wait for the open one to end
+
+    def start(self) -> bytes:
+        """The first event, as soon as the request is accepted; else it comes with the first delta."""
+        if self._started:
+            return b""
+        self._started = True
+        message = message_body(self._id, self._model, [], None, usage_body(self._usage, self._source))
+        return _event("message_start", {"type": "message_start", "message": message})
+
+    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
+        """The events that say these deltas. Choices but the first have no form in this dialect."""
+        out: list[bytes] = []
+        for delta in deltas:
+            if self._ended:
+                break
+            if delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
+                out += (self._head, _json_text(delta.text), b"}}\n\n")
+                continue
+            match delta:
+                case TextDelta(text, 0):
+                    self._text(TextDelta, text, out)
+                case ReasoningDelta(text, 0):
+                    self._text(ReasoningDelta, text, out)
+                case RefusalDelta(text, 0):
+                    self._text(TextDelta, text, out)
+                case ToolCallDelta(choice=0):
+                    self._tool_call(delta, out)
+                case FinishDelta(reason, 0):
+                    self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
+                case UsageDelta(usage):
+                    self._usage = usage
+                case ErrorDelta():
+                    self._ended = True
+                    out.append(_event("error", error_body(delta)))
+                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                    pass
+                case _:
+                    assert_never(delta)
+        return b"".join(out)
+
+    def close(self, stop: Stop | None = None) -> bytes:
+        """The end of the answer; `stop` overrides what the deltas said. After an error, nothing: that was it (H94)."""
+        if self._ended:
+            return b""
+        out = [self.start()]
+        self._close_blocks(out)
+        self._ended = True
+        reason = _STOP_REASONS[stop] if stop else self._stop_reason or "end_turn"
+        if reason == "end_turn" and self._calls:
+            reason = "tool_use"  # clients run what was called only under this word
+        end = {
+            "type": "message_delta",
+            "delta": {"stop_reason": reason, "stop_sequence": None},
+            "usage": usage_body(self._usage, self._source),
+        }
+        out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
+        return b"".join(out)
+
+    def _text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
+        if not text:
+            return
+        if self._kind is not kind:
+            self._close_blocks(out)
+            if kind is TextDelta:
+                self._open_block(kind, {"type": "text", "text": ""}, b'"text_delta","text":', out)
+            else:
+                start = {"type": "thinking", "thinking": "", "signature": ""}
+                self._open_block(kind, start, b'"thinking_delta","thinking":', out)
+        out += (self._head, _json_text(text), b"}}\n\n")
+
+    def _tool_call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+        if self._kind is ToolCallDelta and delta.index == self._call:
+            self._piece(delta, out)
+        elif delta.index not in self._calls:
+            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._whole())
+            self._held.setdefault(delta.index, []).append(delta)
+            if not waits:
+                self._stop_block(out)
+                self._begin_call(out)
+
+    def _begin_call(self, out: list[bytes]) -> None:
+        """The call that has waited longest, with every piece that came meanwhile."""
+        self._call = next(iter(self._held))
+        self._calls.add(self._call)
+        pieces = self._held.pop(self._call)
+        first = pieces[0]
+        start = {"type": "tool_use", "id": call_id(first.id or f"call_{self._call}"), "name": first.name, "input": {}}
+        self._open_block(ToolCallDelta, start, b'"input_json_delta","partial_json":', out)
+        for piece in pieces:
+            self._piece(piece, out)
+
+    def _piece(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+        if delta.arguments:
+            self._arguments.append(delta.arguments)
+            out += (self._head, _json_text(delta.arguments), b"}}\n\n")
+
+    def _whole(self) -> bool:
+        """Nothing more can come for the open call: its arguments are one closed object. Until then the pieces of
+        another call wait, for a source may send the pieces of several in turns and clients expect one after the
+        other. Asked when a call begins, not at each piece."""
+        try:
+            msgspec.json.decode("".join(self._arguments), type=dict)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return False
+        return True
+
+    def _open_block(self, kind: type[AnyDelta], start: JsonObject, head: bytes, out: list[bytes]) -> None:
+        out.append(self.start())
+        index, self._kind = self._blocks, kind
+        self._blocks += 1
+        self._head = (
+            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
+            % (index, head)
+        )
+        opening = {"type": "content_block_start", "index": index, "content_block": start}
+        out.append(_event("content_block_start", opening))
+
+    def _stop_block(self, out: list[bytes]) -> None:
+        if self._kind is not None:
+            self._kind = None
+            self._arguments.clear()
+            out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._blocks - 1}))
+
+    def _close_blocks(self, out: list[bytes]) -> None:
+        """Whatever comes next must not overtake the calls that wait."""
+        self._stop_block(out)
+        while self._held:
+            self._begin_call(out)
+            self._stop_block(out)
+
+
+def encode_body(completion: Completion, *, id: str = "", model: str = "") -> JsonObject:  # noqa: A002 - the field's name
+    """The completion as a non-streaming answer: of this dialect its own body, of another one the same said here."""
+    if completion.dialect == "anthropic":
+        return completion.body
+    content: list[JsonObject] = []
+    for part in completion.message.parts:
+        match part:
+            case Text(text) | Refusal(text):
+                content.append({"type": "text", "text": text})
+            case Reasoning(text):  # without a signature: there is none for another dialect's thoughts
+                content += [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
+            case _:
+                content += blocks_of(Message("assistant", (part,)))
+    reason = _STOP_REASONS[completion.stop]
+    if reason == "end_turn" and completion.tool_calls:
+        reason = "tool_use"
+    return message_body(
+        id or completion.id,
+        model or completion.model,
+        content,
+        reason,
+        usage_body(completion.usage, completion.dialect),
+    )
+
+
+def error_body(error: ErrorDelta) -> JsonObject:
+    """The error as the API words it, in a stream or as the body of a response with `error.status`."""
+    kind = error.code if error.code in _ERROR_TYPES.values() else _ERROR_TYPES.get(error.status or 500, "api_error")
+    return {"type": "error", "error": {"type": kind, "message": cleaned(error.message)}}
+
+
+def message_body(
+    id: str,  # noqa: A002 - the field's name
+    model: str,
+    content: list[JsonObject],
+    stop_reason: str | None,
+    usage: JsonObject,
+) -> JsonObject:
+    return {
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+
+
+def usage_body(usage: Usage, source: Dialect) -> JsonObject:
+    """Here the cached tokens are counted beside the input tokens, in the other dialects among them."""
+    beside = 0 if source == "anthropic" else usage.cache_read_tokens
+    body: JsonObject = {
+        "input_tokens": max(usage.input_tokens - beside, 0),
+        "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_read_input_tokens": usage.cache_read_tokens,
+        "output_tokens": usage.output_tokens,
+    }
+    if usage.reasoning_tokens:
+        body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _event(name: str, body: JsonObject) -> bytes:
+    return encode_event(_encode(body), event=name)
+
+
+def _json_text(text: str) -> bytes:
+    try:
+        return _encode(text)
+    except UnicodeEncodeError:
+        return _encode(cleaned(text))
