@@ -14,6 +14,7 @@ class WireQuirks(msgspec.Struct, frozen=True):
 
     cumulative_text: bool = False  # each delta repeats the whole text so far (A17)
     name_in_pieces: bool = False  # a tool's name arrives in pieces to be joined (B28)
+    ends_without_done: bool = False  # the finish reason is the last word: `[DONE]` is never sent (D48)
 
 
 NONE = WireQuirks()

@@ -1,0 +1,187 @@
+"""One choice of a streamed answer: its deltas in, the whole `choice` of the non-streaming body out.
+
+What a field is made of decides how it grows: known text is joined, lists are extended, objects are updated, and
+any other field, known or not, is what its last non-null value says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.messages import AnyDelta, FinishDelta, JsonObject, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from tailrace.wire.chat.content import Content
+from tailrace.wire.chat.reasoning import DETAILS, TEXT_FIELDS, ReasoningState
+from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text, text
+from tailrace.wire.quirks import WireQuirks
+
+CALL_REASONS = frozenset({"tool_calls", "function_call"})
+# `message` repeats the whole message so far beside the delta (Perplexity, Writer), `text` the delta (Together).
+_CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason", "logprobs"})
+GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
+_DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
+
+
+class ChoiceState:
+    """Everything that came for one choice so far."""
+
+    def __init__(self, index: int, quirks: WireQuirks) -> None:
+        self.index = index
+        self.finish_reason: str | None = None
+        self.content = Content()
+        self.reasoning = ReasoningState()
+        self.tool_calls = ToolCalls(choice=index, name_in_pieces=quirks.name_in_pieces)
+        self._cumulative = quirks.cumulative_text
+        self._shown = ""  # the text so far, kept only for a provider that repeats it
+        self._role = ""
+        self._refusal: list[str] = []
+        self._function_call: GrowingCall | None = None
+        self._audio: JsonObject = {}
+        self._audio_pieces: dict[str, list[str]] = {}
+        self._logprobs: JsonObject | None = None
+        self._message: JsonObject = {}  # the message's other fields, and nulls where the delta had them
+        self._fields: JsonObject = {}  # the choice's other fields
+        self._began = False
+
+    def add(self, choice: JsonObject, deltas: list[AnyDelta]) -> None:
+        """Takes in one element of a chunk's `choices`."""
+        delta = choice.get("delta")
+        if not isinstance(delta, dict) and not self._began:
+            delta = choice.get("message")  # the whole answer in one event: a server that does not stream this model
+        if isinstance(delta, dict) and delta:
+            self._began = True
+            self._add_delta(delta, deltas)
+        if "logprobs" in choice:
+            self._add_logprobs(choice["logprobs"])
+        grow_fields(self._fields, choice, _CHOICE_FIELDS)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish(reason, deltas)
+
+    def body(self) -> JsonObject:
+        """The choice as the non-streaming answer has it."""
+        message: JsonObject = {"role": self._role or "assistant", "content": self.content.body()}
+        message |= copied(self._message) | self.reasoning.body()
+        if self._refusal:
+            message["refusal"] = "".join(self._refusal)
+        if self.tool_calls.calls:
+            message["tool_calls"] = self.tool_calls.body()
+        if self._function_call is not None:
+            message["function_call"] = self._function_call.body()["function"]
+        if self._audio or self._audio_pieces:
+            message["audio"] = self._audio | {k: "".join(pieces) for k, pieces in self._audio_pieces.items()}
+        choice: JsonObject = {"index": self.index, "message": message, "finish_reason": self.finish_reason}
+        if "logprobs" in self._fields or self._logprobs is not None:
+            choice["logprobs"] = None if self._logprobs is None else copied(self._logprobs)
+        return choice | {k: v for k, v in copied(self._fields).items() if k != "logprobs"}
+
+    def _add_delta(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
+        choice = self.index
+        thought = self.reasoning.add(delta)
+        content, new = delta.get("content"), ""
+        if isinstance(content, str):
+            new = self._beyond_shown(content) if self._cumulative else content
+            self.content.add_text(new)
+        elif isinstance(content, list):
+            new, thought_in_parts = self.content.add_parts(content)
+            thought = thought or thought_in_parts
+        if thought:
+            deltas.append(ReasoningDelta(thought, choice))
+        if new:
+            deltas.append(TextDelta(new, choice))
+        self._role = self._role or text(delta.get("role"))
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str):
+            self._refusal.append(refusal)
+            if refusal:
+                deltas.append(RefusalDelta(refusal, choice))
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            self.tool_calls.add(calls, deltas)
+        if isinstance(delta.get("function_call"), dict):
+            self._add_function_call(delta["function_call"], deltas)
+        if isinstance(delta.get("audio"), dict):
+            self._add_audio(delta["audio"])
+        for field in GROWING & delta.keys():
+            if delta[field] is None and field != "content":
+                self._message.setdefault(field, None)
+        grow_fields(self._message, delta, _DELTA_FIELDS)
+
+    def _beyond_shown(self, content: str) -> str:
+        """What a text adds that repeats all text before it (A17)."""
+        if not content.startswith(self._shown):
+            return content
+        new, self._shown = content[len(self._shown) :], content
+        return new
+
+    def _add_function_call(self, function: JsonObject, deltas: list[AnyDelta]) -> None:
+        """The predecessor of `tool_calls`: one call, no id."""
+        call = self._function_call
+        if call is None:
+            call = self._function_call = GrowingCall(len(self.tool_calls.calls))
+        call.name = text(function.get("name")) or call.name
+        arguments = arguments_text(function.get("arguments"))
+        call.pieces.append(arguments)
+        if call.announced:
+            if arguments:
+                deltas.append(ToolCallDelta(call.position, arguments=arguments, choice=self.index))
+        elif call.name:
+            call.announced = True
+            deltas.append(ToolCallDelta(call.position, "", call.name, "".join(call.pieces), self.index))
+
+    def _add_audio(self, audio: JsonObject) -> None:
+        for field, value in audio.items():
+            if field in ("data", "transcript") and isinstance(value, str):
+                self._audio_pieces.setdefault(field, []).append(value)
+            elif value is not None or field not in self._audio:
+                self._audio[field] = value
+
+    def _add_logprobs(self, logprobs: Any) -> None:
+        self._fields.setdefault("logprobs", None)  # its place in the choice; the value is `_logprobs`
+        if isinstance(logprobs, dict):
+            if self._logprobs is None:
+                self._logprobs = {}
+            grow_fields(self._logprobs, logprobs, frozenset())
+
+    def _finish(self, reason: str, deltas: list[AnyDelta]) -> None:
+        """A second reason replaces the first unless that one said that tools are called (B36)."""
+        self.tool_calls.flush(deltas)
+        if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
+            self.finish_reason = reason
+            deltas.append(FinishDelta(reason, self.index))
+
+
+def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> None:
+    """Takes in the fields that are not `known`: lists are extended (entries with an `index` updated in place),
+    objects updated, anything else replaced; null replaces nothing."""
+    for field, value in new.items():
+        if field in known:
+            continue
+        old = kept.get(field)
+        if isinstance(value, list):
+            kept[field] = grow_list(old if isinstance(old, list) else [], value)
+        elif isinstance(value, dict):
+            kept[field] = value if not isinstance(old, dict) else _updated(old, value)
+        elif value is not None or field not in kept:
+            kept[field] = value
+
+
+def grow_list(old: list[Any], new: list[Any]) -> list[Any]:
+    for item in new:
+        index = item.get("index") if isinstance(item, dict) else None
+        if isinstance(index, int) and 0 <= index < len(old) and isinstance(old[index], dict):
+            old[index] = _updated(old[index], item)
+        else:
+            old.append(item)
+    return old
+
+
+def _updated(old: JsonObject, new: JsonObject) -> JsonObject:
+    for field, value in new.items():
+        if value is not None or field not in old:
+            old[field] = value
+    return old
+
+
+def copied(fields: JsonObject) -> JsonObject:
+    """A copy that later growth of the original does not change: lists and objects one level down are what grows."""
+    return {field: value.copy() if isinstance(value, (dict, list)) else value for field, value in fields.items()}

@@ -1,0 +1,273 @@
+"""The stream of a chat completion: bytes to deltas, and at the end the non-streaming body.
+
+Owns the grammar of the stream: chunks, `[DONE]`, errors in its middle. Never awaits, never raises on what a peer
+sends, keeps no growing snapshot.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tailrace.errors import PeerError
+from tailrace.messages import (
+    AnyDelta,
+    ErrorDelta,
+    JsonObject,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.wire._json import decode_object
+from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
+from tailrace.wire.chat.reasoning import TEXT_FIELDS
+from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
+from tailrace.wire.chat.usage import usage_of
+from tailrace.wire.failure import broken, cut, failure, failure_in
+from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.sse import SseDecoder
+
+_HEAD = ("id", "created", "model")  # the first that says something stands: Azure's first chunk has them empty
+# Not part of the non-streaming body, or put together elsewhere.
+_CHUNK_FIELDS = frozenset({"choices", "object", "usage", "x_groq", "error", *_HEAD, *PADDING_FIELDS})
+_GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streaming body, inside `x_groq` in the stream
+_UNNAMED = "message"  # what the SSE specification calls an event that has no name
+_LESSONS = 4  # templates learnt without one of them being of use before learning is given up
+
+
+class ChatDecoder:
+    """`ports.StreamDecoder` for Chat Completions. The terminal event is `[DONE]`."""
+
+    def __init__(self, quirks: WireQuirks = NONE) -> None:
+        self._quirks = quirks
+        self._sse = SseDecoder()
+        self._choices: dict[int, ChoiceState] = {}
+        self._head: JsonObject = {}
+        self._fields: JsonObject = {}  # the body's other fields
+        self._raw_usage: JsonObject | None = None
+        self._usage: Usage | None = None
+        self._ended = False  # [DONE] or an error came: nothing after it is read
+        self._complete = False
+        self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
+        self._lessons = 0 if quirks.cumulative_text else _LESSONS
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def feed(self, data: bytes) -> list[AnyDelta]:
+        deltas: list[AnyDelta] = []
+        if self._ended:
+            return deltas
+        template = self._template
+        for block in self._sse.split(data):
+            if template is not None and (text := template.text_in(block)) is not None:
+                if text:
+                    template.pieces.append(text)
+                    deltas.append(template.delta(text))
+                continue
+            self._take(block, deltas)
+            if self._has_ended():
+                return deltas
+            template = self._template
+        if self._sse.error is not None:
+            self._fail(broken(str(self._sse.error), self._sse.error.excerpt), deltas)
+        return deltas
+
+    def close(self) -> list[AnyDelta]:
+        deltas: list[AnyDelta] = []
+        if self._ended:
+            return deltas
+        finished = bool(self._choices) and all(choice.finish_reason for choice in self._choices.values())
+        if finished and self._quirks.ends_without_done:
+            self._finish(deltas)
+        else:
+            missing = "[DONE]" if self._choices else "a single chunk of a chat completion"
+            self._fail(cut(f"the stream ended without {missing}"), deltas)
+        return deltas
+
+    def body(self) -> JsonObject:
+        head = self._head
+        body: JsonObject = {"id": head.get("id", ""), "object": "chat.completion"}
+        body |= {field: head[field] for field in ("created", "model") if field in head}
+        body["choices"] = [self._choices[index].body() for index in sorted(self._choices)]
+        body |= copied(self._fields)
+        if self._raw_usage is not None:
+            body["usage"] = self._raw_usage.copy()
+        return body
+
+    # ── one block, in full ───────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, block: bytes, deltas: list[AnyDelta]) -> None:
+        event = self._sse.parse(block)
+        if event is None:
+            return  # comments and fields alone: nothing was said (A09, A11)
+        data = event.data.strip()
+        if data == b"[DONE]":
+            self._finish(deltas)
+            return
+        if not data or data.startswith(b":"):
+            return  # keep-alives that were sent as data (A10)
+        try:
+            chunk = decode_object(data)
+        except PeerError as exc:
+            if event.event == _UNNAMED:
+                self._fail(broken(str(exc), exc.excerpt), deltas)
+            elif event.event == "error":
+                self._fail(failure(data.decode("utf-8", "replace")), deltas)
+            return
+        template, self._template = self._template, None
+        if event.event not in (_UNNAMED, "error") and not isinstance(chunk.get("choices"), list):
+            return  # a ping, or a kind of event that is not a chunk (A12)
+        if event.event == "error":
+            self._fail(failure_in(chunk) or failure_in({"error": chunk}) or failure(str(chunk)), deltas)
+            return
+        self._add(chunk, deltas)
+        if not self._ended and block.startswith(b"data: {") and b"\n" not in block:
+            self._learn(block, chunk, template)
+
+    def _add(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
+        choices = chunk.get("choices")
+        error = failure_in(chunk) or _failure_in_groq(chunk.get("x_groq"))
+        if isinstance(choices, list):
+            for choice in choices:
+                if isinstance(choice, dict):
+                    self._choice_at(choice.get("index")).add(choice, deltas)
+                    error = error or failure_in(choice)
+        if isinstance(choices, list) or "usage" in chunk:
+            self._add_fields(chunk, deltas)
+        if error is not None:
+            self._fail(error, deltas)
+
+    def _choice_at(self, index: object) -> ChoiceState:
+        key = index if isinstance(index, int) and not isinstance(index, bool) else 0
+        choice = self._choices.get(key)
+        if choice is None:
+            choice = self._choices[key] = ChoiceState(key, self._quirks)
+        return choice
+
+    def _add_fields(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
+        """Lists at the top (citations, search results) come whole every time; all else as in a choice."""
+        for field in _HEAD:
+            if field in chunk and not self._head.get(field):
+                self._head[field] = chunk[field]
+        fields = self._fields
+        for field, value in chunk.items():
+            if field in _CHUNK_FIELDS:
+                continue
+            old = fields.get(field)
+            if isinstance(value, dict) and isinstance(old, dict):
+                old |= {name: inner for name, inner in value.items() if inner is not None or name not in old}
+            elif value is not None or field not in fields:
+                fields[field] = value
+        if isinstance(chunk.get("x_groq"), dict):
+            self._add_groq(chunk["x_groq"], deltas)
+        if "usage" in chunk:
+            self._add_usage(chunk["usage"], deltas)
+
+    def _add_groq(self, groq: JsonObject, deltas: list[AnyDelta]) -> None:
+        own = {name: value for name, value in groq.items() if name not in _GROQ_HOISTED}
+        if own:
+            self._fields["x_groq"] = self._fields.get("x_groq", {}) | own
+        if "usage_breakdown" in groq:
+            self._fields["usage_breakdown"] = groq["usage_breakdown"]
+        self._add_usage(groq.get("usage"), deltas)
+
+    def _add_usage(self, raw: Any, deltas: list[AnyDelta]) -> None:
+        """The last one wins; it is never a sum (A21)."""
+        if not isinstance(raw, dict):
+            self._fields.setdefault("usage", None)
+            return
+        self._raw_usage = raw
+        usage = usage_of(raw)
+        if usage != self._usage:
+            self._usage = usage
+            deltas.append(UsageDelta(usage))
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _has_ended(self) -> bool:
+        return self._ended
+
+    def _finish(self, deltas: list[AnyDelta]) -> None:
+        for choice in self._choices.values():
+            choice.tool_calls.flush(deltas)
+        if any(choice.finish_reason == "error" for choice in self._choices.values()):
+            self._fail(failure("the provider ended the answer with finish_reason error"), deltas)
+            return
+        self._ended = self._complete = True
+
+    def _fail(self, error: ErrorDelta, deltas: list[AnyDelta]) -> None:
+        self._ended = True
+        deltas.append(error)
+
+    # ── the short way ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _learn(self, block: bytes, chunk: JsonObject, before: Template | None) -> None:
+        """Makes this chunk the template of the next, where all it did was to make one text longer: applied again,
+        its other fields must change nothing."""
+        if before is not None and before.was_used:
+            self._lessons = _LESSONS
+        if self._lessons == 0 or chunk.get("usage") is not None or "x_groq" in chunk:
+            return
+        choices = chunk.get("choices")
+        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+            return
+        choice = choices[0]
+        delta = choice.get("delta")
+        if (
+            not isinstance(delta, dict)
+            or choice.get("finish_reason") is not None
+            or choice.get("logprobs") is not None
+            or any(isinstance(value, list) for value in choice.values())
+        ):
+            return
+        target = self._growing(self._choice_at(choice.get("index")), delta)
+        if target is None:
+            return
+        self._lessons -= 1
+        path, pieces, says = target
+        self._template = learn(block, chunk, ("choices", 0, "delta", *path), pieces, says)
+
+    def _growing(self, choice: ChoiceState, delta: JsonObject) -> tuple[Path, list[str], Any] | None:
+        """The one text that this delta made longer: where it stands, where its pieces go, what it says."""
+        growing = [
+            field for field, value in delta.items() if value and (field in GROWING or isinstance(value, (list, dict)))
+        ]
+        if len(growing) != 1:
+            return None
+        field, value = growing[0], delta[growing[0]]
+        if field == "content" and isinstance(value, str):
+            says = partial(TextDelta, choice=choice.index) if choice.index else TextDelta
+            return ("content",), choice.content.text_pieces(), says
+        if field in TEXT_FIELDS and isinstance(value, str):
+            says_thought = partial(ReasoningDelta, choice=choice.index)
+            return (field,), choice.reasoning.pieces[field], says_thought
+        if field == "tool_calls" and isinstance(value, list) and len(value) == 1:
+            return self._growing_call(choice, value[0])
+        return None
+
+    def _growing_call(self, choice: ChoiceState, item: Any) -> tuple[Path, list[str], Any] | None:
+        """Only a call with an id, named by its index alone: every other piece needs the rules for keying."""
+        call = choice.tool_calls.at(item.get("index")) if isinstance(item, dict) else None
+        if call is None or not call.id or not call.announced:
+            return None
+        plain = {"index", "function"} | {name for name in ("id", "type") if not item.get(name)}
+        function = item.get("function")
+        if not item.keys() <= plain or not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+            return None
+        if any(value for name, value in function.items() if name != "arguments"):
+            return None
+        says = partial(_arguments, call.position, choice.index)
+        return ("tool_calls", 0, "function", "arguments"), call.pieces, says
+
+
+def _arguments(position: int, choice: int, text: str) -> ToolCallDelta:
+    return ToolCallDelta(position, "", "", text, choice)
+
+
+def _failure_in_groq(groq: Any) -> ErrorDelta | None:
+    """Groq names the reason why a stream stopped early in `x_groq`."""
+    return failure_in({"error": groq.get("error")}) if isinstance(groq, dict) else None

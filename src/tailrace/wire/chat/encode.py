@@ -1,0 +1,181 @@
+"""An answer of any dialect as a chat completion, for clients of our own server: streamed or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, assert_never
+
+import msgspec
+
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    Dialect,
+    ErrorDelta,
+    FinishDelta,
+    JsonObject,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.wire.chat.usage import usage_body
+
+_encode = msgspec.json.Encoder().encode
+_REASONS: dict[Stop, str] = {
+    "end": "stop",
+    "length": "length",
+    "tools": "tool_calls",
+    "filter": "content_filter",
+    "pause": "stop",
+    "unknown": "stop",
+}
+# What other dialects say at the end, in this one's words; whatever is not here passes as it is.
+_REASON_OF = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "completed": "stop",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "incomplete": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+_DONE = b"data: [DONE]\n\n"
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+
+
+class StreamEncoder:
+    """Deltas in, SSE bytes out. The first chunk of each choice carries the role. `close` ends the stream with the
+    usage, where it was asked for, and `[DONE]`; after an error nothing follows, not even that (H94)."""
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the field's own name
+        model: str,
+        created: int,
+        include_usage: bool = False,
+        source: Dialect = "chat",
+    ) -> None:
+        head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
+        self._head = b"data: " + _encode(head)[:-1]
+        # Chunks say `usage: null` where the last one is to say it (H93).
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._include_usage = include_usage
+        self._source = source
+        self._usage = Usage()
+        self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: what stands before and after a text
+        self._failed = False
+
+    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
+        """The chunks that say these deltas."""
+        out: list[bytes] = []
+        for delta in deltas:
+            if self._failed:
+                break
+            match delta:
+                case TextDelta(text=text, choice=choice):
+                    before, after = self._open.get(choice) or self._begin(choice, out)
+                    out += (before, _encode(text), after)
+                case UsageDelta(usage=usage):
+                    self._usage = usage
+                case ErrorDelta():
+                    self._failed = True
+                    out.append(encode_error(delta))
+                case ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                    if delta.choice not in self._open:
+                        self._begin(delta.choice, out)
+                    out.append(self._chunk(delta.choice, *_said(delta)))
+                case _:
+                    assert_never(delta)
+        return b"".join(out)
+
+    def close(self) -> bytes:
+        """The end of a whole answer; nothing where it failed."""
+        if self._failed:
+            return b""
+        usage = b""
+        if self._include_usage:
+            said = _encode(usage_body(self._usage, self._source))
+            usage = b'%b,"choices":[],"usage":%b}\n\n' % (self._head, said)
+        return usage + _DONE
+
+    def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:
+        out.append(self._chunk(choice, {"role": "assistant", "content": ""}, None))
+        before = b'%b,"choices":[{"index":%d,"delta":{"content":' % (self._head, choice)
+        after = b'},"finish_reason":null}]' + self._tail
+        self._open[choice] = before, after
+        return before, after
+
+    def _chunk(self, choice: int, delta: JsonObject, reason: str | None) -> bytes:
+        said = _encode([{"index": choice, "delta": delta, "finish_reason": reason}])
+        return b'%b,"choices":%b%b' % (self._head, said, self._tail)
+
+
+def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta | FinishDelta) -> tuple[JsonObject, str | None]:
+    match delta:
+        case ReasoningDelta(text=text):
+            return {"reasoning_content": text}, None
+        case RefusalDelta(text=text):
+            return {"refusal": text}, None
+        case ToolCallDelta():
+            function: JsonObject = {"arguments": delta.arguments}
+            call: JsonObject = {"index": delta.index}
+            if delta.id:
+                call |= {"id": delta.id, "type": "function"}
+            if delta.name:
+                function = {"name": delta.name} | function
+            return {"tool_calls": [call | {"function": function}]}, None
+        case FinishDelta(reason=reason):
+            return {}, _REASON_OF.get(reason, reason)
+        case _:
+            assert_never(delta)
+
+
+def encode_error(error: ErrorDelta) -> bytes:
+    """The frame that ends a stream which failed after it began."""
+    return b"data: %b\n\n" % _encode(error_body(error))
+
+
+def error_body(error: ErrorDelta) -> JsonObject:
+    """The dialect's error object, in a frame or as the body of an HTTP error."""
+    kind = _ERROR_TYPES.get(error.status or 0)
+    if kind is None:
+        kind = "invalid_request_error" if error.kind == "permanent" else "server_error"
+    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or None}}
+
+
+def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002
+    """The answer as a non-streaming body. One of this dialect is its own body, untouched."""
+    if completion.dialect == "chat":
+        return completion.body
+    message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
+    if completion.reasoning:
+        message["reasoning_content"] = completion.reasoning
+    if completion.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in completion.tool_calls
+        ]
+    elif message["content"] is None and completion.refusal is None:
+        message["content"] = ""
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _REASONS[completion.stop]}
+    return {
+        "id": id or completion.id,
+        "object": "chat.completion",
+        "created": created,
+        "model": model or completion.model,
+        "choices": [choice],
+        "usage": usage_body(completion.usage, completion.dialect),
+    }

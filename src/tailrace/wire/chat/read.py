@@ -1,0 +1,138 @@
+"""A `chat.completion` body as a `Completion`: one reader for streamed and unstreamed answers.
+
+Total: a body with something missing or of another type gives a completion with less in it. Whether the body is an
+error is for `failure.failure_in` to say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall
+from tailrace.wire.chat import reasoning
+from tailrace.wire.chat.tool_calls import arguments_text, text
+from tailrace.wire.chat.usage import usage_of
+
+_STOPS: dict[str, Stop] = {
+    "stop": "end",
+    "eos": "end",
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",  # Mistral: the context is full
+    "tool_calls": "tools",
+    "tool_use": "tools",
+    "function_call": "tools",
+    "content_filter": "filter",
+    "safety": "filter",
+}
+_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
+
+
+def read(body: JsonObject) -> Completion:
+    """The answer that the body of a chat completion gives: its first choice."""
+    choices = body.get("choices")
+    choice = next((c for c in choices if isinstance(c, dict)), {}) if isinstance(choices, list) else {}
+    raw = choice.get("message")
+    message = raw if isinstance(raw, dict) else {}
+    answer_id = text(body.get("id"))
+    parts = _parts(message, answer_id)
+    reason = text(choice.get("finish_reason"))
+    return Completion(
+        dialect="chat",
+        body=body,
+        message=Message("assistant", parts),
+        id=answer_id,
+        model=text(body.get("model")),
+        finish_reason=reason,
+        stop=_stop(reason, called=any(isinstance(part, ToolCall) for part in parts)),
+        usage=usage_of(body.get("usage")),
+        refusal=text(message.get("refusal")) or None,
+    )
+
+
+def _stop(reason: str, *, called: bool) -> Stop:
+    """Calls outweigh a plain `stop` (B36), and never a `length`: the last of them may be cut (B35)."""
+    stop = _STOPS.get(reason.lower(), "unknown")
+    if stop in ("end", "tools"):
+        return "tools" if called else "end"
+    return stop
+
+
+def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    if thought := _reasoning(message):
+        parts.append(thought)
+    parts += _content(message.get("content"))
+    if refusal := text(message.get("refusal")):
+        parts.append(Refusal(refusal))
+    calls = message.get("tool_calls")
+    parts += _calls(calls if isinstance(calls, list) else [], answer_id)
+    function = message.get("function_call")
+    if isinstance(function, dict) and (name := text(function.get("name"))):
+        parts.append(ToolCall(_made_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
+    audio = message.get("audio")
+    if isinstance(audio, dict) and text(audio.get("id")):
+        parts.append(Native("chat", {"audio": {"id": audio["id"]}}))  # all that the next request may say of it
+    return tuple(parts)
+
+
+def _reasoning(message: JsonObject) -> Reasoning | None:
+    """Its native form is the message's own fields: a server that sent them wants them back with its tool calls."""
+    native = {
+        field: value
+        for field in (*reasoning.TEXT_FIELDS, reasoning.DETAILS)
+        if isinstance(value := message.get(field), (str, list)) and value
+    }
+    return Reasoning(reasoning.text_of_message(message), "chat", native) if native else None
+
+
+def _content(content: Any) -> list[Part]:
+    if isinstance(content, str):
+        return [Text(content)] if content else []
+    parts: list[Part] = []
+    for item in content if isinstance(content, list) else []:
+        if isinstance(item, str):
+            parts.append(Text(item))
+        elif isinstance(item, dict):
+            parts.append(_content_part(item))
+    return parts
+
+
+def _content_part(item: JsonObject) -> Part:
+    match item:
+        case {"type": "text", "text": str(words)}:
+            return Text(words)
+        case {"type": "refusal", "refusal": str(words)}:
+            return Refusal(words)
+        case {"type": "thinking"}:
+            return Reasoning(reasoning.text_of_thinking(item), "chat", {"content": [item]})
+        case _:
+            return Native("chat", {"content": [item]})
+
+
+def _calls(items: list[Any], answer_id: str) -> list[Part]:
+    """The calls that can be made: one that never got a name is in the body alone. Fields that a server wants back
+    with a call (Gemini's `extra_content`) go along in one native item, by the call's id."""
+    parts: list[Part] = []
+    extras: list[JsonObject] = []
+    for position, item in enumerate(items):
+        if not isinstance(item, dict):
+            continue
+        function = item.get("function") if isinstance(item.get("function"), dict) else item.get("custom")
+        if not isinstance(function, dict) or not (name := text(function.get("name"))):
+            continue
+        call_id = text(item.get("id")) or _made_id(answer_id, position)
+        arguments = arguments_text(function.get("arguments", function.get("input")))
+        parts.append(ToolCall(call_id, name, arguments if arguments.strip() else "{}"))
+        if extra := {k: v for k, v in item.items() if k not in _CALL_FIELDS and v is not None}:
+            extras.append({"id": call_id} | extra)
+    if extras:
+        parts.append(Native("chat", {"tool_calls": extras}))
+    return parts
+
+
+def _made_id(answer_id: str, position: int) -> str:
+    """An id for a call that came without: a tool's result must name the call it answers."""
+    return f"call_{answer_id[-24:]}_{position}" if answer_id else f"call_{position}"

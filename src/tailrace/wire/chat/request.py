@@ -1,0 +1,191 @@
+"""A `ModelRequest` in the words of Chat Completions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tailrace.messages import (
+    Image,
+    JsonObject,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Native,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from tailrace.wire.chat.reasoning import TEXT_FIELDS
+
+# OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
+_COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
+
+
+def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
+    """The request body. `extra` is merged last and wins."""
+    body: JsonObject = {"model": request.model, "messages": _messages(request)}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    body |= _tools(request) | _sampling(request)
+    if request.response_schema is not None:
+        body["response_format"] = _response_format(request.response_schema)
+    return body | request.extra
+
+
+def _sampling(request: ModelRequest) -> JsonObject:
+    limit = "max_completion_tokens" if _COUNTS_REASONING.match(request.model) else "max_tokens"
+    fields = {
+        limit: request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "stop": list(request.stop) or None,
+        "seed": request.seed,
+        "reasoning_effort": request.reasoning_effort,
+    }
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    """How to choose among tools may only be said where there are tools."""
+    if not request.tools and "tools" not in request.extra:
+        return {}
+    fields: JsonObject = {"tools": [_tool(tool) for tool in request.tools]} if request.tools else {}
+    match request.tool_choice:
+        case NamedTool(name=name):
+            fields["tool_choice"] = {"type": "function", "function": {"name": name}}
+        case str(choice):
+            fields["tool_choice"] = choice
+        case None:
+            pass
+    if request.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = request.parallel_tool_calls
+    return fields
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    function: JsonObject = {"name": tool.name, "parameters": tool.parameters}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.strict is not None:
+        function["strict"] = tool.strict
+    return {"type": "function", "function": function}
+
+
+def _response_format(schema: JsonObject) -> JsonObject:
+    title = schema.get("title")
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", title)[:64] if isinstance(title, str) and title else "answer"
+    named = {"name": name, "schema": schema, "strict": _is_strict(schema)}
+    return {"type": "json_schema", "json_schema": named}
+
+
+def _is_strict(schema: object) -> bool:
+    """Strict mode refuses a schema with an optional or an undeclared property anywhere."""
+    nodes: list[object] = [schema]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            properties = node.get("properties")
+            if isinstance(properties, dict):
+                if node.get("additionalProperties") is not False or set(node.get("required", [])) != set(properties):
+                    return False
+            elif node.get("type") == "object":
+                return False
+            nodes += node.values()
+    return True
+
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _messages(request: ModelRequest) -> list[JsonObject]:
+    messages: list[JsonObject] = []
+    if request.system:
+        messages.append({"role": "system", "content": request.system})
+    for message in request.messages:
+        messages += _assistant(message) if message.role == "assistant" else _others(message)
+    if request.prefill:
+        messages.append({"role": "assistant", "content": request.prefill})
+    return messages
+
+
+def _others(message: Message) -> list[JsonObject]:
+    """Each tool result is a message of its own; an image in one follows as the user's, the dialect knows no other
+    place for it."""
+    answers: list[JsonObject] = []
+    content: list[Text | Image] = []
+    for part in message.parts:
+        match part:
+            case Text() | Image():
+                content.append(part)
+            case ToolResult():
+                answers.append({"role": "tool", "tool_call_id": part.call_id, "content": _result_text(part)})
+                content += [inner for inner in part.content if isinstance(inner, Image)]
+            case Reasoning() | Refusal() | ToolCall() | Native():
+                pass  # an assistant's alone
+    if content or not answers:
+        role = "user" if message.role == "tool" else message.role
+        answers.append({"role": role, "content": _content(content)})
+    return answers
+
+
+def _result_text(result: ToolResult) -> str:
+    if isinstance(result.content, str):
+        return result.content
+    return "".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def _content(parts: list[Text | Image]) -> str | list[JsonObject]:
+    """Plain text where it is nothing else: some servers take only that."""
+    if len(parts) == 1 and isinstance(parts[0], Text):
+        return parts[0].text
+    return [_image(part) if isinstance(part, Image) else {"type": "text", "text": part.text} for part in parts] or ""
+
+
+def _image(image: Image) -> JsonObject:
+    url = image.url or f"data:{image.media_type or 'image/png'};base64,{image.data}"
+    return {"type": "image_url", "image_url": {"url": url} | ({"detail": image.detail} if image.detail else {})}
+
+
+def _assistant(message: Message) -> list[JsonObject]:
+    """Reasoning goes back to the dialect it came from. Its plain text only beside tool calls: there servers ask for
+    it, elsewhere some refuse it."""
+    fields: JsonObject = {}
+    content: list[JsonObject] = []  # in order; plain text stays plain where nothing else is among it
+    calls: list[JsonObject] = []
+    extras: dict[str, JsonObject] = {}
+    called = bool(message.tool_calls)
+    for part in message.parts:
+        match part:
+            case Text(text=text):
+                content.append({"type": "text", "text": text})
+            case Refusal(text=text):
+                fields["refusal"] = text
+            case ToolCall():
+                function = {"name": part.name, "arguments": part.arguments}
+                calls.append({"id": part.id, "type": "function", "function": function})
+            case Reasoning(dialect="chat", native=dict(native)):
+                content += native.get("content", [])
+                fields |= {k: v for k, v in native.items() if k != "content" and (called or k not in TEXT_FIELDS)}
+            case Native(dialect="chat", item=item):
+                content += item.get("content", [])
+                extras |= {extra["id"]: extra for extra in item.get("tool_calls", [])}
+                fields |= {k: v for k, v in item.items() if k not in ("content", "tool_calls")}
+            case Reasoning() | Native() | Image() | ToolResult():
+                pass  # another dialect's, or nothing an assistant can say here
+    said: JsonObject = {"role": "assistant", "content": _joined(content)}
+    if calls:
+        said["content"] = said["content"] or None
+        said["tool_calls"] = [extras.get(call["id"], {}) | call for call in calls]
+    return [said | fields]
+
+
+def _joined(content: list[JsonObject]) -> str | list[Any]:
+    if all(part.get("type") == "text" and part.keys() == {"type", "text"} for part in content):
+        return "".join(part["text"] for part in content)
+    return content

@@ -1,0 +1,59 @@
+"""Tokens in the dialect's words and back. Servers disagree on where the cached ones stand; all places are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.messages import Dialect, JsonObject, Usage
+
+
+def usage_of(raw: object) -> Usage:
+    """The `usage` object as a value; whatever is absent, null or not a count is 0."""
+    if not isinstance(raw, dict):
+        return Usage()
+    prompt, answer = _details(raw, "prompt_tokens_details"), _details(raw, "completion_tokens_details")
+    return Usage(
+        input_tokens=_count(raw.get("prompt_tokens")),
+        output_tokens=_count(raw.get("completion_tokens")),
+        cache_read_tokens=_first(
+            prompt.get("cached_tokens"),
+            raw.get("prompt_cache_hit_tokens"),  # DeepSeek
+            raw.get("cache_read_input_tokens"),  # Databricks, Z.ai and other hosts of Anthropic's models
+            raw.get("cached_tokens"),  # Moonshot
+            raw.get("num_cached_tokens"),  # Mistral
+        ),
+        cache_write_tokens=_first(prompt.get("cache_write_tokens"), raw.get("cache_creation_input_tokens")),
+        reasoning_tokens=_first(answer.get("reasoning_tokens"), raw.get("reasoning_tokens")),
+    )
+
+
+def usage_body(usage: Usage, source: Dialect = "chat") -> JsonObject:
+    """The value as a `usage` object. Here the prompt's tokens include the cached ones; Anthropic's count does not."""
+    prompt = usage.input_tokens
+    if source == "anthropic":
+        prompt += usage.cache_read_tokens + usage.cache_write_tokens
+    body: JsonObject = {
+        "prompt_tokens": prompt,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": prompt + usage.output_tokens,
+    }
+    if usage.cache_read_tokens or usage.cache_write_tokens:
+        body["prompt_tokens_details"] = {"cached_tokens": usage.cache_read_tokens}
+        if usage.cache_write_tokens:
+            body["prompt_tokens_details"]["cache_write_tokens"] = usage.cache_write_tokens
+    if usage.reasoning_tokens:
+        body["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return body
+
+
+def _details(raw: JsonObject, key: str) -> JsonObject:
+    details: Any = raw.get(key)
+    return details if isinstance(details, dict) else {}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _first(*values: object) -> int:
+    return next((count for value in values if (count := _count(value))), 0)
