@@ -1,0 +1,95 @@
+"""How each dialect says that something went wrong: as the body of an error status, and as events in a stream.
+
+The words are the services' own, as recorded or as their SDKs type them.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from tailrace.messages import Dialect, JsonObject, Value
+from tailrace.providers.scripted import responses
+from tailrace.providers.scripted.asked import Asked, Sse
+
+
+class Failure(Value):
+    """One kind of failure in both families' words."""
+
+    status: int
+    message: str
+    openai_type: str
+    anthropic_type: str
+    openai_code: str | None = None
+    param: str | None = None
+
+
+FAILURES: dict[str, Failure] = {
+    "invalid": Failure(400, "Invalid request: messages is malformed", "invalid_request_error", "invalid_request_error"),
+    "auth": Failure(
+        401, "Incorrect API key provided", "invalid_request_error", "authentication_error", "invalid_api_key"
+    ),
+    "permission": Failure(
+        403, "You have no access to this model", "invalid_request_error", "permission_error", "forbidden"
+    ),
+    "not-found": Failure(
+        404, "The model does not exist", "invalid_request_error", "not_found_error", "model_not_found", "model"
+    ),
+    "timeout": Failure(408, "The request timed out", "timeout", "timeout_error", "request_timeout"),
+    "conflict": Failure(409, "Another request holds the lock", "conflict", "conflict_error", "conflict"),
+    "too-large": Failure(
+        413, "Request exceeds the maximum size", "invalid_request_error", "request_too_large", "request_too_large"
+    ),
+    "unprocessable": Failure(
+        422, "The request cannot be processed", "invalid_request_error", "invalid_request_error", "unprocessable"
+    ),
+    "rate-limit": Failure(429, "Rate limit reached", "requests", "rate_limit_error", "rate_limit_exceeded"),
+    "server": Failure(500, "The server had an error", "server_error", "api_error", "server_error"),
+    "bad-gateway": Failure(502, "Bad gateway", "server_error", "api_error", "bad_gateway"),
+    "unavailable": Failure(503, "The engine is overloaded", "server_error", "api_error", "server_is_overloaded"),
+    "overloaded": Failure(529, "Overloaded", "server_error", "overloaded_error", "server_is_overloaded"),
+}
+BY_STATUS: dict[int, Failure] = {failure.status: failure for failure in FAILURES.values()}
+NO_STREAMING = Failure(
+    400,
+    "Streaming is not supported for this model",
+    "invalid_request_error",
+    "invalid_request_error",
+    "unsupported_value",
+    "stream",
+)
+
+
+def error_body(dialect: Dialect, failure: Failure, asked: Asked) -> JsonObject:
+    """The body that comes with the status."""
+    if dialect == "anthropic":
+        said = {"type": failure.anthropic_type, "message": failure.message}
+        return {"type": "error", "error": said, "request_id": asked.id("req_01")}
+    return {
+        "error": {
+            "message": failure.message,
+            "type": failure.openai_type,
+            "param": failure.param,
+            "code": failure.openai_code,
+        }
+    }
+
+
+def error_events(dialect: Dialect, failure: Failure, asked: Asked, *, after: int = 0) -> list[Sse]:
+    """The failure inside a stream that has sent `after` events with status 200. Nothing follows it."""
+    body = error_body(dialect, failure, asked)
+    match dialect:
+        case "chat":
+            return [Sse(body)]
+        case "anthropic":
+            return [Sse(body, "error")]
+        case "responses":
+            code = failure.openai_code or failure.openai_type
+            failed = {
+                **responses.opening(asked),
+                "status": "failed",
+                "error": {"code": code, "message": failure.message},
+            }
+            sent = [{"type": "error", **body}, {"type": "response.failed", "response": failed}]
+            return responses.numbered(sent, asked, start=after)
+        case _:
+            assert_never(dialect)

@@ -1,0 +1,39 @@
+"""A reply as bytes, in any dialect: the body of a plain answer, and the frames of a streamed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tailrace.messages import Dialect, JsonObject
+from tailrace.providers.scripted import anthropic, chat, responses
+from tailrace.providers.scripted.asked import Asked, Sse
+from tailrace.providers.scripted.reply import Reply
+
+_BODY: dict[Dialect, Callable[[Reply, Asked], JsonObject]] = {
+    "chat": chat.body,
+    "responses": responses.body,
+    "anthropic": anthropic.body,
+}
+_EVENTS: dict[Dialect, Callable[[Reply, Asked], list[Sse]]] = {
+    "chat": chat.events,
+    "responses": responses.events,
+    "anthropic": anthropic.events,
+}
+
+
+def body_of(dialect: Dialect, reply: Reply, asked: Asked) -> JsonObject:
+    """The response body of the call that did not ask for a stream."""
+    return _BODY[dialect](reply, asked)
+
+
+def events_of(dialect: Dialect, reply: Reply, asked: Asked) -> list[Sse]:
+    """The events of the call that did. They add up to `body_of` the same."""
+    return _EVENTS[dialect](reply, asked)
+
+
+def frame(event: Sse) -> bytes:
+    data = event.data if isinstance(event.data, str) else msgspec.json.encode(event.data).decode()
+    name = f"event: {event.event}\n" if event.event else ""
+    return f"{name}data: {data}\n\n".encode()

@@ -1,0 +1,218 @@
+"""A reply in the words of OpenAI Responses: the response object, and the events that add up to it.
+
+Neighbouring texts and refusals are parts of one message item; each thought and each call is an item of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import assert_never
+
+from tailrace.messages import JsonObject, Usage
+from tailrace.providers.scripted.asked import CREATED, Asked, Sse, logprob
+from tailrace.providers.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+
+_ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "store": True,
+    "temperature": 1.0,
+    "text": {"format": {"type": "text"}, "verbosity": "medium"},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+    "metadata": {},
+}
+_INCOMPLETE = {"length": "max_output_tokens", "filter": "content_filter"}
+
+_Speech = tuple[TextBlock | RefusalBlock, ...]
+
+
+def body(reply: Reply, asked: Asked) -> JsonObject:
+    reason = _INCOMPLETE.get(reply.stopped)
+    output = [_item(blocks, asked, index) for index, blocks in enumerate(_items(reply))]
+    if reason and output and "status" in output[-1]:
+        output[-1] = {**output[-1], "status": "incomplete"}
+    return {
+        **opening(asked),
+        "status": "incomplete" if reason else "completed",
+        "completed_at": None if reason else CREATED + 1,
+        "incomplete_details": {"reason": reason} if reason else None,
+        "output": output,
+        "service_tier": "default",
+        "usage": _usage(reply.counted),
+    }
+
+
+def events(reply: Reply, asked: Asked) -> list[Sse]:
+    whole = body(reply, asked)
+    sent: list[JsonObject] = [
+        {"type": "response.created", "response": opening(asked)},
+        {"type": "response.in_progress", "response": opening(asked)},
+    ]
+    for index, blocks in enumerate(_items(reply)):
+        item = whole["output"][index]
+        sent.append({"type": "response.output_item.added", "item": _blank(item), "output_index": index})
+        sent += _item_events(blocks, {"item_id": item["id"], "output_index": index})
+        sent.append({"type": "response.output_item.done", "item": item, "output_index": index})
+    sent.append({"type": f"response.{whole['status']}", "response": whole})
+    return numbered(sent, asked)
+
+
+def numbered(sent: Sequence[JsonObject], asked: Asked, *, start: int = 0) -> list[Sse]:
+    """The events as they go out: in sequence, and the deltas padded."""
+    return [
+        Sse({**data, **_padding(data, asked, number), "sequence_number": number}, str(data["type"]))
+        for number, data in enumerate(sent, start)
+    ]
+
+
+def opening(asked: Asked) -> JsonObject:
+    """The response object before anything was said."""
+    echoed = {key: asked.body.get(key, default) for key, default in _ECHOED.items()}
+    return {
+        "id": asked.id("resp_"),
+        "object": "response",
+        "created_at": CREATED,
+        "status": "in_progress",
+        "background": False,
+        "completed_at": None,
+        "error": None,
+        "frequency_penalty": 0.0,
+        "incomplete_details": None,
+        "model": asked.model,
+        "output": [],
+        "presence_penalty": 0.0,
+        **echoed,
+        "service_tier": "auto",
+        "usage": None,
+    }
+
+
+def _usage(usage: Usage) -> JsonObject:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cache_read_tokens},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def _padding(data: JsonObject, asked: Asked, number: int) -> JsonObject:
+    return {"obfuscation": asked.padding(number)} if str(data["type"]).endswith(".delta") else {}
+
+
+def _items(reply: Reply) -> list[_Speech | ThinkingBlock | CallBlock]:
+    items: list[_Speech | ThinkingBlock | CallBlock] = []
+    for speech, blocks in groupby(reply.blocks, key=lambda block: isinstance(block, TextBlock | RefusalBlock)):
+        if speech:
+            items.append(tuple(block for block in blocks if isinstance(block, TextBlock | RefusalBlock)))
+        else:
+            items += [block for block in blocks if isinstance(block, ThinkingBlock | CallBlock)]
+    return items
+
+
+def _item(blocks: _Speech | ThinkingBlock | CallBlock, asked: Asked, index: int) -> JsonObject:
+    match blocks:
+        case tuple():
+            return {
+                "id": asked.id("msg_", index),
+                "type": "message",
+                "status": "completed",
+                "content": [_part(block) for block in blocks],
+                "role": "assistant",
+            }
+        case ThinkingBlock():
+            sealed = {"encrypted_content": blocks.signature} if blocks.signature else {}
+            summary = [{"type": "summary_text", "text": blocks.text}]
+            return {"id": asked.id("rs_", index), "type": "reasoning", **sealed, "summary": summary}
+        case CallBlock():
+            return {
+                "id": asked.id("fc_", index),
+                "type": "function_call",
+                "status": "completed",
+                "arguments": blocks.arguments,
+                "call_id": blocks.id or asked.id("call_", index),
+                "name": blocks.name,
+            }
+        case _:
+            assert_never(blocks)
+
+
+def _blank(item: JsonObject) -> JsonObject:
+    """The item as `output_item.added` announces it."""
+    empty: JsonObject = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    return {key: empty.get(key, value) for key, value in item.items()}
+
+
+def _part(block: TextBlock | RefusalBlock) -> JsonObject:
+    if isinstance(block, RefusalBlock):
+        return {"type": "refusal", "refusal": block.text}
+    return {
+        "type": "output_text",
+        "annotations": [_annotation(citation) for citation in block.citations],
+        "logprobs": [logprob(piece) for piece in block.pieces] if block.logprobs else [],
+        "text": block.text,
+    }
+
+
+def _item_events(blocks: _Speech | ThinkingBlock | CallBlock, where: JsonObject) -> Iterator[JsonObject]:
+    match blocks:
+        case tuple():
+            for index, block in enumerate(blocks):
+                yield from _part_events(block, {"content_index": index, **where})
+        case ThinkingBlock():
+            yield from _thinking_events(blocks, {**where, "summary_index": 0})
+        case CallBlock():
+            kind = "response.function_call_arguments"
+            yield from ({"type": f"{kind}.delta", "delta": piece, **where} for piece in blocks.pieces)
+            yield {"type": f"{kind}.done", "arguments": blocks.arguments, **where}
+        case _:
+            assert_never(blocks)
+
+
+def _part_events(block: TextBlock | RefusalBlock, where: JsonObject) -> Iterator[JsonObject]:
+    part = _part(block)
+    blank = {**part, "text": "", "annotations": [], "logprobs": []} if part["type"] == "output_text" else None
+    yield {"type": "response.content_part.added", **where, "part": blank or {**part, "refusal": ""}}
+    if isinstance(block, RefusalBlock):
+        yield from ({"type": "response.refusal.delta", "delta": piece, **where} for piece in block.pieces)
+        yield {"type": "response.refusal.done", "refusal": block.text, **where}
+    else:
+        for piece in block.pieces:
+            logprobs = [logprob(piece)] if block.logprobs else []
+            yield {"type": "response.output_text.delta", "delta": piece, "logprobs": logprobs, **where}
+        for index, annotation in enumerate(part["annotations"]):
+            added = "response.output_text.annotation.added"
+            yield {"type": added, "annotation": annotation, "annotation_index": index, **where}
+        yield {"type": "response.output_text.done", "text": block.text, "logprobs": part["logprobs"], **where}
+    yield {"type": "response.content_part.done", **where, "part": part}
+
+
+def _thinking_events(block: ThinkingBlock, where: JsonObject) -> Iterator[JsonObject]:
+    kind = "response.reasoning_summary"
+    yield {"type": f"{kind}_part.added", **where, "part": {"type": "summary_text", "text": ""}}
+    yield from ({"type": f"{kind}_text.delta", "delta": piece, **where} for piece in block.pieces)
+    yield {"type": f"{kind}_text.done", "text": block.text, **where}
+    yield {"type": f"{kind}_part.done", **where, "part": {"type": "summary_text", "text": block.text}}
+
+
+def _annotation(citation: Citation) -> JsonObject:
+    return {
+        "type": "url_citation",
+        "end_index": citation.end,
+        "start_index": citation.start,
+        "title": citation.title,
+        "url": citation.url,
+    }

@@ -1,0 +1,139 @@
+"""A scenario and a request become a response, whole and as bytes: what is sent, not when.
+
+Pure. Playing it, with its pauses and its break, is the server's part.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import time
+from email.utils import formatdate
+
+import msgspec
+
+from tailrace.messages import Dialect, JsonObject, Value
+from tailrace.providers.scripted.asked import Asked, Sse
+from tailrace.providers.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
+from tailrace.providers.scripted.render import body_of, events_of, frame
+from tailrace.testing.provider.edits import EDITS
+from tailrace.testing.provider.scenario import Scenario, Status
+
+JSON = "application/json"
+SSE = "text/event-stream; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+PAGE = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body>Checking your browser.</body></html>"
+SURROGATE = "\ue000"  # in a reply's text this private character becomes half a surrogate pair on the wire
+COMMENT = b": keep-alive\n\n"
+KEEP_ALIVE: dict[Dialect, bytes] = {
+    "chat": COMMENT,
+    "responses": b'event: keepalive\ndata: {"type":"keepalive"}\n\n',
+    "anthropic": b'event: ping\ndata: {"type":"ping"}\n\n',
+}
+
+
+class Response(Value):
+    """`pieces` are the body in the units in which it is written; `chunked` says how its end is told."""
+
+    status: int
+    content_type: str
+    pieces: tuple[bytes, ...]
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    chunked: bool = False
+    keep_alive: bytes = b" "  # what may stand between the pieces and says nothing
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.pieces))
+
+
+def compose(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+    """Raises `UnknownScenario` where the scenario has a term that the dialect has not."""
+    scenario.check(dialect)
+    if scenario.status is not None:
+        return _error_status(scenario.status, dialect, asked)
+    if scenario.instead == "html":
+        return Response(200, HTML, (PAGE,))
+    if scenario.instead == "no-streaming" and asked.streamed:
+        return failed(NO_STREAMING, dialect, asked)
+    if scenario.instead == "json" or not (asked.streamed or scenario.instead == "sse"):
+        return _plain(scenario, dialect, asked)
+    return _streamed(scenario, dialect, asked)
+
+
+def failed(failure: Failure, dialect: Dialect, asked: Asked) -> Response:
+    return Response(failure.status, JSON, (_encode(error_body(dialect, failure, asked)),))
+
+
+def _error_status(status: Status, dialect: Dialect, asked: Asked) -> Response:
+    _, is_date, ahead = status.retry_after.partition("date:")
+    value = formatdate(time.time() + float(ahead), usegmt=True) if is_date else status.retry_after
+    headers = {"retry-after": value} if value else {}
+    if status.html:
+        return Response(status.code, HTML, (PAGE,), headers)
+    whole = failed(BY_STATUS[status.code], dialect, asked)
+    return Response(whole.status, whole.content_type, whole.pieces, headers)
+
+
+def _plain(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+    whole = _encode(body_of(dialect, scenario.reply, asked))
+    if "gzip" in scenario.framing:
+        return Response(200, JSON, tuple(_gzipped([whole])), {"content-encoding": "gzip"})
+    return Response(200, JSON, (whole,))
+
+
+def _streamed(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+    events = events_of(dialect, scenario.reply, asked)
+    for name in scenario.edits:
+        events = EDITS[name].run(events, asked)
+    pieces = [part for event in _glued(events, scenario) for part in _framed(event, scenario)]
+    if "no-last-blank" in scenario.framing:
+        pieces[-1] = pieces[-1].rstrip(b"\r\n")
+    if "bom" in scenario.framing:
+        pieces[0] = b"\xef\xbb\xbf" + pieces[0]
+    headers = {"cache-control": "no-cache"}
+    if "gzip" in scenario.framing:
+        pieces, headers = _gzipped(pieces), {**headers, "content-encoding": "gzip"}
+    chunked = "content-length" not in scenario.framing
+    return Response(200, SSE, tuple(pieces), headers, chunked, KEEP_ALIVE[dialect])
+
+
+def _glued(events: list[Sse], scenario: Scenario) -> list[Sse]:
+    """The second and third event become one with both objects in it."""
+    if "glued" not in scenario.framing or len(events) < 4:
+        return events
+    both = "".join(_encode(event.data).decode() for event in events[1:3] if isinstance(event.data, dict))
+    return [events[0], Sse(both, events[1].event), *events[3:]]
+
+
+def _framed(event: Sse, scenario: Scenario) -> list[bytes]:
+    if isinstance(event.data, dict):
+        event = Sse(_encode(event.data).decode(), event.event)
+    if "multi-data" in scenario.framing and isinstance(event.data, str):
+        event = Sse(event.data.replace(',"', ',\ndata: "'), event.event)
+    framed = frame(event)
+    if "no-space" in scenario.framing:
+        framed = framed.replace(b"data: ", b"data:").replace(b"event: ", b"event:")
+    if "crlf" in scenario.framing:
+        framed = framed.replace(b"\n", b"\r\n")
+    elif "cr" in scenario.framing:
+        framed = framed.replace(b"\n", b"\r")
+    return [COMMENT, framed] if "comments" in scenario.framing else [framed]
+
+
+def _encode(data: JsonObject) -> bytes:
+    encoded = msgspec.json.encode(data)
+    return encoded.replace(SURROGATE.encode(), json.dumps("\ud83d")[1:-1].encode())
+
+
+def _gzipped(pieces: list[bytes]) -> list[bytes]:
+    """Each piece flushed, so that a client which decodes as it goes sees each event when it comes."""
+    out, taken, sent = io.BytesIO(), 0, []
+    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:
+        for piece in pieces:
+            packed.write(piece)
+            packed.flush()
+            sent.append(out.getvalue()[taken:])
+            taken = len(out.getvalue())
+    return [*sent, out.getvalue()[taken:]]

@@ -1,0 +1,270 @@
+"""One client's connection to the misbehaving provider: requests in, one after the other, and their responses out.
+
+It stands on asyncio's own protocols and not on an HTTP server, since what it must do no server allows: end a body
+at any byte with or without its terminator, close before the status line, reset, shut one side only, and notice at
+once that the client has left while it says nothing itself.
+
+Time is the loop's alone, so a driven clock drives it; a stall waits for the client and for nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from tailrace.messages import Dialect, JsonObject
+from tailrace.providers.scripted.asked import Asked, asked
+from tailrace.providers.scripted.failures import BY_STATUS, Failure
+from tailrace.testing.provider.compose import COMMENT, JSON, Response, compose, failed
+from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
+from tailrace.testing.provider.models import models_body
+from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
+
+KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
+_ROUTES: dict[str, Dialect] = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "anthropic",
+}
+_FLOOD = b"x" * 65536
+
+
+@dataclass
+class RecordedRequest:
+    """A request that came, and what became of it. Times are the loop's."""
+
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+    connection: int  # which connection it came on, counted from 0
+    received_at: float
+    scenario: str = ""
+    bytes_sent: int = 0  # of the response body
+    finished_at: float | None = None  # when the server had sent all that it meant to send
+    disconnected_at: float | None = None  # when the client was seen to leave before that
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # set with either of the two
+
+    def json(self) -> JsonObject:
+        decoded: JsonObject = msgspec.json.decode(self.body)
+        return decoded
+
+
+class Host(Protocol):
+    """Whoever accepted the connection."""
+
+    def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
+        """Takes the connection and its task into its care; returns the connection's number."""
+
+    def left(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+    def choose(self, told: Asked) -> Scenario:
+        """What this request gets. Raises `UnknownScenario`."""
+
+    async def record(self, request: RecordedRequest) -> None:
+        """Takes the request into the log."""
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one connection, and the task that answers on it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._reader = RequestReader()
+        self._inbox: asyncio.Queue[HttpRequest] = asyncio.Queue()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._current: RecordedRequest | None = None
+        self._number = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(0)  # a write that returned is with the kernel
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._serve())
+        self._number = self._host.joined(self, self._task)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            requests = self._reader.feed(data)
+        except BadRequest as exc:
+            self._transport.write(_plain_head(400, str(exc)))
+            self._transport.close()
+            return
+        if self._reader.expects_continue:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        for request in requests:
+            self._inbox.put_nowait(request)
+
+    def eof_received(self) -> None:
+        self._gone()
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._gone()
+        self._writable.set()
+        self._host.left(self)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _gone(self) -> None:
+        """The client has left: whatever is being played to it ends now."""
+        if self._current is not None and not self._current.over.is_set():
+            self._current.disconnected_at = self._loop.time()
+            self._current.over.set()
+        self._task.cancel()
+
+    async def _serve(self) -> None:
+        going_on = True
+        while going_on:
+            going_on = await self._answer(await self._inbox.get())
+        self._transport.close()
+
+    async def _answer(self, request: HttpRequest) -> bool:
+        """Whether the connection can be used again."""
+        record = RecordedRequest(
+            request.method, request.path, request.headers, request.body, self._number, self._loop.time()
+        )
+        self._current = record
+        played, response = self._respond(request, record)
+        await self._host.record(record)
+        reusable = await self._play(played, response, record) and request.keeps_alive
+        record.finished_at = self._loop.time()
+        record.over.set()
+        return reusable
+
+    def _respond(self, request: HttpRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
+        dialect = _ROUTES.get(request.path)
+        if request.path == "/v1/models" and request.method == "GET":
+            return Scenario(), Response(200, JSON, (models_body(anthropic="anthropic-version" in request.headers),))
+        if dialect is None or request.method != "POST":
+            missing = Failure(
+                404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
+            )
+            return Scenario(), failed(missing, "chat", asked("chat", {}))
+        try:
+            body = msgspec.json.decode(request.body, type=dict)
+        except msgspec.MsgspecError:
+            return Scenario(), failed(BY_STATUS[400], dialect, asked(dialect, {}))
+        return self._compose(dialect, asked(dialect, body), record)
+
+    def _compose(self, dialect: Dialect, told: Asked, record: RecordedRequest) -> tuple[Scenario, Response]:
+        try:
+            chosen = self._host.choose(told)
+            record.scenario = chosen.name
+            return chosen, compose(chosen, dialect, told)
+        except UnknownScenario as exc:
+            unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
+            return Scenario(), failed(unknown, dialect, told)
+
+    # playing a response
+
+    async def _play(self, played: Scenario, response: Response, record: RecordedRequest) -> bool:
+        if played.headers_after_s:
+            await asyncio.sleep(played.headers_after_s)
+        if played.instead == "silence":
+            await self._stall()
+        if played.instead == "drop":
+            return False
+        stop = _stop_at(played.broken, response) if played.broken else response.size
+        await self._write(_head(response))
+        for piece in _cut_up(response.pieces, stop, played.write_bytes):
+            if played.pace_s and record.bytes_sent:
+                await asyncio.sleep(played.pace_s)
+            await self._send(piece, response, record)
+            await asyncio.sleep(0)  # lets the client read each write by itself
+        if played.broken and not (played.broken.kind == "end" and response.chunked):
+            await self._break(played.broken, response, record)
+            return False
+        if response.chunked:
+            await self._write(b"0\r\n\r\n")
+        return True
+
+    async def _break(self, broken: Break, response: Response, record: RecordedRequest) -> None:
+        match broken.kind:
+            case "cut" | "end":
+                return
+            case "reset":
+                sock: socket.socket = self._transport.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self._transport.abort()
+            case "stall":
+                await self._stall()
+            case "half-close":
+                self._transport.write_eof()
+                await self._stall()
+            case "pings" | "comments":
+                while True:
+                    await self._send(COMMENT if broken.kind == "comments" else response.keep_alive, response, record)
+                    await asyncio.sleep(KEEP_ALIVE_S)
+            case "endless-line":
+                await self._send(b"data: ", response, record)
+                while True:
+                    await self._send(_FLOOD, response, record)
+                    await asyncio.sleep(0)
+
+    async def _stall(self) -> None:
+        """Says nothing more until the client leaves, which cancels this."""
+        await self._loop.create_future()
+
+    async def _send(self, piece: bytes, response: Response, record: RecordedRequest) -> None:
+        record.bytes_sent += len(piece)
+        await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if response.chunked else piece)
+
+    async def _write(self, data: bytes) -> None:
+        self._transport.write(data)
+        await self._writable.wait()
+
+
+def _stop_at(broken: Break, response: Response) -> int:
+    """The byte at which the break happens; what must not tear an event waits for the end of one."""
+    at = broken.at.within(response.size) if broken.at is not None else len(response.pieces[0])
+    if broken.kind not in ("pings", "comments", "endless-line"):
+        return at
+    boundary = 0
+    for piece in response.pieces:
+        if boundary + len(piece) > at:
+            break
+        boundary += len(piece)
+    return boundary
+
+
+def _cut_up(pieces: tuple[bytes, ...], stop: int, write_bytes: int) -> Iterator[bytes]:
+    """The first `stop` bytes, in the writes they are sent in."""
+    if write_bytes:
+        body = b"".join(pieces)[:stop]
+        yield from (body[at : at + write_bytes] for at in range(0, len(body), write_bytes))
+        return
+    for piece in pieces:
+        if stop <= 0:
+            return
+        if piece[:stop]:
+            yield piece[:stop]
+        stop -= len(piece)
+
+
+def _head(response: Response) -> bytes:
+    length = {"transfer-encoding": "chunked"} if response.chunked else {"content-length": str(response.size)}
+    headers = {"content-type": response.content_type, **response.headers, **length}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {response.status} {'OK' if response.status == 200 else 'Error'}\r\n{lines}\r\n".encode()
+
+
+def _plain_head(status: int, message: str) -> bytes:
+    body = message.encode()
+    headers = f"content-type: text/plain\r\ncontent-length: {len(body)}\r\nconnection: close"
+    return f"HTTP/1.1 {status} Error\r\n{headers}\r\n\r\n".encode() + body

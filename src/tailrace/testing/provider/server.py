@@ -1,0 +1,126 @@
+"""The provider that misbehaves on request, over a real socket: its port, its script and its log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from tailrace.providers.scripted.asked import Asked
+from tailrace.providers.scripted.reply import Reply
+from tailrace.testing.provider.connection import Connection, RecordedRequest
+from tailrace.testing.provider.names import scenario
+from tailrace.testing.provider.scenario import Scenario
+
+
+class FaultyProvider:
+    """An endpoint of all three dialects that answers as told, and keeps a log of who asked.
+
+    Each request takes the next item of `script`; when none is left, the request's model names the scenario.
+
+        async with FaultyProvider(script=["status-529", "ok"]) as server:
+            client = AsyncOpenAI(base_url=server.openai_url, api_key="any")
+    """
+
+    def __init__(
+        self, script: Iterable[str | Scenario | Reply] = (), *, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        """Raises `UnknownScenario` for a name in the script that is none."""
+        self.requests: list[RecordedRequest] = []
+        self.connections = 0  # ever accepted
+        self._script = [_as_scenario(item) for item in script]
+        self._host, self._port = host, port
+        self._server: asyncio.Server | None = None
+        self._open: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._bugs: list[BaseException] = []
+        self._came = asyncio.Condition()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def url(self) -> str:
+        """As Anthropic's SDK takes it."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def openai_url(self) -> str:
+        """As OpenAI's SDK takes it."""
+        return self.url + "/v1"
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._open)
+
+    def extend(self, *items: str | Scenario | Reply) -> None:
+        """More for the script. Raises `UnknownScenario`."""
+        self._script += [_as_scenario(item) for item in items]
+
+    async def request(self, number: int = 0) -> RecordedRequest:
+        """The request of that number, counted from 0, as soon as it has come."""
+        async with self._came:
+            await self._came.wait_for(lambda: len(self.requests) > number)
+        return self.requests[number]
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), self._host, self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if error is None and self._bugs:
+            raise ExceptionGroup(
+                "the provider itself failed", [bug for bug in self._bugs if isinstance(bug, Exception)]
+            )
+
+    async def close(self) -> None:
+        """Closes the port and every connection; a client that is being answered sees a cut."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._open:
+            connection.abort()
+        await self._empty.wait()
+        await self._server.wait_closed()
+
+    # the host of its connections
+
+    def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
+        self._open.add(connection)
+        self._empty.clear()
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        self.connections += 1
+        return self.connections - 1
+
+    def left(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open:
+            self._empty.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (bug := task.exception()):
+            self._bugs.append(bug)
+
+    async def record(self, request: RecordedRequest) -> None:
+        async with self._came:
+            self.requests.append(request)
+            self._came.notify_all()
+
+    def choose(self, told: Asked) -> Scenario:
+        return self._script.pop(0) if self._script else scenario(told.model)
+
+
+def _as_scenario(item: str | Scenario | Reply) -> Scenario:
+    if isinstance(item, Reply):
+        return Scenario(reply=item)
+    return item if isinstance(item, Scenario) else scenario(item)
