@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from typing import NoReturn
@@ -64,8 +65,13 @@ async def _serve(host: str, port: int, script: list[str]) -> int:
     """Until a signal comes; the exit status says which."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
-    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 0)):
-        loop.add_signal_handler(number, lambda status=status: stopped.done() or stopped.set_result(status))
+
+    def stop(status: int) -> None:
+        if not stopped.done():
+            stopped.set_result(status)
+
+    loop.add_signal_handler(signal.SIGINT, stop, 130)
+    loop.add_signal_handler(signal.SIGTERM, stop, 0)
     async with FaultyProvider(script, host=host, port=port) as server:
         sys.stdout.write(
             f"listening on {server.url} · OpenAI clients: base_url={server.openai_url} · "
@@ -83,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return asyncio.run(_serve(options.host, options.port, options.script))
     except OSError as exc:
-        reason = exc.strerror or str(exc)
+        reason = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else str(exc)
         sys.stderr.write(f"error: cannot listen on {options.host}:{options.port}: {reason.lower()}\n")
         return 1
 

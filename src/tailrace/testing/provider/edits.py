@@ -53,22 +53,22 @@ def _kind(event: Sse) -> str:
 # ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop (D48, D57)")
+@edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")
 def drop_terminal(events: Events, _asked: Asked) -> Events:
     return [event for event in events if event.data != "[DONE]" and _kind(event) not in _TERMINAL]
 
 
-@edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly (D48)")
+@edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")
 def drop_ending(events: Events, asked: Asked) -> Events:
     return [event for event in drop_terminal(events, asked) if not _finishes(event) and _kind(event) != "message_delta"]
 
 
-@edit("no-finish-reason", "[DONE] comes without a finish reason before it (D49)", "chat")
+@edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")
 def drop_finish(events: Events, _asked: Asked) -> Events:
     return [event for event in events if not _finishes(event)]
 
 
-@edit("finish-stop", "the finish reason is `stop` although tools are called (B36)", "chat", needs="tools")
+@edit("finish-stop", "the finish reason is `stop` although tools are called", "chat", needs="tools")
 def finish_with_stop(events: Events, _asked: Asked) -> Events:
     return [
         _map_choices(event, lambda choice: {**choice, "finish_reason": "stop"}) if _finishes(event) else event
@@ -76,7 +76,7 @@ def finish_with_stop(events: Events, _asked: Asked) -> Events:
     ]
 
 
-@edit("two-finishes", "the finish reason comes twice, `tool_calls` and then `stop` (B36)", "chat", needs="tools")
+@edit("two-finishes", "the finish reason comes twice, `tool_calls` and then `stop`", "chat", needs="tools")
 def finish_twice(events: Events, asked: Asked) -> Events:
     return [
         twin
@@ -85,7 +85,7 @@ def finish_twice(events: Events, asked: Asked) -> Events:
     ]
 
 
-@edit("late-text", "the last piece of text comes after the finish reason (D58)", "chat")
+@edit("late-text", "the last piece of text comes after the finish reason", "chat")
 def text_after_finish(events: Events, _asked: Asked) -> Events:
     texts = [at for at, event in enumerate(events) if _delta(event).get("content")]
     finish = next(at for at, event in enumerate(events) if _finishes(event))
@@ -93,7 +93,7 @@ def text_after_finish(events: Events, _asked: Asked) -> Events:
     return [*events[:late], *events[late + 1 : finish + 1], events[late], *events[finish + 1 :]]
 
 
-@edit("empty-completed", "response.completed carries an empty output (D54)", "responses")
+@edit("empty-completed", "response.completed carries an empty output", "responses")
 def empty_output(events: Events, _asked: Asked) -> Events:
     def emptied(data: JsonObject) -> JsonObject:
         return {**data, "response": {**data["response"], "output": []}} if data["type"] in _TERMINAL else data
@@ -124,8 +124,8 @@ def _register_errors() -> None:
         def at_once(events: Events, asked: Asked, kind: str = kind) -> Events:
             return _fails(dialect_of(events), events, asked, kind, 0)
 
-        edit(f"error-{kind}", f"half-way the stream says {said} and ends (D50, D51)")(midway)
-        edit(f"first-error-{kind}", f"the first event of the stream says {said} (D52)")(at_once)
+        edit(f"error-{kind}", f"half-way the stream says {said} and ends")(midway)
+        edit(f"first-error-{kind}", f"the first event of the stream says {said}")(at_once)
 
 
 _register_errors()
@@ -133,7 +133,7 @@ _register_errors()
 # ── text and unknown things ──────────────────────────────────────────────────────────────────────────────────
 
 
-@edit("cumulative", "each delta repeats the whole text so far (A17)")
+@edit("cumulative", "each delta repeats the whole text so far")
 def cumulate(events: Events, _asked: Asked) -> Events:
     so_far = ""
     sent: Events = []
@@ -160,7 +160,7 @@ def _text_slot(data: Any) -> tuple[JsonObject | None, str]:
     return None, ""
 
 
-@edit("unknown-events", "events of types and with fields that nobody has heard of, between the others (A12)")
+@edit("unknown-events", "events of types and with fields that nobody has heard of, between the others")
 def add_unknown(events: Events, _asked: Asked) -> Events:
     chat = dialect_of(events) == "chat"
     noise = (
@@ -169,7 +169,7 @@ def add_unknown(events: Events, _asked: Asked) -> Events:
     return [part for event in events for part in (noise, event)]
 
 
-@edit("usage-each-chunk", "usage so far in every chunk, beside the choices (A21)", "chat")
+@edit("usage-each-chunk", "usage so far in every chunk, beside the choices", "chat")
 def usage_everywhere(events: Events, _asked: Asked) -> Events:
     def counted(data: JsonObject, tokens: int) -> JsonObject:
         usage = {"prompt_tokens": 25, "completion_tokens": tokens, "total_tokens": 25 + tokens}
@@ -181,7 +181,7 @@ def usage_everywhere(events: Events, _asked: Asked) -> Events:
     ]
 
 
-@edit("empty-choices", "chunks with empty or absent choices before and between the others (A16)", "chat")
+@edit("empty-choices", "chunks with empty or absent choices before and between the others", "chat")
 def add_empty_choices(events: Events, _asked: Asked) -> Events:
     blank = {**_data(events[0]), "choices": []}
     absent = {key: value for key, value in blank.items() if key != "choices"}
@@ -250,19 +250,19 @@ def _with_call(event: Sse, call: JsonObject) -> Sse:
     return _map_calls([event], lambda _call: call)[0]
 
 
-@edit("no-index", "tool calls without an index (B23)", "chat", needs="parallel")
+@edit("no-index", "tool calls without an index", "chat", needs="parallel")
 def drop_index(events: Events, _asked: Asked) -> Events:
     return _map_calls(events, lambda call: {key: value for key, value in call.items() if key != "index"})
 
 
-@edit("index-zero", "parallel calls all at index 0; a new id begins a new call (B24)", "chat", needs="parallel")
+@edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")
 def zero_index(events: Events, _asked: Asked) -> Events:
     return _map_calls(events, lambda call: {**call, "index": 0})
 
 
 @edit(
     "one-index-no-ids",
-    "several calls at one index without ids: only the JSON tells them apart (B25)",
+    "several calls at one index without ids: only the JSON tells them apart",
     "chat",
     needs="parallel",
 )
@@ -270,7 +270,7 @@ def zero_index_without_ids(events: Events, asked: Asked) -> Events:
     return zero_index(drop_ids(events, asked), asked)
 
 
-@edit("double-first", "the same index twice in a call's first chunk (B26)", "chat", needs="tools")
+@edit("double-first", "the same index twice in a call's first chunk", "chat", needs="tools")
 def double_first(events: Events, _asked: Asked) -> Events:
     def doubled(choice: JsonObject) -> JsonObject:
         calls = [
@@ -296,17 +296,17 @@ def _remember(events: Events, key: str, change: Callable[[JsonObject, Any], Json
     return _map_calls(events, changed)
 
 
-@edit("name-resent", "the tool's name in every piece of its call (B27)", "chat", needs="parallel")
+@edit("name-resent", "the tool's name in every piece of its call", "chat", needs="parallel")
 def resend_name(events: Events, _asked: Asked) -> Events:
     return _remember(events, "name", lambda call, name: {**call, "function": {**call["function"], "name": name}})
 
 
-@edit("id-resent", "the call's id in every piece of it (B29)", "chat", needs="parallel")
+@edit("id-resent", "the call's id in every piece of it", "chat", needs="parallel")
 def resend_id(events: Events, _asked: Asked) -> Events:
     return _remember(events, "id", lambda call, call_id: {**call, "id": call_id})
 
 
-@edit("name-in-pieces", "the tool's name in two pieces that must be joined (B28)", "chat", needs="tools")
+@edit("name-in-pieces", "the tool's name in two pieces that must be joined", "chat", needs="tools")
 def split_name(events: Events, _asked: Asked) -> Events:
     sent: Events = []
     for event in events:
@@ -321,7 +321,7 @@ def split_name(events: Events, _asked: Asked) -> Events:
     return sent
 
 
-@edit("arguments-first", "the arguments before the name (B30)", "chat", needs="tools")
+@edit("arguments-first", "the arguments before the name", "chat", needs="tools")
 def arguments_first(events: Events, _asked: Asked) -> Events:
     def without_name(call: JsonObject) -> JsonObject:
         return {**call, "function": {key: value for key, value in call["function"].items() if key != "name"}}
@@ -334,7 +334,7 @@ def arguments_first(events: Events, _asked: Asked) -> Events:
     return [*_map_calls(events[:finish], without_name), *_map_calls(begun, name_alone), *events[finish:]]
 
 
-@edit("arguments-object", "the arguments as an object, whole, instead of as text (B31)", "chat", needs="tools")
+@edit("arguments-object", "the arguments as an object, whole, instead of as text", "chat", needs="tools")
 def arguments_as_object(events: Events, _asked: Asked) -> Events:
     texts: dict[int, str] = {}
     for event in events:
@@ -348,16 +348,14 @@ def arguments_as_object(events: Events, _asked: Asked) -> Events:
     return _map_calls(first, whole)
 
 
-@edit("no-item-added", "response.output_item.added never comes (D55)", "responses", needs="parallel")
+@edit("no-item-added", "response.output_item.added never comes", "responses", needs="parallel")
 def drop_added(events: Events, _asked: Asked) -> Events:
     return [
         event for event in events if _kind(event) not in ("response.output_item.added", "response.content_part.added")
     ]
 
 
-@edit(
-    "done-differs", "the deltas lack the last piece; only `done` has it all (B40)", "responses", needs="text-and-tools"
-)
+@edit("done-differs", "the deltas lack the last piece; only `done` has it all", "responses", needs="text-and-tools")
 def lose_last_deltas(events: Events, _asked: Asked) -> Events:
     pairs = zip_longest(events, events[1:])
     return [
@@ -369,7 +367,7 @@ def lose_last_deltas(events: Events, _asked: Asked) -> Events:
 
 @edit(
     "interleaved",
-    "the deltas of all blocks interleaved, told apart by their index alone (B33)",
+    "the deltas of all blocks interleaved, told apart by their index alone",
     "anthropic",
     needs="text-and-tools",
 )

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from tailrace.messages import Value
-from tailrace.providers.scripted.failures import BY_STATUS
-from tailrace.testing.provider.edits import ALL, EDITS
+from tailrace.providers.scripted.failures import BY_STATUS, FAILURES
+from tailrace.testing.provider.edits import ALL, EDITS, Edit
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import (
     Break,
@@ -60,25 +60,25 @@ def _only_comments(made: Scenario, _: str) -> Scenario:
 
 
 DELIVERY: dict[str, Term] = {
-    "cut": _break("the connection is closed at that byte (D48)", "cut"),
+    "cut": _break("the connection is closed at that byte", "cut"),
     "reset": _break("the connection is reset at that byte", "reset"),
-    "end": _break("the body ends at that byte as if it were complete (D48)", "end"),
-    "stall": _break("silence from that byte on, the connection open (E59, E61)", "stall"),
+    "end": _break("the body ends at that byte as if it were complete", "end"),
+    "stall": _break("silence from that byte on, the connection open", "stall"),
     "half-close": _break("at that byte the server shuts its sending side, and reads on", "half-close"),
-    "pings": _break("from the last event before that byte on, keep-alives for ever (E60)", "pings", "@N?"),
-    "only-comments": Term("comments for ever and nothing else (A09, E60)", _only_comments),
-    "endless-line": _break("from the last event before that byte on, a line without end (A20)", "endless-line", "@N?"),
-    "drip": Term("the body in writes of N bytes, one byte if not said (A01, A02)", _drip, "@N?"),
+    "pings": _break("from the last event before that byte on, keep-alives for ever", "pings", "@N?"),
+    "only-comments": Term("comments for ever and nothing else", _only_comments),
+    "endless-line": _break("from the last event before that byte on, a line without end", "endless-line", "@N?"),
+    "drip": Term("the body in writes of N bytes, one byte if not said", _drip, "@N?"),
     "pace": Term("so many seconds between writes", lambda made, s: replace(made, pace_s=_number(s)), "@S"),
     "slow-headers": Term(
         "so many seconds before the status line", lambda made, s: replace(made, headers_after_s=_number(s)), "@S"
     ),
     "silence": _instead("the request is read and nothing ever comes, not even a status line", "silence"),
-    "drop": _instead("the connection is closed without a byte, as a dead pooled one is (E67)", "drop"),
+    "drop": _instead("the connection is closed without a byte, as a dead pooled one is", "drop"),
 }
 INSTEAD: dict[str, Term] = {
-    "html": _instead("an HTML page with status 200 (A19)", "html"),
-    "json": _instead("the plain JSON answer although a stream was asked for (A19)", "json"),
+    "html": _instead("an HTML page with status 200", "html"),
+    "json": _instead("the plain JSON answer although a stream was asked for", "json"),
     "sse": _instead("a stream although none was asked for", "sse"),
     "no-streaming": _instead(
         "asked for a stream: a 400 that says it is not supported; else the answer", "no-streaming"
@@ -86,22 +86,26 @@ INSTEAD: dict[str, Term] = {
 }
 STATUSES: dict[str, str] = {
     "status-CODE": f"an error: {_STATUSES}",
-    "status-CODE-after-S": "the same with Retry-After in seconds (E66)",
-    "status-CODE-after-date-S": "the same with Retry-After as a date that far ahead (E66)",
-    "status-CODE-after-huge": "the same with a Retry-After of a year (E66)",
+    "status-CODE-after-S": "the same with Retry-After in seconds",
+    "status-CODE-after-date-S": "the same with Retry-After as a date that far ahead",
+    "status-CODE-after-huge": "the same with a Retry-After of a year",
     "status-CODE-html": "the same with a proxy's HTML page as the body",
 }
+ERRORS: dict[str, str] = {
+    "error-KIND": f"half-way the stream reports an error and ends: {', '.join(FAILURES)}",
+    "first-error-KIND": "the same as the first event of the stream",
+}
 FRAMING: dict[str, Term] = {
-    "crlf": _framing("lines end in CR LF (A04)", "crlf"),
-    "cr": _framing("lines end in a bare CR (A04)", "cr"),
-    "bom": _framing("a byte order mark before the first event (A05)", "bom"),
-    "no-space": _framing("no space after the colon (A06)", "no-space"),
-    "multi-data": _framing("each JSON object over several data lines (A08)", "multi-data"),
-    "comments": _framing("comment lines between the events (A09)", "comments"),
-    "glued": _framing("two JSON objects in one event (A14)", "glued"),
-    "no-last-blank": _framing("the blank line after the last event is missing (A15)", "no-last-blank"),
-    "gzip": _framing("the body is compressed although nobody asked for it (A22)", "gzip"),
-    "content-length": _framing("the stream states its length instead of coming in chunks (A22)", "content-length"),
+    "crlf": _framing("lines end in CR LF", "crlf"),
+    "cr": _framing("lines end in a bare CR", "cr"),
+    "bom": _framing("a byte order mark before the first event", "bom"),
+    "no-space": _framing("no space after the colon", "no-space"),
+    "multi-data": _framing("each JSON object over several data lines", "multi-data"),
+    "comments": _framing("comment lines between the events", "comments"),
+    "glued": _framing("two JSON objects in one event", "glued"),
+    "no-last-blank": _framing("the blank line after the last event is missing", "no-last-blank"),
+    "gzip": _framing("the body is compressed although nobody asked for it", "gzip"),
+    "content-length": _framing("the stream states its length instead of coming in chunks", "content-length"),
 }
 
 
@@ -126,8 +130,14 @@ def catalogue() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     yield "instead of the reply", [(name, term.summary) for name, term in INSTEAD.items()] + [*STATUSES.items()]
     yield "delivery", [(name + term.argument, term.summary) for name, term in DELIVERY.items()]
     yield "framing", [(name, term.summary) for name, term in FRAMING.items()]
-    edits = ((name, edit.summary, edit.dialects) for name, edit in EDITS.items())
-    yield "events", [(n, s if d == ALL else f"{s} [{', '.join(d)}]") for n, s, d in edits]
+    yield (
+        "events",
+        [(name, _described(edit)) for name, edit in EDITS.items() if "error-" not in name] + [*ERRORS.items()],
+    )
+
+
+def _described(edit: Edit) -> str:
+    return edit.summary if edit.dialects == ALL else f"{edit.summary} [{', '.join(edit.dialects)}]"
 
 
 def _apply(made: Scenario, word: str, argument: str) -> Scenario:

@@ -22,15 +22,15 @@ REPLIES: dict[str, NamedReply] = {
     "tools": NamedReply("one tool call", reply(_WEATHER)),
     "parallel": NamedReply("two tool calls at once", reply(_WEATHER, _CLOCK)),
     "text-and-tools": NamedReply("text, then two tool calls", reply("Let me look that up.", _WEATHER, _CLOCK)),
-    "no-arguments": NamedReply("a tool call without arguments (B32)", reply(call("get_time", ""))),
+    "no-arguments": NamedReply("a tool call without arguments", reply(call("get_time", ""))),
     "reasoning": NamedReply(
         "thought with a signature, then text", reply(think("Water runs downhill.", "c2lnbmVk"), "Downhill.")
     ),
     "reasoning-tools": NamedReply("thought, then a tool call", reply(think("I must look.", "c2lnbmVk"), _WEATHER)),
     "reasoning-only": NamedReply(
-        "all tokens spent on thought, no answer (C46)", reply(think("On the one hand …", "c2lnbmVk"), stop="length")
+        "all tokens spent on thought, no answer", reply(think("On the one hand …", "c2lnbmVk"), stop="length")
     ),
-    "think-tags": NamedReply("thought inside the text, in tags (C42)", reply("<think>Hm, water.</think>Downhill.")),
+    "think-tags": NamedReply("thought inside the text, in tags", reply("<think>Hm, water.</think>Downhill.")),
     "refusal": NamedReply("the model declines", reply(refuse("I'm sorry, I can't help with that."))),
     "blocks": NamedReply("two text blocks in one answer", reply("First block. ", "Second block.")),
     "citations": NamedReply(
@@ -39,10 +39,10 @@ REPLIES: dict[str, NamedReply] = {
     ),
     "logprobs": NamedReply("text with log probabilities", reply(say("Four plus five is nine.", logprobs=True))),
     "unicode": NamedReply(
-        "emoji, combining marks, U+2028, U+2029, U+0085 (A02, A03)",
+        "emoji, combining marks, U+2028, U+2029, U+0085",
         reply('naïve 👩‍👩‍👧‍👦 e\u0301 \u2028 line \u2029 para \u0085 next 日本語 : colon, "quote" \\ \t tab\nnew line'),
     ),
-    "surrogate": NamedReply("half a surrogate pair in the text (A18)", reply("lone \ue000 surrogate")),
+    "surrogate": NamedReply("half a surrogate pair in the text", reply("lone \ue000 surrogate")),
     "length": NamedReply("text cut off by the token limit", reply("This goes on and", stop="length")),
     "filter": NamedReply("text stopped by a content filter", reply("As for that,", stop="filter")),
     "cached": NamedReply(
