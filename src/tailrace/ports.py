@@ -124,6 +124,9 @@ class Tool(Protocol):
     def parallel(self) -> bool:
         """It may run beside other tools of the same answer."""
 
+    def invalid(self, args: JsonObject) -> str:
+        """What is wrong with these arguments by the spec's schema, in words for the model; empty when nothing is."""
+
     def preview(self, args: JsonObject) -> str:
         """One short line for people."""
 

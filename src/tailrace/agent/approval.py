@@ -1,0 +1,150 @@
+"""Who may let a dangerous action happen, and what exactly they agreed to.
+
+`ApprovalPolicy` decides what needs asking; `Asker` carries one run's questions to people and back. An answer is bound
+to the requester and to a digest of exactly what will run. No answer in time, and nobody to ask, both mean no (J108).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import hashlib
+import secrets
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterator, MutableSet, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+
+from tailrace.agent.danger import Assessment, Verdict, assess
+from tailrace.agent.shell import parse
+from tailrace.events import ApprovalAsked, Decision
+from tailrace.ports import Effect
+
+Mode = Literal["ask", "deny", "yolo"]
+NOBODY = "nobody"
+TIMED_OUT = "timeout"
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What is to be done about one action. `text` is all of it, escaped so that what is read is what will run."""
+
+    verdict: Verdict
+    reason: str = ""
+    text: str = ""
+    digest: str = ""
+
+
+def digest_of(tool_name: str, effect: Effect) -> str:
+    return hashlib.sha256(f"{tool_name}\0{effect.kind}\0{effect.text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def escaped(text: str) -> str:
+    """The text with everything that a screen would hide or reorder made visible (J111): control characters, bidi
+    marks, zero-width and private characters. Line ends stay; backticks cannot end a code block they are shown in."""
+    shown = []
+    for char in text:
+        hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and char not in "\n\t"
+        shown.append(f"\\u{{{ord(char):x}}}" if hidden else char)
+    return "".join(shown)
+
+
+class ApprovalPolicy:
+    """What one session asks about. `session_allowed` lives as long as the session, `always_allowed` is kept by whoever
+    made it; both hold digests. The hard list is refused whatever else is said."""
+
+    def __init__(
+        self,
+        mode: Mode = "ask",
+        *,
+        allow: Sequence[str] = (),
+        session_allowed: MutableSet[str] | None = None,
+        always_allowed: MutableSet[str] | None = None,
+    ) -> None:
+        self.mode: Mode = mode
+        self._allow = tuple(allow)
+        self._session = session_allowed if session_allowed is not None else set()
+        self._always = always_allowed if always_allowed is not None else set()
+
+    def judge(self, tool_name: str, effect: Effect) -> Judgement:
+        assessment = _assess(effect)
+        if assessment.verdict == "allow":
+            return Judgement("allow")
+        digest = digest_of(tool_name, effect)
+        verdict: Verdict = assessment.verdict
+        reason = assessment.reason
+        if verdict == "ask" and self._allowed(digest, effect):
+            verdict = "allow"
+        elif verdict == "ask" and self.mode == "deny":
+            verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
+        return Judgement(verdict, reason, escaped(effect.text), digest)
+
+    def remember(self, judgement: Judgement, decision: Decision) -> None:
+        if decision == "session":
+            self._session.add(judgement.digest)
+        elif decision == "always":
+            self._always.add(judgement.digest)
+
+    def _allowed(self, digest: str, effect: Effect) -> bool:
+        if self.mode == "yolo" or digest in self._session or digest in self._always:
+            return True
+        if effect.kind != "command" or not self._allow:
+            return False
+        commands = parse(effect.text).commands
+        # A pattern speaks of one program start: whatever is chained to it has not been allowed.
+        if len(commands) != 1 or commands[0].redirects or any(word.dynamic for word in commands[0].words):
+            return False
+        line = " ".join(word.text for word in commands[0].words)
+        return any(fnmatch.fnmatchcase(line, pattern) for pattern in self._allow)
+
+
+def _assess(effect: Effect) -> Assessment:
+    match effect.kind:
+        case "none" | "write":  # file tools keep to the directories they are allowed
+            return Assessment("allow")
+        case "command":
+            return assess(effect.text)
+        case "external":
+            return Assessment("ask", "acts outside this machine")
+
+
+class Asker:
+    """The open questions of one run. `reachable` says whether any surface can answer at all."""
+
+    def __init__(self, requester: str = "", *, reachable: bool = True, timeout_s: float = 60.0) -> None:
+        self.requester = requester
+        self._reachable = reachable
+        self._timeout_s = timeout_s
+        self._open: dict[str, asyncio.Future[tuple[Decision, str]]] = {}
+
+    def new_id(self) -> str:
+        return f"apr_{secrets.token_hex(8)}"
+
+    @contextmanager
+    def expecting(self, asked: ApprovalAsked) -> Iterator[Callable[[], Awaitable[tuple[Decision, str]]]]:
+        """While the block runs, `answer` for this approval is accepted."""
+        future: asyncio.Future[tuple[Decision, str]] = asyncio.get_running_loop().create_future()
+        self._open[asked.approval_id] = future
+
+        async def answer() -> tuple[Decision, str]:
+            if not self._reachable:
+                return "deny", NOBODY
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await future
+            except TimeoutError:
+                return "deny", TIMED_OUT
+
+        try:
+            yield answer
+        finally:
+            del self._open[asked.approval_id]
+
+    def answer(self, approval_id: str, decision: Decision, by: str = "") -> bool:
+        """Whether the answer counted: the question is open and `by` is whom it was put to (J110)."""
+        future = self._open.get(approval_id)
+        if future is None or future.done() or by != self.requester:
+            return False
+        future.set_result((decision, by))
+        return True

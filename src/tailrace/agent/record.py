@@ -1,0 +1,33 @@
+"""The one place where a turn's facts are written: appended to the journal and applied to the turn, in that order."""
+
+from __future__ import annotations
+
+from tailrace.agent.turn import Turn
+from tailrace.events import AnyEvent
+from tailrace.ports import Journal, Lease
+
+
+class Record:
+    """A turn and its log, kept in step. `journal` shows an entry to viewers once it is committed."""
+
+    def __init__(self, journal: Journal, lease: Lease, turn: Turn) -> None:
+        self._journal = journal
+        self._lease = lease
+        self.turn = turn
+
+    def add(self, *events: AnyEvent) -> None:
+        """Facts of the attempt under way. Never blocks; raises `StaleEpoch` where somebody else has the run."""
+        attempt = max(1, self.turn.attempt)
+        self._journal.append(self._lease, events, attempt=attempt)
+        for event in events:
+            self.turn.apply(event, attempt)
+
+    def begin_attempt(self, event: AnyEvent) -> None:
+        """The next attempt's first fact: its number is one above the last."""
+        attempt = self.turn.attempt + 1
+        self._journal.append(self._lease, [event], attempt=attempt)
+        self.turn.apply(event, attempt)
+
+    async def commit(self) -> None:
+        """Returns when everything added is durable: call it before anything that cannot be taken back."""
+        await self._journal.commit(self._lease)

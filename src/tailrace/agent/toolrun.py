@@ -1,0 +1,230 @@
+"""One tool call, from what the model asked for to the recorded outcome.
+
+Owns the order that makes it safe: arguments validated, approval asked and recorded, the start durable before anything
+happens, the outcome recorded before anybody uses it. Every surface and every mode takes this one path (J112).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from tailrace.agent.approval import ApprovalPolicy, Asker, Judgement
+from tailrace.agent.record import Record
+from tailrace.agent.redact import Redactor
+from tailrace.agent.turn import RunTool, SettleTool
+from tailrace.errors import TailraceError
+from tailrace.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Decision,
+    GatewayNotice,
+    LongToolHint,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+)
+from tailrace.messages import JsonObject, ToolCall
+from tailrace.ports import Tool, ToolOutcome
+
+INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
+STOPPED = "The user interrupted this call; it may or may not have taken effect."
+DENIED = "The user did not approve this action; it was not executed."
+_PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
+
+
+class Snapshots(Protocol):
+    """Checkpoints of the working directory."""
+
+    async def before_change(self) -> None:
+        """Takes the turn's snapshot, if it has not been taken yet. Raises `TailraceError` where it cannot be."""
+
+
+class ToolSettings(msgspec.Struct, frozen=True):
+    directory: Path
+    roots: tuple[Path, ...] = ()
+    long_after_s: float = 30.0  # when a hint says that a tool takes long
+
+
+class _Context:
+    """What a tool may know of the run that calls it."""
+
+    def __init__(self, settings: ToolSettings, progress: Callable[[str], None]) -> None:
+        self._settings = settings
+        self.progress = progress
+
+    @property
+    def directory(self) -> Path:
+        return self._settings.directory
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        return self._settings.roots
+
+
+class ToolRunner:
+    """Runs the tool calls of one turn."""
+
+    def __init__(
+        self,
+        record: Record,
+        tools: Mapping[str, Tool],
+        policy: ApprovalPolicy,
+        asker: Asker,
+        redactor: Redactor,
+        settings: ToolSettings,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        self._record = record
+        self._tools = tools
+        self._policy = policy
+        self._asker = asker
+        self._redactor = redactor
+        self._settings = settings
+        self._snapshots = snapshots
+
+    async def run_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
+        """Runs what is due. Neighbours that may run side by side do."""
+        self._record.add(*self._record.turn.unsettled())
+        beside: list[RunTool | SettleTool] = []
+        for command in commands:
+            tool = self._tools.get(command.call.name)
+            if tool is not None and tool.parallel:
+                beside.append(command)
+                continue
+            await self._side_by_side(beside)
+            beside = []
+            await self._run_one(command)
+        await self._side_by_side(beside)
+
+    async def _side_by_side(self, commands: Sequence[RunTool | SettleTool]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for command in commands:
+                group.create_task(self._run_one(command))
+
+    async def _run_one(self, command: RunTool | SettleTool) -> None:
+        call, index = command.call, command.index
+        tool = self._tools.get(call.name)
+        if isinstance(command, SettleTool) and not (tool is not None and tool.repeatable):
+            return self._settle(index, call, ToolOutcome(INTERRUPTED, ok=False))
+        args = call.parsed()
+        if problem := self._problem(tool, call, args):
+            self._announce(index, call, tool, args)
+            return self._settle(index, call, ToolOutcome(problem, ok=False))
+        assert tool is not None and args is not None  # noqa: PT018, S101 - what `_problem` has made sure of
+        if refusal := await self._refusal(tool, call, args, getattr(command, "decision", None)):
+            self._announce(index, call, tool, args)
+            return self._settle(index, call, ToolOutcome(refusal, ok=False))
+        if problem := await self._snapshot(tool, args):
+            self._announce(index, call, tool, args)
+            return self._settle(index, call, ToolOutcome(problem, ok=False))
+        self._announce(index, call, tool, args)
+        await self._record.commit()  # durable before it happens: after a crash it counts as begun (I106)
+        await self._execute(index, call, tool, args)
+        return None
+
+    def _problem(self, tool: Tool | None, call: ToolCall, args: JsonObject | None) -> str:
+        """Why this call cannot be made, in words for the model; empty when it can."""
+        if tool is None:
+            return f"There is no tool named {call.name!r}. There are: {', '.join(sorted(self._tools)) or 'none'}."
+        if args is None:
+            return "The arguments were not a complete JSON object; the call was not executed. Make it again."
+        return tool.invalid(args)
+
+    async def _refusal(self, tool: Tool, call: ToolCall, args: JsonObject, decided: Decision | None) -> str:
+        """Why this call may not be made; empty when it may."""
+        judgement = self._policy.judge(call.name, tool.effect(args))
+        if judgement.verdict == "allow":
+            return ""
+        if judgement.verdict == "refuse":
+            return f"Refused: {judgement.reason}. This is never executed."
+        decision = decided or await self._ask(call, judgement)
+        self._policy.remember(judgement, decision)
+        return DENIED if decision == "deny" else ""
+
+    async def _ask(self, call: ToolCall, judgement: Judgement) -> Decision:
+        asked = ApprovalAsked(
+            approval_id=self._asker.new_id(),
+            tool_name=call.name,
+            command=self._redactor.redact(judgement.text),
+            digest=judgement.digest,
+            requester=self._asker.requester,
+            call_id=call.id,
+            reason=judgement.reason,
+        )
+        with self._asker.expecting(asked) as answer:
+            self._record.add(asked)
+            await self._record.commit()
+            decision, by = await answer()
+        self._record.add(ApprovalAnswered(asked.approval_id, decision, by))
+        await self._record.commit()
+        return decision
+
+    async def _snapshot(self, tool: Tool, args: JsonObject) -> str:
+        if self._snapshots is None or tool.effect(args).kind == "none":
+            return ""
+        try:
+            await self._snapshots.before_change()
+        except TailraceError as exc:
+            return f"Not executed: the checkpoint before the first change failed ({exc})."
+        return ""
+
+    def _announce(self, index: int, call: ToolCall, tool: Tool | None, args: JsonObject | None) -> None:
+        preview = self._redactor.redact(tool.preview(args)) if tool is not None and args is not None else None
+        shown = _redacted(args, self._redactor) if args is not None else None
+        self._record.add(ToolCallChunk(call.name, preview, shown, index))
+
+    async def _execute(self, index: int, call: ToolCall, tool: Tool, args: JsonObject) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        hint = loop.call_later(
+            self._settings.long_after_s,
+            lambda: self._record.add(LongToolHint(call.name, round(loop.time() - began, 3))),
+        )
+        try:
+            outcome = await tool.run(args, _Context(self._settings, self._progress_of(call)))
+        except asyncio.CancelledError:
+            self._settle(index, call, ToolOutcome(STOPPED, ok=False), loop.time() - began)
+            raise
+        except Exception as exc:  # noqa: BLE001 - a tool is foreign code: whatever it raises is for the model to read
+            outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
+        finally:
+            hint.cancel()
+        self._settle(index, call, outcome, loop.time() - began)
+        await self._record.commit()
+
+    def _progress_of(self, call: ToolCall) -> Callable[[str], None]:
+        loop = asyncio.get_running_loop()
+        quiet_until = loop.time() + _PROGRESS_EVERY_S
+
+        def progress(text: str) -> None:
+            nonlocal quiet_until
+            if loop.time() >= quiet_until:
+                quiet_until = loop.time() + _PROGRESS_EVERY_S
+                self._record.add(GatewayNotice("tool_progress", self._redactor.redact(text), {"tool_name": call.name}))
+
+        return progress
+
+    def _settle(self, index: int, call: ToolCall, outcome: ToolOutcome, duration: float = 0.0) -> None:
+        """The outcome first, then the end of the tool's line: a viewer never sees an end that is not on record."""
+        output = self._redactor.redact(outcome.output)
+        self._record.add(
+            ToolOutputRecorded(call.id, call.name, output, outcome.ok),
+            ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
+        )
+
+
+def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:
+    if redactor.idle:
+        return args
+    text = msgspec.json.encode(args).decode()
+    clean = redactor.redact(text)
+    try:
+        value = args if clean == text else msgspec.json.decode(clean)
+    except msgspec.DecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

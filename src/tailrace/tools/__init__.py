@@ -1,0 +1,1 @@
+"""What the agent can do: one tool per file, each behind the `Tool` port."""

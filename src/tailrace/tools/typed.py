@@ -1,0 +1,85 @@
+"""Tools from typed arguments: the schema, the validation and the defaults of the `Tool` port, from one struct."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from tailrace.messages import JsonObject, ToolSpec
+from tailrace.ports import Effect, ToolContext, ToolOutcome
+
+ArgsT = TypeVar("ArgsT", bound=msgspec.Struct)
+_MAX_PREVIEW_CHARS = 80
+
+
+class TypedTool(ABC, Generic[ArgsT]):
+    """A tool whose arguments are a struct. A subclass names itself, its `Args` and what it does."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    Args: type[ArgsT]
+    repeatable: bool = False
+    parallel: bool = False
+
+    def __init__(self) -> None:
+        self.spec = ToolSpec(self.name, self.description, schema_of(self.Args))
+
+    def invalid(self, args: JsonObject) -> str:
+        try:
+            msgspec.convert(args, self.Args, strict=False)
+        except msgspec.ValidationError as exc:
+            return f"Invalid arguments: {exc}"
+        return ""
+
+    def preview(self, args: JsonObject) -> str:
+        first = next((value for value in args.values() if isinstance(value, str)), "")
+        return one_line(first)
+
+    def effect(self, _args: JsonObject) -> Effect:
+        return Effect()
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        return await self.do(msgspec.convert(args, self.Args, strict=False), context)
+
+    @abstractmethod
+    async def do(self, args: ArgsT, context: ToolContext) -> ToolOutcome:
+        """What the tool does with its arguments. A failure that the model can act on is an outcome."""
+
+
+def one_line(text: str, max_chars: int = _MAX_PREVIEW_CHARS) -> str:
+    """The beginning of a text for a line on a screen."""
+    line = " ".join(text.split())
+    return line if len(line) <= max_chars else line[: max_chars - 1] + "…"
+
+
+def schema_of(args: type[msgspec.Struct]) -> JsonObject:
+    """A flat JSON schema with no references to definitions: some providers do not follow them at the top."""
+    (schema,), components = msgspec.json.schema_components([args], ref_template="#/$defs/{name}")
+    top: JsonObject = dict(components.pop(args.__name__, schema))
+    top.pop("title", None)
+    top.pop("description", None)
+    if components:
+        top["$defs"] = components
+    return {key: _without_titles(value) for key, value in top.items()}
+
+
+def _without_titles(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_titles(v) for k, v in value.items() if not (k == "title" and isinstance(v, str))}
+    if isinstance(value, list):
+        return [_without_titles(v) for v in value]
+    return value
+
+
+def failed(message: str) -> ToolOutcome:
+    return ToolOutcome(message, ok=False)
+
+
+def clipped(text: str, max_chars: int) -> str:
+    """Head and tail of a text that is too long, with what is missing named in between."""
+    if len(text) <= max_chars:
+        return text
+    head, tail = max_chars * 2 // 3, max_chars // 3
+    return f"{text[:head]}\n… {len(text) - head - tail} characters left out …\n{text[-tail:]}"
