@@ -106,8 +106,6 @@ def _said_by(stream: BinaryIO, wire: Wire) -> tuple[Said, int]:
         return Said(error=ErrorSaid("retryable", "empty: the stream ended before it began")), INCOMPLETE
     if JSON_START.match(head):
         return _from_json(head + stream.read(MAX_BODY_BYTES + 1 - len(head)), wire)
-    if not STREAM_START.match(head):
-        raise Unreadable(f"neither an event stream nor JSON; it begins with {head[:24]!r}")
     reader = Reader(wire)
     piece, read = head, 0
     while piece and not reader.ended:
@@ -131,7 +129,8 @@ def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
         return Said(error=ErrorSaid(failed.kind, failed.message)), FAILED
     if BODY_KEY[wire.dialect] not in body:
         raise Unreadable(f"a JSON object, but not an answer in the {wire.dialect} dialect{_hint_for_body(body)}")
-    return _report(wire.read(body), complete=True), DONE
+    complete = body.get("status") not in {"queued", "in_progress"}  # a response that was asked for in the background
+    return _report(wire.read(body), complete=complete), DONE if complete else INCOMPLETE
 
 
 def _from_lines(data: bytes, wire: Wire) -> tuple[Said, int]:
@@ -170,7 +169,7 @@ class Reader:
         self._take(self._decoder.close())
         error = self._error
         if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
-            _refuse_other_dialects(head, self._wire)
+            _refuse_what_is_no_stream(head, self._wire)
         said = _report(self._wire.read(self._decoder.body()), complete=self._decoder.complete)
         if error is None:
             return said, DONE if said.complete else INCOMPLETE
@@ -186,7 +185,10 @@ class Reader:
                 self.finished = self.finished or isinstance(delta, FinishDelta)
 
 
-def _refuse_other_dialects(head: bytes, wire: Wire) -> None:
+def _refuse_what_is_no_stream(head: bytes, wire: Wire) -> None:
+    """Says better than "cut" what is wrong with a stream of which the decoder understood nothing."""
+    if not STREAM_START.match(head):
+        raise Unreadable(f"neither an event stream nor JSON; it begins with {head[:24]!r}")
     for other in DIALECTS.values():
         if other is not wire:
             deltas = other.decoder(WireQuirks()).feed(head)
