@@ -40,7 +40,7 @@ _SENDS = re.compile(
 )
 _SQL = re.compile(
     r"\b(drop\s+(table|database|schema|index|view|user|role)|truncate\s+(table\s+)?\w|delete\s+from\s+[\w.\"`]+\s*(;|$|[\"'])"
-    r"|alter\s+table\s+\S+\s+drop|grant\s+all|shutdown)\b?",
+    r"|alter\s+table\s+\S+\s+drop|grant\s+all|shutdown)",
     re.IGNORECASE,
 )
 
