@@ -226,7 +226,7 @@ from tailrace.providers._local_server import _Child
 
 async def main():
     child = await _Child.spawn()
-    print(child._transport.get_pid(), flush=True)
+    print(child.pid, flush=True)
     child.pipe_data_received = lambda fd, data: print(data.decode(), end="", flush=True)
     await child.introduce(Settings("", "", str(child.address.uds), "", os.getpid(), 1, 512, 1))
 

@@ -12,9 +12,8 @@ import os
 import shutil
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -46,17 +45,20 @@ def main() -> None:
     os.dup2(2, 1)
     _die_with_parent()
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=Settings)
+
+    def leave(*_: object) -> NoReturn:
+        shutil.rmtree(Path(settings.socket).parent, ignore_errors=True)  # a parent that was killed cannot
+        os._exit(0)  # the server's own destructor would wait for answers that nobody reads
+
     if os.getppid() != settings.parent:  # it died before the kernel was asked to watch it
-        return
+        leave()
     os.umask(0o077)
     report, server = _load(settings)
+    signal.signal(signal.SIGTERM, leave)  # a dying parent sends this and ends stdin, in any order
     os.write(reports, msgspec.json.encode(report) + b"\n")
     if server is not None:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-        with suppress(SystemExit):
-            sys.stdin.buffer.read()
-        shutil.rmtree(Path(settings.socket).parent, ignore_errors=True)  # a parent that was killed cannot
-    os._exit(0)  # the server's own destructor would wait for answers that nobody reads
+        sys.stdin.buffer.read()
+    leave()
 
 
 def _load(settings: Settings) -> tuple[Report, Any]:

@@ -67,6 +67,10 @@ class LocalServer:
         self._starting = asyncio.Lock()
         self._child: _Child | None = None
 
+    def serves(self, model: str) -> bool:
+        """Whether this is a name for the model that is loaded. A file that the user named goes by any."""
+        return self._model_path is not None or model == self._model_name
+
     async def start(self) -> Address:
         """The address of a server that is ready: the running one, or a new one where there is none or it has died.
         Raises `ConfigError` where the user must act (engine, model file), `Permanent` without weights,
@@ -75,6 +79,11 @@ class LocalServer:
             if self._child is None or not self._child.alive:
                 self._child = await self._launch()
             return self._child.address
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, while it runs."""
+        return self._child.pid if self._child is not None and self._child.alive else None
 
     async def died(self, *, within_s: float) -> Unavailable | None:
         """Why the server is gone, or None if it still runs. A closed connection is seen before the end of the
@@ -176,6 +185,10 @@ class _Child(asyncio.SubprocessProtocol):
     @property
     def alive(self) -> bool:
         return self._transport.get_returncode() is None
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid() or 0
 
     async def introduce(self, settings: Settings) -> Report:
         """Sends the settings and waits for the child's word. Raises `Unavailable` if it dies without one."""
