@@ -37,6 +37,7 @@ _DESTRUCTIVE_CODE = re.compile(
     r"|fs\.(rm|unlink|rmdir|write)|File\.(delete|unlink)|FileUtils|\bunlink\b|`[^`]+`|base64|urlopen|socket"
     r"|open\([^)]*['\"][wax]\+?b?['\"]"
 )
+_FORK_BOMB = re.compile(r"([^\s(]{1,64})\s*\(\)\s*\{[^}]*\1\s*\|\s*\1\s*&")
 
 
 def assess(line: str) -> Assessment:
@@ -45,7 +46,7 @@ def assess(line: str) -> Assessment:
 
 
 def _assess_parsed(parsed: Parsed, depth: int) -> Assessment:
-    if re.search(r"(\S+)\s*\(\)\s*\{[^}]*\b?\1\s*\|\s*\1\s*&", parsed.text):
+    if _FORK_BOMB.search(parsed.text):
         return Assessment("refuse", "a fork bomb")
     worst = Assessment("ask", f"cannot be read: {parsed.unclear}") if parsed.unclear else HARMLESS
     for at, command in enumerate(parsed.commands):
