@@ -11,7 +11,7 @@ from tailrace.wire.failure import failure, failure_in
 _BLAME_THE_REQUEST = frozenset(
     {
         "bio_policy",
-        "cyber_policy",
+        "data_residency_mismatch",
         "empty_image_file",
         "failed_to_download_image",
         "image_content_policy_violation",
@@ -25,6 +25,7 @@ _BLAME_THE_REQUEST = frozenset(
         "invalid_image_format",
         "invalid_image_mode",
         "invalid_image_url",
+        "misalignment_policy_violation",
         "unsupported_image_media_type",
     }
 )
@@ -50,3 +51,18 @@ def _typed(error: ErrorDelta) -> ErrorDelta:
     if error.status is None and error.code in _BLAME_THE_REQUEST:
         return msgspec.structs.replace(error, kind="permanent", status=400)
     return error
+
+
+def error_body(error: ErrorDelta) -> JsonObject:
+    """The error as the API words it, in a stream or as the body of a response with `error.status`. In a stream
+    clients look for it flat or as an object: it stands in both forms."""
+    said = {"code": error.code or None, "message": error.message, "param": None}
+    kind = "invalid_request_error" if error.kind == "permanent" else "server_error"
+    return {**said, "error": {"type": kind, **said}}
+
+
+def failed_response_error(error: ErrorDelta) -> JsonObject:
+    """The `error` of a failed response, whose codes are a closed list."""
+    known = _BLAME_THE_REQUEST | {"server_error", "rate_limit_exceeded", "invalid_prompt", "vector_store_timeout"}
+    code = error.code if error.code in known else "rate_limit_exceeded" if error.status == 429 else "server_error"
+    return {"code": code, "message": error.message}

@@ -1,0 +1,395 @@
+"""Answers in the words of the Responses API, for our own server: deltas to its events, completions to its body.
+
+Owns the grammar of what we send: every item and part opened, grown, closed and repeated whole at the end (H95), under
+one sequence of numbers. Knows nothing of HTTP. A body that was not streamed is the end of a stream nobody watched, so
+the two cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import assert_never
+
+import msgspec
+
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    Dialect,
+    ErrorDelta,
+    FinishDelta,
+    JsonObject,
+    Reasoning,
+    ReasoningDelta,
+    Refusal,
+    RefusalDelta,
+    Stop,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.wire.responses.failed import error_body, failed_response_error
+from tailrace.wire.sse import encode_event
+
+_encode = msgspec.json.Encoder().encode
+
+# What the dialects call an end that is not the end of the answer, and the reason this one gives for it.
+_INCOMPLETE_REASONS = {
+    "length": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "model_context_window_exceeded": "max_output_tokens",
+    "incomplete": "max_output_tokens",
+    "pause": "max_output_tokens",
+    "pause_turn": "max_output_tokens",
+    "filter": "content_filter",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+
+
+class _Form(msgspec.Struct, frozen=True):
+    """How one kind of text is said."""
+
+    item: str
+    prefix: str  # of the item's id
+    parts: str  # the item's list
+    part: JsonObject  # one of its objects, bare
+    field: str
+    part_event: str
+    text_event: str
+    index: str  # the events' key for the place in the list
+
+
+_TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+_FORMS: dict[type[AnyDelta], _Form] = {
+    TextDelta: _Form(
+        *("message", "msg", "content", _TEXT_PART, "text"),
+        *("response.content_part", "response.output_text", "content_index"),
+    ),
+    RefusalDelta: _Form(
+        *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
+        *("response.content_part", "response.refusal", "content_index"),
+    ),
+    # Readers of this API show summaries; few show raw reasoning text.
+    ReasoningDelta: _Form(
+        *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
+        *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
+    ),
+}
+
+
+class _Open:
+    """A text under way: what its events repeat, and what it said so far."""
+
+    __slots__ = ("head", "item", "keys", "pieces")
+
+    def __init__(self, event: str, item: JsonObject, keys: JsonObject) -> None:
+        self.item = item
+        self.keys = keys
+        self.pieces: list[str] = []
+        fields: JsonObject = {"type": f"{event}.delta", **keys}
+        if event == "response.output_text":
+            fields["logprobs"] = []
+        body = _encode(fields)[:-1]
+        self.head = b'event: %b.delta\ndata: %b,"sequence_number":' % (event.encode(), body)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class StreamEncoder:
+    """Deltas in, bytes of the event stream out.
+
+    `source` is the dialect that the deltas were decoded from; `fields` are the request's that a response repeats
+    (`instructions`, `tools`, `metadata`, …).
+    """
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        model: str,
+        created_at: int,
+        source: Dialect = "responses",
+        fields: JsonObject | None = None,
+    ) -> None:
+        self._response: JsonObject = {
+            "id": id,
+            "object": "response",
+            "created_at": created_at,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": {},
+            "model": model,
+            "output": [],
+            "parallel_tool_calls": True,
+            "temperature": None,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "usage": None,
+            **(fields or {}),
+        }
+        self._source: Dialect = source
+        self._key = id.removeprefix("resp_")
+        self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
+        self._kind: type[AnyDelta] | None = None  # of the open text
+        self._text: _Open | None = None
+        self._item: JsonObject | None = None  # the open message or reasoning item
+        self._calls: dict[int, _Open] = {}  # the calls, by their place among them
+        self._open_calls: set[int] = set()
+        self._usage: Usage | None = None
+        self._reason = ""
+        self._sequence = 0
+        self._started = self._ended = False
+
+    @property
+    def response(self) -> JsonObject:
+        """The response as it now stands: after `close`, the body of a non-streaming answer."""
+        return self._response
+
+    def start(self) -> bytes:
+        """The first events, as soon as the request is accepted; else they come with the first delta."""
+        if self._started:
+            return b""
+        self._started = True
+        out: list[bytes] = []
+        for name in ("response.created", "response.in_progress"):
+            self._send(name, {"response": self._response}, out)
+        return b"".join(out)
+
+    def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
+        """The events that say these deltas. Choices but the first have no form in this dialect."""
+        out: list[bytes] = [] if self._started else [self.start()]
+        for delta in deltas:
+            if self._ended:
+                break
+            match delta:
+                case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
+                    self._say(type(delta), text, out)
+                case ToolCallDelta(choice=0):
+                    self._call(delta, out)
+                case FinishDelta(reason, 0):
+                    self._reason = reason
+                case UsageDelta(usage):
+                    self._usage = usage
+                case ErrorDelta():
+                    self._fail(delta, out)
+                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                    pass
+                case _:
+                    assert_never(delta)
+        return b"".join(out)
+
+    def close(self, stop: Stop | None = None) -> bytes:
+        """The end of the answer; `stop` overrides what the deltas said. After an error nothing: that was it (H94)."""
+        if self._ended:
+            return b""
+        out = [self.start()]
+        reason = _INCOMPLETE_REASONS.get(stop or self._reason)
+        status = "incomplete" if reason else "completed"
+        self._end(status, out)
+        if reason:
+            self._response["incomplete_details"] = {"reason": reason}
+        self._send(f"response.{status}", {"response": self._response}, out)
+        return b"".join(out)
+
+    # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _say(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
+        if not text:
+            return
+        grown = self._text
+        if grown is None or self._kind is not kind:
+            grown = self._open_text(kind, out)
+        self._grow(grown, text, out)
+
+    def _grow(self, grown: _Open, text: str, out: list[bytes]) -> None:
+        try:
+            raw = _encode(text)
+        except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            raw = _encode(text)
+        grown.pieces.append(text)
+        out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
+        self._sequence += 1
+
+    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _Open:
+        form = _FORMS[kind]
+        self._close_text(out)
+        self._close_calls("completed", out)
+        if self._item is None or self._item["type"] != form.item:
+            self._close_item("completed", out)
+            item: JsonObject = {"id": self._item_id(form.prefix), "type": form.item, form.parts: []}
+            if form.item == "message":
+                item |= {"role": "assistant", "status": "in_progress"}
+            self._item = self._add(item, out)
+        index = len(self._item[form.parts])
+        keys = {"item_id": self._item["id"], "output_index": len(self._items) - 1, form.index: index}
+        self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
+        self._kind = kind
+        self._text = _Open(form.text_event, self._item, keys)
+        return self._text
+
+    def _close_text(self, out: list[bytes]) -> None:
+        if self._text is None or self._kind is None:
+            return
+        form, text, keys = _FORMS[self._kind], self._text.text, self._text.keys
+        part = {**form.part, form.field: text}
+        said = {form.field: text, "logprobs": []} if form.text_event == "response.output_text" else {form.field: text}
+        self._send(f"{form.text_event}.done", {**keys, **said}, out)
+        self._send(f"{form.part_event}.done", {**keys, "part": part}, out)
+        self._text.item[form.parts].append(part)
+        self._kind = self._text = None
+
+    def _close_item(self, status: str, out: list[bytes]) -> None:
+        if self._item is None:
+            return
+        if "status" in self._item:
+            self._item["status"] = status
+        self._done(len(self._items) - 1, out)  # nothing is added while it is open
+        self._item = None
+
+    # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+        call = self._calls.get(delta.index)
+        if call is None:
+            call = self._open_call(delta, out)
+        if delta.arguments and delta.index in self._open_calls:
+            self._grow(call, delta.arguments, out)
+
+    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _Open:
+        """Calls may grow in turns: each keeps its place. One that is whole ends before the next begins."""
+        self._close_text(out)
+        self._close_item("completed", out)
+        self._close_calls("completed", out, whole_only=True)
+        item: JsonObject = {
+            "id": self._item_id("fc"),
+            "type": "function_call",
+            "status": "in_progress",
+            "arguments": "",
+            "call_id": delta.id or f"call_{self._key}_{delta.index}",
+            "name": delta.name,
+        }
+        self._add(item, out)
+        keys = {"item_id": item["id"], "output_index": len(self._items) - 1}
+        call = self._calls[delta.index] = _Open("response.function_call_arguments", item, keys)
+        self._open_calls.add(delta.index)
+        return call
+
+    def _close_calls(self, status: str, out: list[bytes], *, whole_only: bool = False) -> None:
+        for index in sorted(self._open_calls):
+            call = self._calls[index]
+            arguments = call.text
+            if whole_only and not _is_object(arguments):
+                continue
+            self._open_calls.discard(index)
+            call.item |= {"arguments": arguments or "{}", "status": status}
+            done = {**call.keys, "name": call.item["name"], "arguments": call.item["arguments"]}
+            self._send("response.function_call_arguments.done", done, out)
+            self._done(call.keys["output_index"], out)
+
+    # ── items and ends ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _item_id(self, prefix: str) -> str:
+        return f"{prefix}_{self._key}_{len(self._items)}"
+
+    def _add(self, item: JsonObject, out: list[bytes]) -> JsonObject:
+        self._items.append(item)
+        self._send("response.output_item.added", {"output_index": len(self._items) - 1, "item": item}, out)
+        return item
+
+    def _done(self, index: int, out: list[bytes]) -> None:
+        self._send("response.output_item.done", {"output_index": index, "item": self._items[index]}, out)
+
+    def _end(self, status: str, out: list[bytes]) -> None:
+        """Closes what is open: with the response's status, for that is where it was cut off."""
+        self._close_text(out)
+        self._close_item(status, out)
+        self._close_calls(status, out)
+        self._ended = True
+        usage = None if self._usage is None else usage_body(self._usage, self._source)
+        self._response |= {"status": status, "output": self._items, "usage": usage}
+
+    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+        """An `error` event and `response.failed`: some clients look for the one, some for the other. What is open
+        stays so on the wire: a client may run a call as soon as it is told that the call is done."""
+        sequence = self._sequence
+        self._end("incomplete", [])
+        self._sequence = sequence
+        self._response |= {"status": "failed", "error": failed_response_error(error)}
+        self._send("error", error_body(error), out)
+        self._send("response.failed", {"response": self._response}, out)
+
+    def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
+        body = {"type": name, "sequence_number": self._sequence, **fields}
+        self._sequence += 1
+        out.append(encode_event(_encode(body), event=name))
+
+
+def encode_body(
+    completion: Completion,
+    *,
+    id: str = "",  # noqa: A002 - the field's name
+    model: str = "",
+    created_at: int = 0,
+    fields: JsonObject | None = None,
+) -> JsonObject:
+    """The completion as a non-streaming answer: of this dialect its own body, of another one the same said here."""
+    if completion.dialect == "responses":
+        return completion.body
+    encoder = StreamEncoder(
+        id=id or completion.id,
+        model=model or completion.model,
+        created_at=created_at,
+        source=completion.dialect,
+        fields=fields,
+    )
+    encoder.encode(_deltas_of(completion))
+    encoder.close(completion.stop)
+    return encoder.response
+
+
+def usage_body(usage: Usage, source: Dialect) -> JsonObject:
+    """Here the cached tokens count among the input tokens; in Anthropic's dialect they stand beside them."""
+    beside = usage.cache_read_tokens + usage.cache_write_tokens if source == "anthropic" else 0
+    return {
+        "input_tokens": usage.input_tokens + beside,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + beside + usage.output_tokens,
+    }
+
+
+def _deltas_of(completion: Completion) -> Iterator[AnyDelta]:
+    calls = 0
+    for part in completion.message.parts:
+        if isinstance(part, Text):
+            yield TextDelta(part.text)
+        elif isinstance(part, Refusal):
+            yield RefusalDelta(part.text)
+        elif isinstance(part, Reasoning):
+            yield ReasoningDelta(part.text)
+        elif isinstance(part, ToolCall):
+            yield ToolCallDelta(calls, part.id, part.name, part.arguments)
+            calls += 1
+    yield UsageDelta(completion.usage)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        msgspec.json.decode(arguments, type=dict)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
