@@ -331,8 +331,8 @@ def differences(said: dict[str, Any], expected: dict[str, Any], dialect: str) ->
     result, features = expected["result"], set(expected["features"])
     answer = result["choices"][0] if dialect == "chat" and result["choices"] else result
     # The SDK takes a stream without its end for complete (A15, D48), keeps a legacy function call apart from the tool
-    # calls, completes JSON that was cut off (B34), knows not every place where thoughts stand (C41), and names no reason
-    # where the final object has no status.
+    # calls, completes JSON that was cut off (B34), does not find thoughts everywhere (C41), and names no reason where
+    # the final object has no status.
     whole = not features & {"no_trailing_blank_line", "no_done"} or not expected["framed"]
     theirs = [
         (call["id"], call["name"], parsed(call["arguments"]) if "arguments" in call else call["input"])
