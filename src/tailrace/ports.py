@@ -54,11 +54,13 @@ class Answer(Protocol):
     """One streamed answer under way."""
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        """Deltas as they arrive, everything one read completed in one list. Raises `Retryable` or `Permanent`
-        where the stream fails; what came before has been handed out by then."""
+        """Deltas as they arrive, everything one read completed in one list; an empty list for bytes that completed
+        nothing, such as keep-alives: whoever keeps deadlines must hear of them. An answer that came whole has none.
+        Raises `Retryable` or `Permanent` where the stream fails; what came before has been handed out by then."""
 
     def completion(self) -> Completion:
-        """What has been received: the whole answer after the iterator ended, the partial one before."""
+        """What has been received: the whole answer after the iterator ended, the partial one before. Works after
+        the connection is closed too."""
 
 
 class Provider(Protocol):

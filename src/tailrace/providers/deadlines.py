@@ -1,0 +1,162 @@
+"""The deadlines of one attempt, kept apart, over a single timer.
+
+Owns how long an attempt may take to say its first word, to fall silent, to say nothing new, and in all. Knows no
+provider and no bytes: it is told when something was heard, and interrupts the task that waits. The deadline for
+connecting belongs to the transport, which alone knows when it is connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from tailrace.config import CallPolicy
+from tailrace.errors import Deadline, TimedOut
+
+Purpose = Literal["turn", "step"]
+STEP_IDLE_S = 30.0
+LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prompt
+_TURN_IDLE_S = ((100_000, 300.0), (50_000, 240.0), (0, 180.0))  # past so many tokens of context
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """None: no such deadline."""
+
+    first_token_s: float | None = None
+    idle_s: float | None = None
+    progress_s: float | None = None
+    total_s: float | None = None
+
+
+def idle_timeout_s(
+    explicit: float | None, *, purpose: Purpose = "turn", context_tokens: int = 0, local: bool = False
+) -> float:
+    """How long a stream may be silent between bytes. What the user set always wins."""
+    if explicit is not None:
+        return explicit
+    if purpose == "step":
+        return STEP_IDLE_S
+    if local:
+        return LOCAL_IDLE_S
+    return next(seconds for past, seconds in _TURN_IDLE_S if context_tokens > past or not past)
+
+
+def limits_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> Limits:
+    """The deadlines of one attempt under this policy."""
+    return Limits(
+        first_token_s=policy.first_token_timeout_s,
+        idle_s=idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local),
+        progress_s=policy.progress_timeout_s,
+        total_s=policy.total_timeout_s,
+    )
+
+
+class Watch:
+    """Interrupts its block with `TimedOut` when one of the deadlines passes.
+
+    Before the first token only `first_token` and `total` count (without a `first_token`: idle and progress, from
+    the start). After it `idle` counts from the last bytes, `progress` from the last piece of an answer: pings keep
+    a stream from being idle and nothing else (E60). Hearing something costs one look at the clock; the timer is
+    set anew only when it fires.
+    """
+
+    def __init__(self, limits: Limits, *, provider: str = "") -> None:
+        self.is_thinking: Callable[[], bool] = lambda: False  # asked only when a deadline is about to pass (C47)
+        self.expired: Deadline | None = None
+        self._limits = limits
+        self._provider = provider
+        self._begun = limits.first_token_s is None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        if (task := asyncio.current_task()) is None:
+            raise RuntimeError("a watch interrupts the task that waits, and there is none")
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._started_at = self._heard_at = self._advanced_at = self._time()
+        self._arm()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.expired is None:
+            return
+        # Ours to swallow only if nobody else cancelled the task meanwhile, as in `asyncio.timeout`.
+        if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise self._timed_out(self.expired) from exc
+
+    def heard(self, *, advanced: bool) -> None:
+        """Bytes arrived; `advanced` if they held a piece of an answer."""
+        self._heard_at = now = self._time()
+        if advanced:
+            self._advanced_at = now
+            if not self._begun:
+                self._begin()
+
+    def silent_s(self) -> float:
+        """How long nothing of an answer has come."""
+        return self._time() - self._advanced_at
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._arm()  # the next deadline may be nearer than the one for the first token
+
+    def _next(self) -> tuple[float, Deadline] | None:
+        limits = self._limits
+        due: list[tuple[float, Deadline]] = []
+        if limits.total_s is not None:
+            due.append((self._started_at + limits.total_s, "total"))
+        if limits.first_token_s is not None and not self._begun:
+            due.append((self._started_at + limits.first_token_s, "first_token"))
+        if limits.idle_s is not None and self._begun:
+            due.append((self._heard_at + limits.idle_s, "idle"))
+        if limits.progress_s is not None and self._begun:
+            due.append((self._advanced_at + limits.progress_s, "progress"))
+        return min(due, default=None)
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._next()
+        self._timer = None if due is None else self._loop.call_at(due[0], self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        while (due := self._next()) is not None and due[0] <= self._time():
+            if not self._excused(due[1]):
+                self.expired = due[1]
+                self._task.cancel()
+                return
+        self._arm()
+
+    def _excused(self, deadline: Deadline) -> bool:
+        """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
+        if deadline not in ("first_token", "progress") or self._heard_at <= self._advanced_at:
+            return False
+        if not self.is_thinking():
+            return False
+        self._begun = True
+        self._advanced_at = self._heard_at
+        return True
+
+    def _timed_out(self, deadline: Deadline) -> TimedOut:
+        limits = self._limits
+        match deadline:
+            case "first_token":
+                message = f"no first token within {limits.first_token_s:g} s"
+            case "idle":
+                message = f"no bytes for {limits.idle_s:g} s in the middle of the answer"
+            case "progress":
+                message = f"keep-alives but nothing of an answer for {limits.progress_s:g} s"
+            case _:
+                message = f"no whole answer within {limits.total_s:g} s"
+        return TimedOut(message, deadline=deadline, provider=self._provider)

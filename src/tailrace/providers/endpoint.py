@@ -1,0 +1,116 @@
+"""Where a provider lives and how one introduces oneself there.
+
+Owns addresses and credentials: the URL of a dialect, the headers of a request, and keeping the key out of
+everything that is shown. Opens nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.errors import ConfigError
+from tailrace.messages import Dialect
+
+ANTHROPIC_VERSION = "2023-06-01"
+_PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
+_VERSION = re.compile(r"v\d+[a-z0-9]*")
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_MIN_SECRET_CHARS = 6  # shorter ones would blot out ordinary words
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One model endpoint. `key` and what `headers` hold are secret: the repr shows neither."""
+
+    name: str
+    dialect: Dialect
+    base_url: str
+    key: str = ""
+    headers: Mapping[str, str] = NOTHING
+    extra_body: Mapping[str, Any] = NOTHING  # merged into every request
+    socket_path: str = ""  # a unix socket to connect to instead of the host in `base_url`
+    quirks: tuple[str, ...] = ()  # names of quirks that hold here whatever the host
+    connect_timeout_s: float = 10.0
+
+    def __repr__(self) -> str:
+        return f"Endpoint(name={self.name!r}, dialect={self.dialect!r}, host={self.host!r})"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
+    def is_local(self) -> bool:
+        """On this machine or in the same private network: such an endpoint is given more time."""
+        return bool(self.socket_path) or is_local_host(self.host)
+
+    def url(self) -> str:
+        return url_of(self.base_url, self.dialect)
+
+    def request_headers(self) -> dict[str, str]:
+        """Ours first, then the user's, which win in whatever case they are written."""
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream, application/json",
+            "accept-encoding": "identity",
+            "user-agent": f"tailrace/{__version__}",
+        }
+        key = self.key.strip()
+        if self.dialect == "anthropic":
+            headers["anthropic-version"] = ANTHROPIC_VERSION
+            if key:
+                headers["x-api-key"] = key
+        elif key:
+            headers["authorization"] = f"Bearer {key}"
+        headers.update((name.lower(), value) for name, value in self.headers.items())
+        for name, value in headers.items():
+            if not value.isascii() or not value.isprintable():
+                raise ConfigError("holds a character that no HTTP header can", key=f"providers.{self.name}: {name}")
+        return headers
+
+    def redacted(self, text: str) -> str:
+        """The same text without this endpoint's secrets: peers have echoed keys in their errors (J114)."""
+        for secret in self._secrets():
+            text = text.replace(secret, "…")
+        return text
+
+    def _secrets(self) -> list[str]:
+        named = [value for name, value in self.headers.items() if _SECRET_HEADER.search(name)]
+        words = [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
+        return sorted({word for word in words if len(word) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
+
+
+def url_of(base_url: str, dialect: Dialect) -> str:
+    """The address of the dialect's one route under what one would give its official SDK, with `/v1` or without.
+
+    An address that ends in the route already is taken as it is, query included: the way out for gateways that
+    follow no convention.
+    """
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"expected an http:// or https:// address, found {base_url[:40]!r}", key="base_url")
+    path = parts.path.rstrip("/")
+    if not path.endswith(_PATHS[dialect]):
+        segments = path.split("/")
+        # OpenAI's SDK is given the version, wherever it stands (`/v1beta/openai`); Anthropic's puts it at the end.
+        versioned = any(map(_VERSION.fullmatch, segments[-1:] if dialect == "anthropic" else segments))
+        path += ("" if versioned else "/v1") + _PATHS[dialect]
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def is_local_host(host: str) -> bool:
+    if host == "localhost" or host.endswith((".localhost", ".local", ".internal")):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_private or address.is_link_local

@@ -1,0 +1,281 @@
+"""A model endpoint over HTTP, in any of the three dialects.
+
+Owns one request and its answer: what is sent, what kind of answer came back, and that the connection is closed
+however the block is left. Knows nothing of retries, deadlines or other providers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+
+from tailrace.errors import PeerError, ProviderError, Rejected
+from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
+from tailrace.ports import Answer, StreamDecoder
+from tailrace.providers.backoff import retry_after_s
+from tailrace.providers.endpoint import Endpoint
+from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
+from tailrace.providers.transport import Reply, Transport
+from tailrace.wire._json import decode_object
+from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.failure import failure, failure_in, to_exception
+
+MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
+MAX_ERROR_BYTES = 64 * 1024
+_ENCODE = msgspec.json.Encoder().encode
+LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
+_PEEK_BYTES = 16  # enough to tell a stream from a page
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "anthropic": "content"}
+
+
+class HttpProvider:
+    """Satisfies `ports.Provider`."""
+
+    def __init__(self, endpoint: Endpoint, transport: Transport) -> None:
+        self.name = endpoint.name
+        self.dialect: Dialect = endpoint.dialect
+        self.is_local = endpoint.is_local
+        self._endpoint = endpoint
+        self._transport = transport
+        self._wire = DIALECTS[endpoint.dialect]
+        self._url = endpoint.url()
+        self._headers = endpoint.request_headers()
+
+    def __repr__(self) -> str:
+        return f"HttpProvider({self._endpoint!r})"
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+        reply = await self._post(request, stream=True)
+        try:
+            yield await self._answer(reply, request)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
+            raise
+        finally:
+            reply.close()
+
+    async def complete(self, request: ModelRequest) -> Completion:
+        reply = await self._post(request, stream=False)
+        try:
+            return await self._whole(reply)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
+            raise
+        finally:
+            reply.close()
+
+    def request_body(self, request: ModelRequest, *, stream: bool) -> JsonObject:
+        """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs."""
+        endpoint = self._endpoint
+        return adapted_body(
+            request, self._wire, quirks_of(endpoint, request.model), extra=endpoint.extra_body, stream=stream
+        )
+
+    async def _post(self, request: ModelRequest, *, stream: bool) -> Reply:
+        """The reply, once it is known to be a success."""
+        endpoint = self._endpoint
+        try:
+            reply = await self._transport.post(
+                self._url,
+                headers=self._headers,
+                body=_ENCODE(self.request_body(request, stream=stream)),
+                connect_timeout_s=endpoint.connect_timeout_s,
+                socket_path=endpoint.socket_path,
+            )
+        except ProviderError as exc:
+            exc.provider = self.name
+            raise
+        if 200 <= reply.status < 300:
+            return reply
+        try:
+            raise await self._refusal(reply)
+        finally:
+            reply.close()
+
+    async def _refusal(self, reply: Reply) -> ProviderError:
+        """What a status other than success says."""
+        status = reply.status
+        if status < 400:
+            where = reply.headers.get("location", "elsewhere")
+            return Rejected(
+                self._endpoint.redacted(f"{self._endpoint.host} redirects to {where}: set that as the base_url"),
+                status=status,
+                provider=self.name,
+            )
+        data = await _read_some(reply, MAX_ERROR_BYTES)
+        try:
+            error = failure_in(decode_object(data), status=status)
+        except PeerError:
+            error = None
+        if error is None:
+            error = failure(f"HTTP {status}: {_excerpt(data)}" if data else f"HTTP {status}", status=status)
+        return self._failed(error, retry_after=retry_after_s(reply.headers, now=datetime.now(UTC)))
+
+    def _failed(self, error: ErrorDelta, *, retry_after: float | None = None) -> ProviderError:
+        redacted = msgspec.structs.replace(error, message=self._endpoint.redacted(error.message))
+        return to_exception(redacted, provider=self.name, retry_after_s=retry_after)
+
+    async def _answer(self, reply: Reply, request: ModelRequest) -> Answer:
+        """The content type decides what came, before any of it is decoded (A19)."""
+        match _media_type(reply):
+            case "text/event-stream":
+                head = b""
+            case kind if kind == "application/json" or kind.endswith("+json"):
+                return _WholeAnswer(await self._whole(reply))
+            case "text/html" | "application/xhtml+xml" as kind:
+                raise await self._not_a_stream(reply, kind)
+            case kind:  # missing, or one that proxies put there: the first line tells
+                head = await _peek(reply)
+                if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+                    return _WholeAnswer(await self._whole(reply, head))
+                if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
+                    raise await self._not_a_stream(reply, kind or "no content type", head)
+        decoder = self._wire.decoder(wire_quirks_of(quirks_of(self._endpoint, request.model)))
+        return _StreamedAnswer(self._wire, decoder, reply, head, self._failed)
+
+    async def _whole(self, reply: Reply, head: bytes = b"") -> Completion:
+        """The answer that a body holds which was not streamed."""
+        data = head + await _read_some(reply, MAX_BODY_BYTES + 1)
+        if len(data) > MAX_BODY_BYTES:
+            raise PeerError(f"the answer exceeds {MAX_BODY_BYTES} bytes", excerpt=data)
+        try:
+            body = decode_object(data)
+        except PeerError as exc:
+            raise PeerError(f"expected an answer in JSON, got {_excerpt(data)}", excerpt=self._safe(data)) from exc
+        if (error := failure_of_body(self.dialect, body)) is not None:
+            raise self._failed(error)
+        if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
+            raise PeerError(
+                f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(data)}", excerpt=self._safe(data)
+            )
+        return self._wire.read(body)
+
+    async def _not_a_stream(self, reply: Reply, kind: str, head: bytes = b"") -> PeerError:
+        data = head + await _read_some(reply, 1024)
+        return PeerError(
+            self._endpoint.redacted(f"expected an event stream, got {kind}: {_excerpt(data)}"),
+            excerpt=self._safe(data),
+            status=reply.status,
+            provider=self.name,
+        )
+
+    def _safe(self, data: bytes) -> bytes:
+        return self._endpoint.redacted(data[:1024].decode("utf-8", "replace")).encode()
+
+
+class _StreamedAnswer:
+    """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        decoder: StreamDecoder,
+        reply: Reply,
+        head: bytes,
+        failed: Callable[[ErrorDelta], ProviderError],
+    ) -> None:
+        self._wire = wire
+        self._decoder = decoder
+        self._reply = reply
+        self._head = head
+        self._failed = failed
+        self._error: ProviderError | None = None
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        if self._error is not None:
+            raise self._error
+        decoder = self._decoder
+        if decoder.complete:
+            return await self._after_the_last_event()
+        if self._head:
+            data, self._head = self._head, b""
+        else:
+            data = await self._reply.read()
+        deltas = decoder.feed(data) if data else decoder.close()
+        if deltas:
+            if isinstance(last := deltas[-1], ErrorDelta):
+                return self._up_to(deltas, last)
+        elif not data:
+            raise StopAsyncIteration
+        return deltas
+
+    def completion(self) -> Completion:
+        return self._wire.read(self._decoder.body())
+
+    def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
+        """What came before the error; the error itself is raised next."""
+        self._error = self._failed(error)
+        if len(deltas) == 1:
+            raise self._error
+        return deltas[:-1]
+
+    async def _after_the_last_event(self) -> list[AnyDelta]:
+        """Waits a moment for the end of the body; a server that keeps the connection open does not keep us."""
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not self._reply.at_end and (data := await self._reply.read()):
+                    if deltas := self._decoder.feed(data):
+                        return deltas
+        except (TimeoutError, ProviderError):
+            pass
+        raise StopAsyncIteration
+
+
+class _WholeAnswer:
+    """An answer that came in one piece although a stream was asked for."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        raise StopAsyncIteration
+
+    def completion(self) -> Completion:
+        return self._completion
+
+
+def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
+    """The error that a body with a status of success reports all the same (D56)."""
+    if (error := failure_in(body)) is not None:
+        return error
+    if dialect == "responses" and body.get("status") in ("failed", "cancelled"):
+        return failure(f"the provider ended the response as {body['status']}", code=f"response_{body['status']}")
+    return None
+
+
+def _media_type(reply: Reply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _peek(reply: Reply) -> bytes:
+    head = b""
+    while len(head) < _PEEK_BYTES and (data := await reply.read()):
+        head += data
+    return head
+
+
+async def _read_some(reply: Reply, max_bytes: int) -> bytes:
+    """The beginning of a body, up to its end or past so many bytes."""
+    pieces: list[bytes] = []
+    size = 0
+    while size < max_bytes and (data := await reply.read()):
+        pieces.append(data)
+        size += len(data)
+    return b"".join(pieces)[:max_bytes]
+
+
+def _excerpt(data: bytes) -> str:
+    """One line of it, for a message."""
+    return " ".join(data[:300].decode("utf-8", "replace").split())[:200]

@@ -1,0 +1,203 @@
+"""One pooled HTTP client per process, behind a seam of two small Protocols.
+
+Owns sockets, pooling and the translation of the client library's exceptions. Knows no dialect, no provider and no
+deadline but the one for connecting: whoever waits too long cancels the wait, and the connection is gone at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import aiohttp
+
+from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
+
+KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
+_LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
+
+
+class Reply(Protocol):
+    """An answer whose status and headers have arrived."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names in any case."""
+
+    async def read(self) -> bytes:
+        """The next bytes of the body, decompressed; empty at its end. Raises `StreamCut` where the connection
+        breaks first, after everything that had arrived was returned, and `PeerError` for a body that is not what
+        its headers say."""
+
+    @property
+    def at_end(self) -> bool:
+        """The body was received whole: `read` will not wait."""
+
+    def close(self) -> None:
+        """Drops the connection now, or gives it back to the pool where the body was received whole. Never waits,
+        so nothing can interrupt it; a second time is harmless."""
+
+
+class Transport(Protocol):
+    """What a provider needs of an HTTP client."""
+
+    async def post(
+        self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
+    ) -> Reply:
+        """Sends the request and returns when the headers of the answer are there. Follows no redirect. Cancelling
+        drops the connection. Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
+
+
+class _AiohttpReply:
+    __slots__ = ("_content", "_response")
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._content = response.content
+
+    @property
+    def status(self) -> int:
+        return self._response.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._response.headers
+
+    async def read(self) -> bytes:
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, ConnectionError) as exc:
+            # `readany` raises although bytes that came before the break are still buffered, and has no public way
+            # to get at them: without this a cut would eat the last tokens of a busy reader.
+            if tail := self._content._read_nowait(-1):
+                return tail
+            raise _broken_body(exc) from exc
+
+    @property
+    def at_end(self) -> bool:
+        return self._content.at_eof()
+
+    def close(self) -> None:
+        connection = self._response.connection
+        if connection is not None and connection.transport is not None and not self._content.is_eof():
+            connection.transport.abort()  # `close` alone would let a TLS connection linger over its goodbye
+        self._response.close()
+
+
+class _Trace:
+    """Whether a request went out on a connection that had been used before."""
+
+    __slots__ = ("reused",)
+
+    def __init__(self) -> None:
+        self.reused = False
+
+
+async def _note_reuse(_session: aiohttp.ClientSession, context: Any, _params: object) -> None:
+    trace: _Trace = context.trace_request_ctx
+    trace.reused = True
+
+
+class AiohttpTransport:
+    """The pool. Unbounded: a limit on connections would let stalled streams keep others from starting."""
+
+    def __init__(self) -> None:
+        self._tcp = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
+        self._unix: dict[str, aiohttp.ClientSession] = {}
+
+    async def post(
+        self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
+    ) -> Reply:
+        session = self._session_for(socket_path)
+        # The threshold keeps aiohttp from rounding the deadline up to a full second.
+        timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
+        for is_last in (False, True):
+            trace = _Trace()
+            try:
+                return _AiohttpReply(
+                    await session.post(
+                        url,
+                        data=io.BytesIO(body) if len(body) > _LARGE_BODY_BYTES else body,
+                        headers=headers,
+                        timeout=timeout,
+                        allow_redirects=False,
+                        trace_request_ctx=trace,
+                    )
+                )
+            except (aiohttp.ClientError, ConnectionError) as exc:
+                # A pooled connection may have died while it was idle; then nothing of the request was handled.
+                if trace.reused and not is_last and isinstance(exc, _DEAD):
+                    continue
+                raise _no_answer(exc, connect_timeout_s) from _quotable(exc)
+        raise AssertionError("unreachable")
+
+    def _session_for(self, socket_path: str) -> aiohttp.ClientSession:
+        if not socket_path:
+            return self._tcp
+        if socket_path not in self._unix:
+            connector = aiohttp.UnixConnector(socket_path, limit=0, keepalive_timeout=KEEPALIVE_S)
+            self._unix[socket_path] = _session(connector)
+        return self._unix[socket_path]
+
+    async def close(self) -> None:
+        sessions = [self._tcp, *self._unix.values()]
+        self._unix.clear()
+        await asyncio.gather(*(session.close() for session in sessions))
+
+
+_DEAD = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError, BrokenPipeError)
+
+
+def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+    reuse = aiohttp.TraceConfig()
+    reuse.on_connection_reuseconn.append(_note_reuse)
+    return aiohttp.ClientSession(
+        connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[reuse], trust_env=False
+    )
+
+
+@asynccontextmanager
+async def open_transport() -> AsyncGenerator[AiohttpTransport, None]:
+    """The process's HTTP client, closed with its pool at the end of the block, cancelled or not."""
+    transport = AiohttpTransport()
+    try:
+        yield transport
+    finally:
+        await asyncio.shield(transport.close())
+
+
+def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
+    """The error for a request that brought no status line."""
+    match exc:
+        case aiohttp.ServerTimeoutError():
+            return TimedOut(f"no connection within {connect_timeout_s:g} s", deadline="connect")
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
+            return Rejected("the server's certificate is not trusted", code="certificate")
+        case aiohttp.ClientConnectorError():
+            return Unavailable(f"cannot connect to {exc.host}: {exc.os_error.strerror or exc.os_error}")
+        case aiohttp.InvalidURL():
+            return Rejected("the address is not a valid URL", code="invalid_url")
+        case aiohttp.ClientResponseError():
+            return PeerError(f"the peer does not speak HTTP: {exc.message}")
+        case aiohttp.ServerDisconnectedError():
+            return Unavailable("the connection was closed before an answer came")
+        case _:
+            return Unavailable(f"the connection failed before an answer came: {exc}")
+
+
+def _broken_body(exc: Exception) -> ProviderError:
+    cause = exc.__cause__
+    if isinstance(cause, aiohttp.http_exceptions.ContentEncodingError):
+        return PeerError("the body is not in the encoding that its header names")
+    return StreamCut("the connection broke in the middle of the answer", code="stream_cut")
+
+
+def _quotable(exc: Exception) -> Exception | None:
+    """The cause to chain: none where it carries the request's headers, and the key with them (J114)."""
+    return None if isinstance(exc, aiohttp.ClientResponseError) else exc
