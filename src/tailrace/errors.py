@@ -29,6 +29,7 @@ class ProviderError(TailraceError):
     """A model call failed. Raised as `Retryable` or `Permanent`, never as itself."""
 
     kind: ErrorKind
+    tried: tuple[str, ...] = ()  # the providers that were asked before the call was given up, in order
 
     def __init__(self, message: str, *, status: int | None = None, code: str = "", provider: str = "") -> None:
         self.status = status  # HTTP status, or the one that the error in the stream stands for

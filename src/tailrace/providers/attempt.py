@@ -1,0 +1,181 @@
+"""One try of a call at one provider.
+
+Owns streaming and its deadlines, the non-streaming path where streaming is refused, and what is known of a try
+that failed: what it showed, which tool calls were open, what it cost. Knows nothing of other attempts but the text
+it goes on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from tailrace.config import CallPolicy
+from tailrace.errors import ProviderError
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    FinishDelta,
+    ModelRequest,
+    Reasoning,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolResult,
+)
+from tailrace.ports import Answer, Provider
+from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
+from tailrace.providers.refusals import Refusals, says_no_streaming
+from tailrace.providers.seam import Seam
+
+CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
+
+Sink = Callable[[list[AnyDelta]], None]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A model at a provider, with the deadlines and retries of calls there."""
+
+    provider: Provider
+    model: str
+    policy: CallPolicy = CallPolicy()
+    local: bool = False  # on this machine or network: silence is given more time
+
+
+class Try:
+    """Runs once; afterwards, however it ended, tells what came of it."""
+
+    def __init__(self, route: Route, request: ModelRequest, shown: str, sink: Sink) -> None:
+        self._route = route
+        self._request = msgspec.structs.replace(request, model=route.model, prefill=shown.rstrip())
+        self._seam = Seam(shown) if shown else None
+        self._sink = sink
+        self._answer: Answer | None = None
+        self._done: Completion | None = None
+        self._heard = False
+        self.streamed = True
+        self.silent_s = 0.0  # how long nothing of an answer had come when it ended
+
+    async def run(self, refusals: Refusals, *, purpose: Purpose, budget_s: float | None) -> Completion:
+        """Raises `ProviderError`."""
+        route = self._route
+        limits = limits_of(
+            route.policy, purpose=purpose, context_tokens=context_tokens_of(self._request), local=route.local
+        )
+        if budget_s is not None:
+            total_s = budget_s if limits.total_s is None else min(limits.total_s, budget_s)
+            limits = msgspec.structs.replace(limits, total_s=total_s)
+        if refusals.holds(route.provider.name, route.model):
+            return await self._run_whole(limits)
+        try:
+            return await self._run_streamed(limits)
+        except ProviderError as exc:
+            if self._heard or not says_no_streaming(exc):
+                raise
+        completion = await self._run_whole(limits)
+        refusals.remember(route.provider.name, route.model)
+        return completion
+
+    def received(self) -> Completion | None:
+        """What came, whole or not; None where there was no answer at all. Rebuilds it: ask once."""
+        if self._done is not None:
+            return self._done
+        return self._answer.completion() if self._answer is not None else None
+
+    @property
+    def removed(self) -> int:
+        """Characters at the beginning of its text that repeated what was shown before it."""
+        return self._seam.removed if self._seam is not None else 0
+
+    async def _run_streamed(self, limits: Limits) -> Completion:
+        provider, sink = self._route.provider, self._sink
+        watch = Watch(limits, provider=provider.name)
+        watch.is_thinking = self._is_thinking
+        heard = watch.heard
+        async with watch, provider.stream(self._request) as answer:
+            self._answer = answer
+            try:
+                async for deltas in answer:
+                    if not deltas:
+                        heard(advanced=False)
+                        continue
+                    heard(advanced=True)
+                    self._heard = True
+                    if self._seam is None:
+                        sink(deltas)
+                    else:
+                        self._pass_on(deltas, self._seam)
+            except BaseException:
+                self._close_seam(cut=True)
+                raise
+            finally:
+                self.silent_s = watch.silent_s()
+        self._done = answer.completion()
+        if self._heard:
+            self._close_seam(cut=False)
+        else:  # it came whole although a stream was asked for
+            self._come_whole(self._done)
+        return self._done
+
+    async def _run_whole(self, limits: Limits) -> Completion:
+        self.streamed = False
+        provider = self._route.provider
+        async with Watch(Limits(total_s=limits.total_s), provider=provider.name):
+            completion = await provider.complete(self._request)
+        self._come_whole(completion)
+        return completion
+
+    def _come_whole(self, completion: Completion) -> None:
+        """No deltas, unless they are the rest of a text whose beginning was shown."""
+        self.streamed = False
+        self._done = completion
+        if self._seam is not None:
+            text = self._seam.feed(completion.text) + self._seam.close()
+            if text:
+                self._sink([TextDelta(text)])
+
+    def _pass_on(self, deltas: list[AnyDelta], seam: Seam) -> None:
+        out: list[AnyDelta] = []
+        for delta in deltas:
+            match delta:
+                case TextDelta(text, 0):
+                    if text := seam.feed(text):
+                        out.append(TextDelta(text))
+                case ToolCallDelta() | FinishDelta():
+                    if text := seam.close():
+                        out.append(TextDelta(text))
+                    out.append(delta)
+                case _:
+                    out.append(delta)
+        if out:
+            self._sink(out)
+
+    def _close_seam(self, *, cut: bool) -> None:
+        if self._seam is not None and (text := self._seam.close(cut=cut)):
+            self._sink([TextDelta(text)])
+
+    def _is_thinking(self) -> bool:
+        """The last thing the model did was to open a thought: keep-alives are all one hears of it (C47)."""
+        received = self.received()
+        return received is not None and isinstance((received.message.parts or (None,))[-1], Reasoning)
+
+
+def context_tokens_of(request: ModelRequest) -> int:
+    """About how many tokens the model has to read."""
+    chars = len(request.system) + len(request.prefill)
+    for message in request.messages:
+        for part in message.parts:
+            match part:
+                case Text(text) | Reasoning(text):
+                    chars += len(text)
+                case ToolCall(arguments=arguments):
+                    chars += len(arguments)
+                case ToolResult(content=str(content)):
+                    chars += len(content)
+                case ToolResult(content=tuple(parts)):
+                    chars += sum(len(item.text) for item in parts if isinstance(item, Text))
+                case _:
+                    pass
+    return chars // CHARS_PER_TOKEN
