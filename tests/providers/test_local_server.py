@@ -167,7 +167,9 @@ def test_the_child_ends_with_its_stdin_and_takes_its_directory_along(real_models
     directory = tmp_path / "s"
     directory.mkdir()
     socket_path = os.path.relpath(directory / "llama.sock")  # pytest's own directories may be too long for a socket
-    settings = Settings(str(real_models / SMOLLM2.file_name), "own-name", socket_path, "key", os.getpid(), 1, 512, 1)
+    settings = Settings(
+        str(real_models / SMOLLM2.file_name), "own-name", socket_path, "key", os.getpid(), 1, 512, 1, -1
+    )
     with subprocess.Popen(CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -228,7 +230,7 @@ async def main():
     child = await _Child.spawn()
     print(child.pid, flush=True)
     child.pipe_data_received = lambda fd, data: print(data.decode(), end="", flush=True)
-    await child.introduce(Settings("", "", str(child.address.uds), "", os.getpid(), 1, 512, 1))
+    await child.introduce(Settings("", "", str(child.address.uds), "", os.getpid(), 1, 512, 1, -1))
 
 asyncio.run(main())
 """
@@ -259,6 +261,7 @@ def test_a_child_whose_parent_died_before_it_looked_does_not_serve(real_models: 
         1,
         512,
         1,
+        -1,
     )
     done = subprocess.run(
         CHILD, input=msgspec.json.encode(settings) + b"\n", capture_output=True, timeout=60, check=True

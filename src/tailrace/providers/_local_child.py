@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True):
     threads: int
     context_tokens: int
     slots: int
+    answer_tokens: int  # where the request sets no limit; -1: none
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -79,6 +80,7 @@ def _load(settings: Settings) -> tuple[Report, Any]:
     params.cpuparams.n_threads = settings.threads
     params.cpuparams_batch.n_threads = settings.threads
     params.n_ctx = settings.context_tokens
+    params.n_predict = settings.answer_tokens
     params.n_parallel = settings.slots
     params.kv_unified = True  # the slots share the context instead of having a fixed part each
     params.n_batch = 64  # tokens of a prompt per step: between steps a cancelled request is dropped

@@ -29,6 +29,7 @@ BASE_URL: Final = "http://local/v1"  # the host is a name only: the socket decid
 MODEL_NAME: Final = "smollm2-135m"
 MODEL_PATH_KEY: Final = "providers.local.model_path"
 GGUF_MAGIC: Final = b"GGUF"
+EMBEDDED_ANSWER_TOKENS: Final = 1024  # a model this small does not always find its end
 LOG_TAIL_BYTES: Final = 8192
 MAX_SOCKET_PATH_BYTES: Final = 100  # `sun_path` holds 104 bytes on macOS, 108 on Linux
 INSTALL: Final = "pip install 'tailrace[local]'"
@@ -120,6 +121,7 @@ class LocalServer:
             threads=max(1, _usable_cores() // 2),
             context_tokens=self._context_tokens,
             slots=self._slots,
+            answer_tokens=EMBEDDED_ANSWER_TOKENS if self._model_path is None else -1,
         )
         try:
             async with asyncio.timeout(self._start_timeout_s):

@@ -1,0 +1,89 @@
+"""The embedded model as a provider: real tokens on this machine's CPU, no key, no network.
+
+Owns nothing but the joint between two others: `LocalServer` keeps a llama.cpp server running, `HttpProvider` speaks
+to it in any of the three dialects. Cancelling closes the connection, and llama.cpp stops generating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from tailrace.errors import Rejected, Retryable, StreamCut
+from tailrace.messages import Completion, Dialect, ModelRequest
+from tailrace.ports import Answer
+from tailrace.providers._local_server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
+from tailrace.providers.endpoint import NOTHING, Endpoint
+from tailrace.providers.http import HttpProvider
+from tailrace.providers.transport import Transport
+
+__all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]
+
+DEATH_NOTICE_S: Final = 1.0  # a connection that broke: how long to wait for the news that the server died
+
+
+class LocalProvider:
+    """Satisfies `ports.Provider`. The server starts with the first call; `server.start()` before it keeps the
+    download and the loading out of that call's deadlines."""
+
+    def __init__(
+        self,
+        server: LocalServer,
+        transport: Transport,
+        *,
+        dialect: Dialect = "chat",
+        extra_body: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        self.name = "local"
+        self.dialect: Dialect = dialect
+        self.is_local = True
+        self._server = server
+        self._transport = transport
+        self._extra_body = extra_body
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+        provider = await self._at_address(request)
+        try:
+            async with provider.stream(request) as answer:
+                yield answer
+        except Retryable as exc:
+            raise await self._explained(exc) from exc
+
+    async def complete(self, request: ModelRequest) -> Completion:
+        provider = await self._at_address(request)
+        try:
+            return await provider.complete(request)
+        except Retryable as exc:
+            raise await self._explained(exc) from exc
+
+    async def _at_address(self, request: ModelRequest) -> HttpProvider:
+        if not self._server.serves(request.model):
+            raise Rejected(
+                f"the embedded model is {MODEL_NAME}, not {request.model}: set {MODEL_PATH_KEY} for another GGUF",
+                code="model_not_found",
+                status=404,
+                provider=self.name,
+            )
+        address = await self._server.start()
+        endpoint = Endpoint(
+            name=self.name,
+            dialect=self.dialect,
+            base_url=address.base_url,
+            key=address.key,
+            socket_path=str(address.uds),
+            extra_body=self._extra_body,
+            quirks=("prefill",),
+        )
+        return HttpProvider(endpoint, self._transport)
+
+    async def _explained(self, exc: Retryable) -> Retryable:
+        """The same kind of failure, with the cause where the server died of it."""
+        obituary = await self._server.died(within_s=DEATH_NOTICE_S)
+        if obituary is None or not isinstance(exc, StreamCut):
+            return obituary or exc
+        cut = StreamCut(str(obituary), code=exc.code, provider=self.name)
+        for note in getattr(obituary, "__notes__", ()):
+            cut.add_note(note)
+        return cut
