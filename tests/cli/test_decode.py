@@ -96,6 +96,7 @@ def test_the_responses_dialect() -> None:
 
 def test_a_byte_order_mark_and_comments_before_the_stream() -> None:
     assert decode_bytes(b"\xef\xbb\xbf: hello\n\n\r\n" + CHAT).lines == [HELLO]
+    assert decode_bytes(b"\n" * 200_000 + CHAT).lines == [HELLO]
 
 
 def test_a_body_that_was_not_streamed() -> None:

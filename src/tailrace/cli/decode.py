@@ -26,10 +26,8 @@ from tailrace.wire.quirks import WireQuirks
 PIECE_BYTES: Final = 64 * 1024
 MAX_STREAM_BYTES: Final = 256 * 1024 * 1024  # past any real answer; what is decoded is kept until the end
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
-# How an event stream can begin: after blank lines, with a comment or a field (WHATWG HTML, section 9.2.5).
-STREAM_START: Final = re.compile(
-    rb"(?:\xef\xbb\xbf)?[\r\n]*(?:(?:data|event|id|retry)?:|(?:data|event|id|retry)[\r\n])"
-)
+# How an event stream begins: with a comment or a field (WHATWG HTML, section 9.2.5), after blank lines at most.
+STREAM_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 JSON_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")
 BODY_KEY: Final[dict[Dialect, str]] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 # Worst last. What failed outweighs what was cut, and both outweigh what is complete.
@@ -102,7 +100,7 @@ def _refused(why: str) -> tuple[Said, int]:
 
 def _said_by(stream: BinaryIO, wire: Wire) -> tuple[Said, int]:
     head = stream.read(PIECE_BYTES)
-    if not head.strip():
+    if len(head) < PIECE_BYTES and not head.strip():
         return Said(error=ErrorSaid("retryable", "empty: the stream ended before it began")), INCOMPLETE
     if JSON_START.match(head):
         return _from_json(head + stream.read(MAX_BODY_BYTES + 1 - len(head)), wire)
@@ -124,7 +122,9 @@ def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
     try:
         body = decode_object(data)
     except PeerError:
-        return _from_lines(data, wire)
+        if (lines := _payloads(data)) is None:
+            raise
+        return _from_lines(lines, wire)
     if (failed := failure_in(body)) is not None:
         return Said(error=ErrorSaid(failed.kind, failed.message)), FAILED
     if BODY_KEY[wire.dialect] not in body:
@@ -133,14 +133,19 @@ def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
     return _report(wire.read(body), complete=complete), DONE if complete else INCOMPLETE
 
 
-def _from_lines(data: bytes, wire: Wire) -> tuple[Said, int]:
-    """The payloads of a stream, one a line, as some recorders keep them. Raises `PeerError` for anything else."""
-    first, _, rest = data.lstrip().partition(b"\n")
-    if not rest.strip():
-        decode_object(data)
-    decode_object(first)
+def _payloads(data: bytes) -> list[bytes] | None:
+    """The payloads of a stream, one a line, as some recorders keep them; None where the first line is not one."""
+    lines = [line.strip() for line in data.split(b"\n") if line.strip()]
+    try:
+        decode_object(lines[0])
+    except PeerError:
+        return None
+    return lines
+
+
+def _from_lines(lines: list[bytes], wire: Wire) -> tuple[Said, int]:
     reader = Reader(wire)
-    framed = b"".join(b"data: %b\n\n" % line.strip() for line in data.split(b"\n") if line.strip())
+    framed = b"".join(b"data: %b\n\n" % line for line in lines)
     reader.feed(framed)
     if wire.dialect == "chat" and reader.finished:
         reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such a recorder drops
