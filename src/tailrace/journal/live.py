@@ -10,7 +10,7 @@ import asyncio
 from bisect import bisect_right
 from typing import Protocol
 
-from tailrace.errors import CursorAhead, RunNotFound
+from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import Entry, RunFinished
 from tailrace.ports import Batch
 
@@ -43,13 +43,14 @@ class Waiters:
 class Tail(Waiters):
     """What has been committed to one run. `last_seq` moves only by `publish`."""
 
-    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "last_seq")
+    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq")
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
         super().__init__()
         self.last_seq = last_seq
         self.ended = ended  # `last_seq` is the last there will ever be
         self.closed = False  # the journal is: nobody will be woken again
+        self.failure: JournalError | None = None  # why what comes next cannot be known
         self._window = window  # None keeps everything
         self._batches: list[Batch] = []
         self._kept = 0
@@ -76,9 +77,20 @@ class Tail(Waiters):
         self.closed = True
         self.wake()
 
+    def fail(self, error: JournalError) -> None:
+        self.failure = error
+        self.wake()
+
     def forget(self) -> None:
         """Keeps the numbers and drops the entries: from here on they are read from storage."""
         self._batches, self._kept, self._shared = [], 0, (0, NOTHING)
+
+    def skip_to(self, seq: int) -> None:
+        """Entries up to here were committed elsewhere: whoever wants them reads them from storage."""
+        if seq > self.last_seq:
+            self.forget()
+            self.last_seq = seq
+            self.wake()
 
     def take(self, after: int) -> Batch | None:
         """All that is new to this cursor, at most a page; None where it lies before what is kept here."""
@@ -170,5 +182,7 @@ class Viewer:
         elif not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
+            if tail.failure is not None:
+                raise tail.failure
             await arrival.wait()
         return batch

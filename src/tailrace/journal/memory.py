@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -39,10 +40,17 @@ class _Record:
 
 
 class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch."""
+    """`clock` is the wall clock, in seconds since the epoch. `record_end` is given a run and all its entries before
+    its end is shown to anybody."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        record_end: Callable[[Run, list[Entry]], Awaitable[None]] | None = None,
+    ) -> None:
         self._clock = clock
+        self._record_end = record_end
         self._records: dict[str, _Record] = {}
         self._by_key: dict[str, str] = {}
         self._unpublished: list[_Record] = []
@@ -130,7 +138,11 @@ class MemoryJournal:
 
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
         record = self._held(lease)
+        self._publish()
         entry = record.log.finish(finished)
+        if self._record_end is not None:
+            ended = msgspec.structs.replace(record.run, state=finished.status, owner="", finished=finished)
+            await self._record_end(ended, [*await self.read(lease.run_id), entry])
         record.set(state=finished.status, owner="", finished=finished)
         record.ended_at = self._clock()
         record.signals.clear()
@@ -191,21 +203,17 @@ class MemoryJournal:
         before: str | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        newest_first = list(reversed(self._records.values()))
-        if before is not None:
-            self._record(before)
-            ids = [record.run.id for record in newest_first]
-            newest_first = newest_first[ids.index(before) + 1 :]
-        found = (
+        found = [
             record.run
-            for record in newest_first
+            for record in self._records.values()
             if (session is None or record.run.new.session == session)
             and (kind is None or record.run.new.kind == kind)
             and (states is None or record.run.state in states)
             and (ended_before is None or (record.run.state in ENDED and record.ended_at < ended_before))
             and (compacted is None or (record.compacted is not None) == compacted)
-        )
-        return [run for run, _ in zip(found, range(limit), strict=False)]
+            and (before is None or record.run.id < before)
+        ]
+        return sorted(found, key=attrgetter("id"), reverse=True)[:limit]
 
     async def orphans(self) -> list[Run]:
         now = self._clock()
@@ -260,14 +268,24 @@ class MemoryJournal:
         return record.run
 
     async def delete(self, run_id: str) -> None:
-        run = self._ended(run_id).run
-        del self._records[run_id]
+        self._ended(run_id)
+        self.forget(run_id)
+
+    def forget(self, run_id: str) -> None:
+        run = self._records.pop(run_id).run
         self._by_key.pop(run.new.idempotency_key, None)
 
     async def close(self) -> None:
         self._publish()
         for record in self._records.values():
             record.tail.close()
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._records
+
+    def run_with_key(self, idempotency_key: str) -> Run | None:
+        run_id = self._by_key.get(idempotency_key)
+        return self._records[run_id].run if run_id else None
 
     def _record(self, run_id: str) -> _Record:
         if record := self._records.get(run_id):

@@ -15,8 +15,8 @@ from tailrace.ports import Batch
 
 
 def new_run_id(at: float) -> str:
-    """Sorts by the time of creation (milliseconds, then chance)."""
-    return f"run_{int(at * 1000):011x}{secrets.token_hex(6)}"
+    """Sorts by the time of creation: microseconds, then chance."""
+    return f"run_{int(at * 1_000_000):014x}{secrets.token_hex(5)}"
 
 
 class OpenLog:

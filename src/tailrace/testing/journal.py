@@ -395,8 +395,9 @@ class _Keeping:
         old = await finished_run(journal)
         wall_clock.now += 10.0
         new = await finished_run(journal)
-        open_run, _ = await started(journal)
         cutoff = wall_clock.now - 5.0
+        wall_clock.now += 1.0
+        open_run, _ = await started(journal)
         assert await journal.runs(ended_before=cutoff, compacted=False) == [old]
         old = await journal.compact(old.id)
         assert await journal.runs(ended_before=cutoff, compacted=False) == []

@@ -1,0 +1,219 @@
+"""What is written besides entries: creating, claiming, ending, signalling. Each runs inside a group's transaction.
+
+A function here raises before it has written anything, so a refusal leaves the rest of its group untouched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
+from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
+from tailrace.journal.rows import Row, encode, rows_of, run_of, run_with_key
+from tailrace.journal.writing import new_run_id
+from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
+
+
+class Claimant(NamedTuple):
+    """Who claims, how the others can tell that it lives, and until when it need not prove it."""
+
+    owner: str
+    bell: str
+    lease_until: float
+
+
+class Head(NamedTuple):
+    num: int
+    state: str
+    epoch: int
+    kills: int
+    owner: str
+    bell: str
+    lease_until: float
+
+
+def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
+    row = connection.execute(
+        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.bell, h.lease_until"
+        " FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = ?",
+        (run_id,),
+    ).fetchone()
+    if row is None:
+        raise RunNotFound(f"there is no run {run_id}")
+    return Head._make(row)
+
+
+def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Claimant | None) -> tuple[Run, int | None]:
+    """The run, and its number where it was created and not found by its key."""
+    if new.idempotency_key and (known := run_with_key(connection, new.idempotency_key)):
+        return known, None
+    run = Run(
+        new_run_id(at),
+        new,
+        "running" if claimant else "pending",
+        last_seq=1,
+        first_seq=1,
+        created_at=at,
+        claims=1 if claimant else 0,
+        owner=claimant.owner if claimant else "",
+    )
+    num = _insert_run(connection, run, claimant or Claimant("", "", 0.0))
+    _insert_rows(connection, num, rows_of([Entry(1, RunStarted(new.kind, new.model, new.session, at))]))
+    return run, num
+
+
+def record(connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:
+    """A run that lived in memory, whole, at its end."""
+    if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
+        run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
+    num = _insert_run(connection, run, Claimant("", "", 0.0))
+    _insert_rows(connection, num, rows_of(entries))
+    if run.finished is not None:
+        _end(connection, num, run.finished, entries[-1].seq, ended_at)
+
+
+def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
+    new = run.new
+    num = connection.execute(
+        "INSERT INTO runs (id, kind, session, idempotency_key, new, created_at) VALUES (?, ?, ?, ?, ?, ?)",
+        (run.id, new.kind, new.session, new.idempotency_key or None, encode(new), run.created_at),
+    ).lastrowid
+    if num is None:
+        raise TypeError("an insert always has a rowid")
+    connection.execute(
+        "INSERT INTO heads (num, state, epoch, kills, owner, bell, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
+        (num, run.state, run.claims, run.kills, claimant.owner, claimant.bell, claimant.lease_until, run.first_seq),
+    )
+    return num
+
+
+def _insert_rows(connection: sqlite3.Connection, num: int, rows: Iterable[Row]) -> None:
+    connection.executemany(
+        "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events) VALUES (?, ?, ?, ?, ?, ?)",
+        [(num, *row) for row in rows],
+    )
+
+
+def claim(
+    connection: sqlite3.Connection, run_id: str, claimant: Claimant, now: float, is_alive: Callable[[str], bool]
+) -> tuple[int, Lease]:
+    head = head_of(connection, run_id)
+    if head.state in ENDED:
+        raise RunSealed(f"run {run_id} has ended")
+    if head.state == "parked":
+        raise RunParked(f"run {run_id} is parked; look at it with `tailrace show {run_id}`")
+    held = head.state == "running" and head.owner != claimant.owner
+    if held and head.lease_until > now and is_alive(head.bell):
+        raise RunOwned(f"run {run_id} is executed by {head.owner}", owner=head.owner)
+    epoch = head.epoch + 1
+    connection.execute(
+        "UPDATE heads SET state = 'running', epoch = ?, kills = ?, owner = ?, bell = ?, lease_until = ? WHERE num = ?",
+        (epoch, head.kills + (head.state == "running"), *claimant, head.num),
+    )
+    return head.num, Lease(run_id, epoch, claimant.owner)
+
+
+def renew(connection: sqlite3.Connection, lease: Lease, lease_until: float) -> None:
+    head = _held(connection, lease)
+    connection.execute("UPDATE heads SET lease_until = ? WHERE num = ?", (lease_until, head.num))
+
+
+def release(connection: sqlite3.Connection, lease: Lease) -> None:
+    try:
+        head = _held(connection, lease)
+    except (StaleEpoch, RunSealed):
+        return
+    connection.execute(
+        "UPDATE heads SET state = 'pending', kills = 0, owner = '', bell = '', lease_until = 0 WHERE num = ?",
+        (head.num,),
+    )
+
+
+def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure) -> None:
+    head = _held(connection, lease)
+    connection.execute(
+        "UPDATE heads SET state = 'parked', owner = '', bell = '', lease_until = 0, outcome = ? WHERE num = ?",
+        (encode(failure), head.num),
+    )
+
+
+def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
+    head = head_of(connection, run_id)
+    connection.execute(
+        "UPDATE heads SET state = 'pending', kills = 0, outcome = NULL WHERE num = ? AND state = 'parked'", (head.num,)
+    )
+    return run_of(connection, run_id)
+
+
+def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, finished: RunFinished, now: float) -> None:
+    """After its last entry, in the same transaction."""
+    head = _held(connection, lease)
+    _end(connection, head.num, finished, entry.seq, now)
+    connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
+
+
+def _end(connection: sqlite3.Connection, num: int, finished: RunFinished, last_seq: int, now: float) -> None:
+    connection.execute(
+        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?"
+        " WHERE num = ?",
+        (finished.status, last_seq, now, encode(finished), num),
+    )
+
+
+def _held(connection: sqlite3.Connection, lease: Lease) -> Head:
+    head = head_of(connection, lease.run_id)
+    if head.epoch != lease.epoch:
+        raise StaleEpoch(f"run {lease.run_id} is no longer {lease.owner}'s (claim {lease.epoch}, now {head.epoch})")
+    if head.state in ENDED:
+        raise RunSealed(f"run {lease.run_id} has ended")
+    if head.state != "running":
+        raise StaleEpoch(f"run {lease.run_id} was given back")
+    return head
+
+
+def signal(connection: sqlite3.Connection, run_id: str, sent: Signal) -> Signal:
+    head = head_of(connection, run_id)
+    if head.state in ENDED:
+        raise RunSealed(f"run {run_id} has ended")
+    number = connection.execute(
+        "INSERT INTO signals (run, name, payload, sender) VALUES (?, ?, ?, ?)",
+        (head.num, sent.name, msgspec.json.encode(sent.payload), sent.by),
+    ).lastrowid
+    return msgspec.structs.replace(sent, id=number)
+
+
+# ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
+    head = _ended(connection, run_id)
+    connection.execute("DELETE FROM batches WHERE run = ?", (head.num,))
+    _insert_rows(connection, head.num, kept)
+    connection.execute(
+        "INSERT OR REPLACE INTO snapshots (run, seq, attempt, crc, state) VALUES (?, ?, ?, ?, ?)",
+        (head.num, snapshot.first_seq, snapshot.attempt, snapshot.crc, snapshot.events),
+    )
+    connection.execute("UPDATE heads SET first_seq = ? WHERE num = ?", (snapshot.first_seq + 1, head.num))
+    return run_of(connection, run_id)
+
+
+def delete(connection: sqlite3.Connection, run_id: str) -> None:
+    head = _ended(connection, run_id)
+    for statement in (
+        "DELETE FROM batches WHERE run = ?",
+        "DELETE FROM snapshots WHERE run = ?",
+        "DELETE FROM heads WHERE num = ?",
+        "DELETE FROM runs WHERE num = ?",
+    ):
+        connection.execute(statement, (head.num,))
+
+
+def _ended(connection: sqlite3.Connection, run_id: str) -> Head:
+    head = head_of(connection, run_id)
+    if head.state not in ENDED:
+        raise RunOwned(f"run {run_id} has not ended", owner=head.owner)
+    return head

@@ -1,0 +1,268 @@
+"""Group commit: everything that piled up, across all runs, in one transaction on the one writer thread.
+
+Owns when and in which order things are written. The loop never waits for the disk: at most one group is on its way,
+and what comes up meanwhile goes with the next, so a slow disk makes larger groups and not a longer queue. Nothing is
+shown before its group is committed.
+
+The writer thread competes with the loop for the interpreter, and SQLite lets go of it at every step. A group that only
+appends is therefore one statement: one step from begin to commit, however many runs it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from tailrace.errors import JournalError, StaleEpoch, TailraceError
+from tailrace.journal.damage import translated
+from tailrace.journal.fold import Fold
+from tailrace.journal.live import Tail, Waiters
+from tailrace.journal.rows import rows_of
+from tailrace.journal.writing import OpenLog
+from tailrace.ports import Batch
+
+T = TypeVar("T")
+MAX_ROWS = 256  # per statement; SQLite allows 32,766 values
+
+BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
+_NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no head, so it inserts nothing
+
+
+def _insert_sql(rows: int) -> str:
+    """Inserts what stands under the newest epoch of its run, and nothing else."""
+    return (
+        "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)"  # noqa: S608 - question marks alone
+        " SELECT v.column1, v.column2, v.column3, v.column4, v.column5, v.column6"
+        f" FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * rows)}) AS v"
+        " CROSS JOIN heads AS h ON h.num = v.column1 AND h.epoch = v.column7"
+    )
+
+
+_INSERT = {2**power: _insert_sql(2**power) for power in range(MAX_ROWS.bit_length())}
+
+
+def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
+    """How many were inserted: fewer than given where a newer claim exists."""
+    inserted = 0
+    for start in range(0, len(rows), MAX_ROWS):
+        some = rows[start : start + MAX_ROWS]
+        size = 1 << (len(some) - 1).bit_length()
+        some += [_NO_ROW] * (size - len(some))
+        inserted += connection.execute(_INSERT[size], [value for row in some for value in row]).rowcount
+    return inserted
+
+
+class StoredLog(OpenLog):
+    """The writing end of a run in the file. `written_seq` is what storage has; `seq` is what has been appended."""
+
+    __slots__ = ("failure", "fsync", "num", "progress", "signalled", "tail", "written_seq")
+
+    def __init__(self, run_id: str, num: int, epoch: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
+        super().__init__(run_id, epoch, fold)
+        self.num = num
+        self.tail = tail
+        self.fsync = fsync
+        self.written_seq = fold.seq
+        self.failure: JournalError | None = None  # why what was appended will never be written
+        self.progress = Waiters()
+        self.signalled = Waiters()
+
+    def refuse(self, error: JournalError) -> None:
+        self.refusal = error
+        if self.written_seq < self.seq:
+            self.failure = self.failure or error
+        self.progress.wake()
+        self.signalled.wake()
+
+
+class _Append:
+    """What one log has pending, as one part of a group."""
+
+    __slots__ = ("batch", "error", "log")
+
+    def __init__(self, log: StoredLog) -> None:
+        self.log = log
+        self.batch = Batch()
+        self.error: TailraceError | None = None
+
+    def rows(self) -> list[BoundRow]:
+        return [(self.log.num, *row, self.log.epoch) for row in rows_of(self.batch)]
+
+    def settle(self) -> None:
+        if isinstance(self.error, JournalError):
+            self.log.refuse(self.error)
+        elif self.batch:
+            self.log.written_seq = self.batch[-1].seq
+            self.log.tail.publish(self.batch)
+            self.log.progress.wake()
+
+
+class _Call:
+    """Anything else that is written. What it raises it raises before it writes."""
+
+    __slots__ = ("error", "fsync", "future", "result", "work")
+
+    def __init__(self, work: Callable[[sqlite3.Connection], Any], future: asyncio.Future[Any], *, fsync: bool) -> None:
+        self.work = work
+        self.future = future
+        self.fsync = fsync
+        self.result: Any = None
+        self.error: TailraceError | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return  # whoever asked has been cancelled
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+_Group: TypeAlias = list[_Append | _Call]
+
+
+class Commits:
+    """The loop's side: queues, hands over one group at a time, settles what was committed."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: _Group = []
+        self._scheduled = False
+        self._in_flight = False
+        self._idle = Waiters()
+        self._closed = False
+        self._writer = _Writer(path, connection, self._settle_soon, after_commit)
+        self._writer.start()
+
+    def append(self, log: StoredLog) -> None:
+        """Takes along what the log has pending when the group leaves."""
+        if not log.queued:
+            log.queued = True
+            self._queue(_Append(log))
+
+    async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
+        """Runs `work` in the transaction of the next group, after everything queued before it."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue(_Call(work, future, fsync=fsync))
+        return await future
+
+    async def close(self) -> None:
+        """Commits what is queued, then ends the thread."""
+        while self._waiting or self._in_flight:
+            await self._idle.next_time().wait()
+        self._closed = True
+        self._writer.groups.put(None)
+        await asyncio.to_thread(self._writer.join)
+
+    def _queue(self, part: _Append | _Call) -> None:
+        if self._closed:
+            raise JournalError("the journal is closed")
+        self._waiting.append(part)
+        if not self._scheduled and not self._in_flight:
+            self._scheduled = True
+            self._loop.call_soon(self._leave)
+
+    def _leave(self) -> None:
+        self._scheduled = False
+        group, self._waiting = self._waiting, []
+        for part in group:
+            if isinstance(part, _Append):
+                part.batch = part.log.take()
+        self._in_flight = True
+        self._writer.groups.put(group)
+
+    def _settle_soon(self, group: _Group) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+            self._loop.call_soon_threadsafe(self._settle, group)
+
+    def _settle(self, group: _Group) -> None:
+        self._in_flight = False
+        if self._waiting:
+            self._leave()  # before anything else: the writer works while viewers are woken
+        for part in group:
+            part.settle()
+        if not self._in_flight:
+            self._idle.wake()
+
+
+class _Writer(threading.Thread):
+    """The one thread that writes."""
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        settle: Callable[[_Group], None],
+        after_commit: Callable[[], None],
+    ) -> None:
+        super().__init__(name="tailrace-journal", daemon=True)
+        self._path = path
+        self._connection = connection
+        self._settle = settle
+        self._after_commit = after_commit
+        self._synchronous = "NORMAL"
+        self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while (group := self.groups.get()) is not None:
+            try:
+                with translated(self._path):
+                    self._write(group)
+            except JournalError as error:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.rollback()
+                for part in group:
+                    part.error = part.error or error
+            else:
+                self._after_commit()
+            self._settle(group)
+        self._connection.close()
+
+    def _write(self, group: _Group) -> None:
+        self._set_synchronous(full=any(part.log.fsync if isinstance(part, _Append) else part.fsync for part in group))
+        appends = [part for part in group if isinstance(part, _Append)]
+        if len(appends) == len(group) and len(rows := self._rows(appends)) <= MAX_ROWS:
+            self._insert(appends, rows)  # its own transaction
+            return
+        self._connection.execute("BEGIN IMMEDIATE")
+        appends.clear()
+        for part in group:
+            if isinstance(part, _Append):
+                appends.append(part)
+                continue
+            self._insert(appends, self._rows(appends))
+            appends.clear()
+            try:
+                part.result = part.work(self._connection)
+            except TailraceError as error:
+                part.error = error
+        self._insert(appends, self._rows(appends))
+        self._connection.execute("COMMIT")
+
+    def _set_synchronous(self, *, full: bool) -> None:
+        wanted = "FULL" if full else "NORMAL"
+        if wanted != self._synchronous:
+            self._connection.execute(f"PRAGMA synchronous = {wanted}")
+            self._synchronous = wanted
+
+    @staticmethod
+    def _rows(appends: list[_Append]) -> list[BoundRow]:
+        return [row for part in appends for row in part.rows()]
+
+    def _insert(self, appends: list[_Append], rows: list[BoundRow]) -> None:
+        if rows and insert_rows(self._connection, rows) != len(rows):
+            for part in appends:
+                part.error = self._refusal(part.log)
+
+    def _refusal(self, log: StoredLog) -> StaleEpoch | None:
+        row = self._connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (log.num,)).fetchone()
+        if row is not None and row[0] == log.epoch:
+            return None
+        whose = f"; {row[1]} claimed it" if row and row[1] else ""
+        return StaleEpoch(f"run {log.run_id} is no longer this writer's (claim {log.epoch}){whose}")

@@ -1,0 +1,253 @@
+"""Entries to rows and back, and the questions asked of the tables. Runs in whatever thread holds the connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from tailrace.errors import CorruptLog, RunNotFound
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot
+from tailrace.journal.fold import Fold, is_fact
+from tailrace.journal.live import PAGE_ENTRIES
+from tailrace.ports import Batch, NewRun, Run, RunState, Signal
+
+_ENCODER = msgspec.json.Encoder()
+_EVENTS = msgspec.json.Decoder(AnyEvent)
+_NEW = msgspec.json.Decoder(NewRun)
+_FINISHED = msgspec.json.Decoder(RunFinished)
+_FAILURE = msgspec.json.Decoder(RunFailure)
+_PAYLOAD = msgspec.json.Decoder(dict[str, Any])
+
+_RUN = """
+    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome,
+        coalesce(h.last_seq, (
+            SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1
+        ))
+    FROM runs AS r JOIN heads AS h ON h.num = r.num
+"""
+
+
+class Row(NamedTuple):
+    """One stretch of consecutive entries of one attempt, as it is stored."""
+
+    first_seq: int
+    last_seq: int
+    attempt: int
+    crc: int
+    events: bytes
+
+
+def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
+    """`entries` are consecutive."""
+    for attempt, group in groupby(entries, attrgetter("attempt")):
+        stretch = list(group)
+        events = _ENCODER.encode_lines([entry.event for entry in stretch])
+        yield Row(stretch[0].seq, stretch[-1].seq, attempt, crc32(events), events)
+
+
+def stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Consecutive entries together: what is left after some were dropped."""
+    for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
+        yield [entry for _, entry in group]
+
+
+def entries_of(run_id: str, row: Row) -> list[Entry]:
+    """Raises `CorruptLog` for a row that is not what was written."""
+    if crc32(row.events) != row.crc:
+        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} are damaged (checksum)")
+    try:
+        events = _EVENTS.decode_lines(row.events)
+    except msgspec.MsgspecError as exc:
+        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} cannot be read: {exc}") from exc
+    if len(events) != row.last_seq - row.first_seq + 1:
+        raise CorruptLog(f"run {run_id}: {len(events)} entries where {row.first_seq}-{row.last_seq} are due")
+    return [Entry(seq, event, row.attempt) for seq, event in enumerate(events, row.first_seq)]
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    return _ENCODER.encode(value)
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def number_of(connection: sqlite3.Connection, run_id: str) -> int:
+    row: tuple[int] | None = connection.execute("SELECT num FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RunNotFound(f"there is no run {run_id}")
+    return row[0]
+
+
+def run_of(connection: sqlite3.Connection, run_id: str) -> Run:
+    row = connection.execute(_RUN + " WHERE r.id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RunNotFound(f"there is no run {run_id}")
+    return _run(row)
+
+
+def run_with_key(connection: sqlite3.Connection, idempotency_key: str) -> Run | None:
+    row = connection.execute(_RUN + " WHERE r.idempotency_key = ?", (idempotency_key,)).fetchone()
+    return None if row is None else _run(row)
+
+
+def _run(row: tuple[Any, ...]) -> Run:
+    _, run_id, new, created_at, state, epoch, kills, owner, first_seq, outcome, last_seq = row
+    if last_seq is None:
+        raise CorruptLog(f"run {run_id} has lost all its entries")
+    try:
+        return Run(
+            run_id,
+            _NEW.decode(new),
+            state,
+            last_seq,
+            first_seq,
+            created_at,
+            epoch,
+            kills,
+            owner,
+            None if outcome is None or state == "parked" else _FINISHED.decode(outcome),
+            _FAILURE.decode(outcome) if state == "parked" else None,
+        )
+    except msgspec.MsgspecError as exc:
+        raise CorruptLog(f"run {run_id} cannot be read: {exc}") from exc
+
+
+def list_runs(
+    connection: sqlite3.Connection,
+    *,
+    session: str | None,
+    kind: str | None,
+    states: Collection[RunState] | None,
+    ended_before: float | None,
+    compacted: bool | None,
+    before: str | None,
+    limit: int,
+) -> list[Run]:
+    wanted: list[tuple[str, tuple[object, ...]]] = []
+    if session is not None:
+        wanted.append(("r.session = ?", (session,)))
+    if kind is not None:
+        wanted.append(("r.kind = ?", (kind,)))
+    if states is not None:
+        wanted.append((f"h.state IN ({', '.join('?' * len(states))})", tuple(states)))
+    if ended_before is not None:
+        wanted.append(("h.ended_at < ?", (ended_before,)))
+    if compacted is not None:
+        wanted.append(("(h.first_seq > 1) = ?", (compacted,)))
+    if before is not None:
+        wanted.append(("r.id < ?", (before,)))
+    where = " WHERE " + " AND ".join(condition for condition, _ in wanted) if wanted else ""
+    values = [value for _, some in wanted for value in some]
+    rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))
+    return [_run(row) for row in rows.fetchall()]
+
+
+def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, str]]:
+    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's bell."""
+    rows = connection.execute(
+        "SELECT r.id, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
+        " WHERE h.ended_at IS NULL AND h.state <> 'parked' ORDER BY h.num"
+    ).fetchall()
+    return [(run_of(connection, run_id), lease_until, bell) for run_id, lease_until, bell in rows]
+
+
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Batch:
+    """Entries after the cursor, at least one row's worth where there is any and no more than `limit` needs."""
+    num = number_of(connection, run_id)
+    if snapshot := _snapshot_after(connection, run_id, num, after):
+        return Batch((snapshot,))
+    entries: list[Entry] = []
+    rows = connection.execute(
+        "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ?1 AND first_seq >="
+        " (SELECT coalesce(max(first_seq), 0) FROM batches WHERE run = ?1 AND first_seq <= ?2) ORDER BY first_seq",
+        (num, after + 1),
+    )
+    try:
+        for row in map(Row._make, rows):
+            due = after + 1 + len(entries)
+            if row.last_seq < due:
+                continue
+            if row.first_seq > due:
+                raise CorruptLog(f"run {run_id}: entries {due}-{row.first_seq - 1} are missing")
+            entries += entries_of(run_id, row)[due - row.first_seq :]
+            if len(entries) >= limit:
+                break
+    finally:
+        rows.close()  # ends the read transaction, so that the write-ahead log can start over
+    return Batch(entries[:limit])
+
+
+def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after: int) -> Entry | None:
+    row = connection.execute(
+        "SELECT seq, attempt, crc, state FROM snapshots WHERE run = ? AND seq > ?", (num, after)
+    ).fetchone()
+    if row is None:
+        return None
+    seq, attempt, crc, state = row
+    (entry,) = entries_of(run_id, Row(seq, seq, attempt, crc, state))
+    return entry
+
+
+def read_all(connection: sqlite3.Connection, run_id: str, after: int, limit: int | None) -> Batch:
+    entries: list[Entry] = []
+    while limit is None or len(entries) < limit:
+        page = read_page(connection, run_id, after, PAGE_ENTRIES)
+        if not page:
+            break
+        entries += page
+        after = page[-1].seq
+    return Batch(entries[:limit])
+
+
+def all_pages(connection: sqlite3.Connection, run_id: str) -> Iterator[Batch]:
+    after = 0
+    while page := read_page(connection, run_id, after, PAGE_ENTRIES):
+        yield page
+        after = page[-1].seq
+
+
+def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
+    state = Fold()
+    for page in all_pages(connection, run_id):
+        for entry in page:
+            state.apply(entry)
+    return state
+
+
+def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
+    rows = connection.execute(
+        "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? ORDER BY first_seq",
+        (number_of(connection, run_id),),
+    ).fetchall()
+    return [entry for row in rows for entry in entries_of(run_id, Row._make(row)) if is_fact(entry.event)]
+
+
+def signals_after(connection: sqlite3.Connection, run_id: str, after: int) -> list[Signal]:
+    rows = connection.execute(
+        "SELECT name, payload, sender, id FROM signals WHERE run = ? AND id > ? ORDER BY id",
+        (number_of(connection, run_id), after),
+    ).fetchall()
+    return [Signal(name, _PAYLOAD.decode(payload), sender, number) for name, payload, sender, number in rows]
+
+
+def signalled_since(connection: sqlite3.Connection, after: int) -> list[tuple[int, str]]:
+    """Every newer signal's id and the run it is for, oldest first."""
+    return connection.execute(
+        "SELECT s.id, r.id FROM signals AS s JOIN runs AS r ON r.num = s.run WHERE s.id > ? ORDER BY s.id", (after,)
+    ).fetchall()
+
+
+def snapshot_row(entry: Entry) -> Row:
+    if not isinstance(entry.event, Snapshot):
+        raise TypeError(entry)
+    (row,) = rows_of([entry])
+    return row

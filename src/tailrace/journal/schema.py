@@ -1,0 +1,129 @@
+"""The SQLite file: its tables, its versions, and how it is opened.
+
+Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads.
+
+A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
+`first_seq`. `heads` is apart from `runs` because it is what changes: it stays narrow, so that the claims of a
+thousand runs share a few pages however long their inputs are.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.errors import JournalError
+from tailrace.journal.damage import check_file, check_wal, newest_commit_in_wal, translated
+
+APPLICATION_ID = 0x7A11_4ACE
+BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE runs (
+        num INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
+        kind TEXT NOT NULL,
+        session TEXT NOT NULL,
+        idempotency_key TEXT UNIQUE,
+        new BLOB NOT NULL,
+        created_at REAL NOT NULL
+    );
+    CREATE INDEX runs_by_session ON runs (session, id);
+    CREATE TABLE heads (
+        num INTEGER PRIMARY KEY REFERENCES runs,
+        state TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        kills INTEGER NOT NULL,
+        owner TEXT NOT NULL,
+        bell TEXT NOT NULL,
+        lease_until REAL NOT NULL,
+        first_seq INTEGER NOT NULL,
+        last_seq INTEGER,
+        ended_at REAL,
+        outcome BLOB
+    );
+    CREATE INDEX heads_unfinished ON heads (num) WHERE ended_at IS NULL;
+    CREATE INDEX heads_ended ON heads (ended_at) WHERE ended_at IS NOT NULL;
+    CREATE TABLE batches (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL REFERENCES runs,
+        first_seq INTEGER NOT NULL,
+        last_seq INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        events BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX batches_by_run ON batches (run, first_seq);
+    CREATE TABLE snapshots (
+        run INTEGER PRIMARY KEY REFERENCES runs,
+        seq INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        crc INTEGER NOT NULL,
+        state BLOB NOT NULL
+    );
+    CREATE TABLE signals (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        run INTEGER NOT NULL REFERENCES runs,
+        name TEXT NOT NULL,
+        payload BLOB NOT NULL,
+        sender TEXT NOT NULL
+    );
+    CREATE INDEX signals_by_run ON signals (run, id);
+    """,
+)
+
+
+def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
+    """Autocommit, so that nothing is ever held open by accident. One thread at a time may use it."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+    connection.execute("PRAGMA synchronous = NORMAL")
+    if not writer:
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Makes the file ready for use: creates it, checks it, brings it to this version. `alone` says that no other
+    process has it open. Raises `CorruptLog` for one that is damaged and `JournalError` for one that is not ours or
+    is too new; neither is written to."""
+    check_file(path)
+    committed = newest_commit_in_wal(path) if alone else None
+    with translated(path):
+        connection = connect(path, writer=True)
+        try:
+            _check_identity(connection, path, len(migrations))
+            if committed is not None:
+                check_wal(path, committed)
+            connection.execute("PRAGMA journal_mode = WAL")
+            _migrate(connection, migrations)
+        finally:
+            connection.close()
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if tables and application != APPLICATION_ID:
+        raise JournalError(f"{path} is another program's database; set store.url to a file of its own")
+    if version > newest:
+        raise JournalError(
+            f"{path} was written by a newer Tailrace (format {version}, this one knows {newest}); upgrade Tailrace"
+        )
+
+
+def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
+    """Each version in one transaction of its own: whoever dies in between leaves a whole version behind."""
+    for number, script in enumerate(migrations, start=1):
+        connection.execute("BEGIN IMMEDIATE")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version < number:
+            for statement in script.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
