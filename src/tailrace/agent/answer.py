@@ -6,6 +6,7 @@ the chunks joined are the text of the recorded message to the character.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 
 from tailrace.agent.redact import Redactor
@@ -31,28 +32,31 @@ class AnswerFilter:
 
     def __init__(self, redactor: Redactor, tags: Sequence[str] = DEFAULT_TAGS, *, shown: str = "") -> None:
         self._redactor = redactor
-        self._tags = tags
         self._text: list[str] = [shown] if shown else []
         self._thoughts: list[str] = []
-        self._restart()
+        self._think = ThinkFilter(tags)
+        self._visible = redactor.stream()
+        self._hidden = redactor.stream()
         if shown:
             self._think.feed(shown)
-
-    def _restart(self) -> None:
-        self._think = ThinkFilter(self._tags)
-        self._visible = self._redactor.stream()
-        self._hidden = self._redactor.stream()
+        self.begin()
 
     @property
     def text(self) -> str:
         """What viewers have been shown."""
         return "".join(self._text)
 
+    def begin(self) -> None:
+        """An attempt begins: what it adds can be taken back."""
+        filters = copy.copy(self._think), copy.copy(self._visible), copy.copy(self._hidden)
+        self._before = filters, len(self._text), len(self._thoughts)
+
     def discard(self) -> None:
-        """The attempt is withdrawn: begin anew."""
-        self._text.clear()
-        self._thoughts.clear()
-        self._restart()
+        """The attempt under way is withdrawn: go back to where it began."""
+        (self._think, self._visible, self._hidden), texts, thoughts = self._before
+        del self._text[texts:]
+        del self._thoughts[thoughts:]
+        self.begin()
 
     def take(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The events of what arrived in one go: at most one chunk of text and one of reasoning."""

@@ -17,16 +17,18 @@ class Record:
 
     def add(self, *events: AnyEvent) -> None:
         """Facts of the attempt under way. Never blocks; raises `StaleEpoch` where somebody else has the run."""
-        attempt = max(1, self.turn.attempt)
-        self._journal.append(self._lease, events, attempt=attempt)
-        for event in events:
-            self.turn.apply(event, attempt)
+        self.add_for(max(1, self.turn.attempt), *events)
 
     def begin_attempt(self, event: AnyEvent) -> None:
         """The next attempt's first fact: its number is one above the last."""
-        attempt = self.turn.attempt + 1
-        self._journal.append(self._lease, [event], attempt=attempt)
-        self.turn.apply(event, attempt)
+        self.add_for(self.turn.attempt + 1, event)
+
+    def add_for(self, attempt: int, *events: AnyEvent) -> None:
+        """Facts of a given attempt."""
+        if events:
+            self._journal.append(self._lease, events, attempt=attempt)
+        for event in events:
+            self.turn.apply(event, attempt)
 
     async def commit(self) -> None:
         """Returns when everything added is durable: call it before anything that cannot be taken back."""

@@ -33,6 +33,7 @@ from tailrace.ports import Tool, ToolOutcome
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 STOPPED = "The user interrupted this call; it may or may not have taken effect."
+NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 DENIED = "The user did not approve this action; it was not executed."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
@@ -100,6 +101,15 @@ class ToolRunner:
             beside = []
             await self._run_one(command)
         await self._side_by_side(beside)
+
+    def stop_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
+        """The run was stopped: each of these gets a result that says what did and did not happen."""
+        for command in commands:
+            if isinstance(command, SettleTool):
+                self._settle(command.index, command.call, ToolOutcome(STOPPED, ok=False))
+            else:
+                call = command.call
+                self._record.add(ToolOutputRecorded(call.id, call.name, NEVER_RAN, ok=False))
 
     async def _side_by_side(self, commands: Sequence[RunTool | SettleTool]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -187,9 +197,6 @@ class ToolRunner:
         )
         try:
             outcome = await tool.run(args, _Context(self._settings, self._progress_of(call)))
-        except asyncio.CancelledError:
-            self._settle(index, call, ToolOutcome(STOPPED, ok=False), loop.time() - began)
-            raise
         except Exception as exc:  # noqa: BLE001 - a tool is foreign code: whatever it raises is for the model to read
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
         finally:

@@ -136,6 +136,11 @@ class Turn:
         return "".join(text for _, text in self._shown)
 
     @property
+    def call_count(self) -> int:
+        """How many tool calls the model has made."""
+        return len(self._calls)
+
+    @property
     def output(self) -> str:
         """What a non-streaming call would return if the turn ended now: the text since the last tool boundary."""
         return "".join(text for _, text in self._bubble)

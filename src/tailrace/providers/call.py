@@ -122,8 +122,10 @@ class Caller:
         on_cut: OnCut = "continue",
         purpose: Purpose = "turn",
         budget_s: float | None = None,
+        shown: str = "",
     ) -> CallResult:
-        """The answer of the first route that gives one; each route's model replaces the request's.
+        """The answer of the first route that gives one; each route's model replaces the request's. With `shown`, text
+        of this very answer that was shown before a crash, the first attempt goes on from it already.
 
         `on_cut` says what to do when text was shown and the stream broke: go on from it, start over (`restart`
         withdraws it), or leave it (`keep`). Nothing shown: the next attempt follows in silence. Once attempts or
@@ -133,7 +135,8 @@ class Caller:
         if not routes:
             raise ValueError("a call needs at least one route")
         listener = listener if listener is not None else Silent()
-        return await _Call(self._rng, self._refusals, request, routes, listener, on_cut).run(purpose, budget_s)
+        call = _Call(self._rng, self._refusals, request, routes, listener, on_cut, shown)
+        return await call.run(purpose, budget_s)
 
 
 class _Call:
@@ -147,6 +150,7 @@ class _Call:
         routes: Sequence[Route],
         listener: CallListener,
         on_cut: OnCut,
+        shown: str,
     ) -> None:
         self._refusals = refusals
         self._request = request
@@ -156,7 +160,7 @@ class _Call:
         self._itinerary = Itinerary([route.policy for route in routes], rng)
         self._attempts: list[Attempt] = []
         self._standing: list[int] = []  # attempts whose text is shown and was not withdrawn
-        self._shown = ""  # that text
+        self._shown = shown  # that text, and what was shown before the call began
         self._newest: Completion | None = None  # the last answer of which anything came
         self._open_calls: tuple[str, ...] = ()  # of that answer
         self._silent_s = 0.0
@@ -245,7 +249,7 @@ class _Call:
             self._listener.stalled(last.provider, self._silent_s)
 
     def _give_up(self) -> CallResult:
-        if self._shown or self._open_calls:
+        if self._newest is not None and (self._shown or self._open_calls):
             return self._incomplete()
         raise self._error()
 

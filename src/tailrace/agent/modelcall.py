@@ -1,0 +1,198 @@
+"""One model call of a turn: the request out of the history, the answer into the log while it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tailrace.agent.answer import AnswerFilter
+from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
+from tailrace.agent.record import Record
+from tailrace.agent.recovery import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
+from tailrace.agent.redact import Redactor
+from tailrace.agent.think import DEFAULT_TAGS
+from tailrace.errors import Permanent, ProviderError, Retryable
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    AttemptStarted,
+    Commentary,
+    GatewayNotice,
+    HistoryCompressed,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    RunFailure,
+    UsageRecorded,
+)
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Attempt, Caller, CallResult, Silent
+
+_KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
+
+
+class ModelSettings(msgspec.Struct, frozen=True):
+    """What every call of a turn has in common. `request` brings the sampling and what the client passed along."""
+
+    routes: tuple[Route, ...]
+    request: ModelRequest
+    tools: tuple[ToolSpec, ...] = ()
+    think_tags: tuple[str, ...] = DEFAULT_TAGS
+    context_tokens: int = 128_000  # when the history has grown to most of this, it is compressed
+    compress_at: float = 0.75
+
+
+class ModelCall:
+    """Makes the model calls of one turn."""
+
+    def __init__(self, record: Record, caller: Caller, settings: ModelSettings, redactor: Redactor) -> None:
+        self._record = record
+        self._caller = caller
+        self._settings = settings
+        self._redactor = redactor
+
+    async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
+        """Asks the model and records its answer. Returns why the run has failed, where it has. Cancelled, it leaves
+        what was shown in the log, and no message: whoever goes on with the turn decides what becomes of it."""
+        listener = _Listener(self._record, AnswerFilter(self._redactor, self._settings.think_tags, shown=shown))
+        try:
+            result = await self._caller.complete(
+                self._request(), self._settings.routes, listener=listener, shown=shown, budget_s=budget_s
+            )
+        except ProviderError as exc:
+            return self._broken(exc, listener.filter)
+        return self._finish(result, listener)
+
+    def _broken(self, error: ProviderError, answer: AnswerFilter) -> RunFailure | None:
+        """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
+        self._record.add(*answer.close())
+        if not answer.text:
+            return failure_of(error)
+        self._record.add(MessageRecorded(answer.message(None, ()), "cut"))
+        return failure_of(error) if isinstance(error, Permanent) else None
+
+    def give_up(self, reason: str) -> None:
+        """A budget is used up: the answer says so."""
+        text = limit_warning(reason, self._record.turn.output)
+        message = AnswerFilter(self._redactor).message(None, (), suffix=text.lstrip())
+        self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
+
+    def _request(self) -> ModelRequest:
+        messages = repaired(self._record.turn.messages)
+        return msgspec.structs.replace(self._settings.request, messages=messages, tools=self._settings.tools)
+
+    def _finish(self, result: CallResult, listener: _Listener) -> RunFailure | None:
+        completion, answer = result.completion, listener.filter
+        if result.incomplete is None:
+            calls = with_unique_ids(completion.tool_calls, self._record.turn.call_count)
+            ending = ending_of(completion.stop, calls)
+        else:
+            calls = ()
+            ending = ending_of_cut(result.incomplete.error, result.incomplete.open_calls, answer.text)
+        events = [] if listener.streamed else _whole(answer, completion)
+        events += answer.close()
+        if calls and not listener.streamed and answer.text:  # it came whole, before tools
+            events = [event for event in events if not isinstance(event, MessageChunk)]
+            events.append(Commentary(answer.text))
+        self._record.add(*events)
+        if ending.suffix:
+            self._record.add(MessageChunk(ending.suffix))
+        self._record.add(MessageRecorded(answer.message(completion, calls, suffix=ending.suffix), ending.stop))
+        if calls and listener.streamed and answer.text:
+            self._record.add(MessageStop(final=False))
+        return ending.failure
+
+    # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def compress_if_full(self) -> None:
+        """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
+        the model cannot make one the history stays as it is; the provider will say if it is too long."""
+        messages = self._record.turn.messages
+        limit = self._settings.context_tokens
+        if tokens_in(messages) < limit * self._settings.compress_at:
+            return
+        older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
+        if not older:
+            return
+        self._record.add(GatewayNotice("compressing", "Summarising the earlier conversation …"))
+        usage = _UsageListener(self._record)
+        request = msgspec.structs.replace(self._settings.request, messages=summary_request(older), tools=())
+        try:
+            result = await self._caller.complete(request, self._settings.routes, listener=usage, on_cut="restart")
+        except Retryable as exc:
+            self._record.add(GatewayNotice("compression_failed", str(exc)))
+            return
+        summary = self._redactor.redact(result.completion.text)
+        if summary.strip() and result.incomplete is None:
+            self._record.add(HistoryCompressed(with_summary(summary, kept)))
+
+
+def _whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
+    """An answer that was not streamed takes the same path, in one piece."""
+    thoughts = [ReasoningDelta(completion.reasoning)] if completion.reasoning else []
+    text = completion.text or completion.refusal or ""
+    return answer.take([*thoughts, TextDelta(text)] if text else thoughts)
+
+
+class _UsageListener(Silent):
+    """Records what attempts cost, whatever became of them."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        if attempt.usage != Usage():
+            self._record.add(UsageRecorded(attempt.usage, attempt.provider, attempt.model))
+
+
+class _Listener(_UsageListener):
+    """Puts an answer into the log while it grows."""
+
+    def __init__(self, record: Record, answer: AnswerFilter) -> None:
+        super().__init__(record)
+        self.filter = answer
+        self.streamed = False
+        self._numbers: dict[int, int] = {}  # the call's attempt → the run's
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        self._record.begin_attempt(AttemptStarted(provider, model))
+        self.filter.begin()
+        self.streamed = bool(self.filter.text)
+        self._numbers[number] = self._record.turn.attempt
+
+    def deltas(self, deltas: list[AnyDelta]) -> None:
+        self.streamed = True
+        events = self.filter.take(deltas)
+        if events:
+            self._record.add(*events)
+
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        self.filter.discard()
+        self._record.add_for(self._numbers[number], AttemptDiscarded(reason[:500]))
+
+    def stalled(self, provider: str, silent_s: float) -> None:
+        self._record.add(stall_notice(provider, silent_s))
+
+
+def with_unique_ids(calls: Sequence[ToolCall], first: int) -> tuple[ToolCall, ...]:
+    """Calls that a result can be told apart by: providers have been seen to send no id, or one for all."""
+    seen: set[str] = set()
+    out: list[ToolCall] = []
+    for offset, call in enumerate(calls):
+        unique = (
+            call if call.id and call.id not in seen else ToolCall(f"call_{first + offset}", call.name, call.arguments)
+        )
+        seen.add(unique.id)
+        out.append(unique)
+    return tuple(out)

@@ -1,0 +1,66 @@
+"""The last rung of the recovery ladder: what is said when a stream broke for good.
+
+Pure. The attempts before it are the call's business; here it is decided what the user, the transcript and the next
+turn's model are told. What was cut off is named; nothing that did not happen is made to look as if it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tailrace.errors import ErrorKind, Permanent, ProviderError
+from tailrace.events import GatewayNotice, RunFailure
+from tailrace.messages import Stop, ToolCall
+
+_STOPS_THAT_CUT = ("length", "filter")
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How an answer ended for the turn. `suffix` is added to the text, live and on record; `failure` fails the run."""
+
+    stop: str
+    suffix: str = ""
+    failure: RunFailure | None = None
+
+
+def stalled_warning(open_calls: Sequence[str], text: str) -> str:
+    """Names the actions that were not executed (B38)."""
+    names = ", ".join(dict.fromkeys(open_calls))
+    gap = "" if not text or text.endswith("\n\n") else "\n\n"
+    return (
+        f"{gap}⚠ Stream stalled mid tool-call ({names}); the action was not executed. "
+        "Ask me to retry if you want to continue."
+    )
+
+
+def ending_of_cut(error: ProviderError, open_calls: Sequence[str], text: str) -> Ending:
+    """Attempts are exhausted. With a call open the warning is part of the answer; bare text stands as it is."""
+    suffix = stalled_warning(open_calls, text) if open_calls else ""
+    failure = failure_of(error) if isinstance(error, Permanent) else None
+    return Ending("cut", suffix, failure)
+
+
+def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
+    """A stream that ended as it should. Calls win over what the provider calls the reason (B36)."""
+    if calls:
+        return Ending("tools")
+    return Ending("length" if stop in _STOPS_THAT_CUT else stop)
+
+
+def failure_of(error: ProviderError) -> RunFailure:
+    kind: ErrorKind = error.kind
+    return RunFailure(error.code or kind, str(error))
+
+
+def stall_notice(provider: str, silent_s: float) -> GatewayNotice:
+    """While a stalled stream is being replaced: a notice, never part of the answer."""
+    text = f"⚠️ No response from provider for {silent_s:.0f}s … Reconnecting…"
+    return GatewayNotice("stalled", text, {"provider": provider, "silent_s": round(silent_s, 1)})
+
+
+def limit_warning(reason: str, text: str) -> str:
+    """A budget ran out before the model was done: said in the answer itself."""
+    gap = "" if not text or text.endswith("\n\n") else "\n\n"
+    return f"{gap}⚠ I {reason} and did not finish. Ask me to continue if you want me to go on."

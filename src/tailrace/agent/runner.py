@@ -1,0 +1,172 @@
+"""Does what is due in a turn, records it, applies it; and again, until nothing is due.
+
+Owns the turn's I/O and its interruption. What comes next is `Turn`'s decision alone, so a run that was interrupted by a
+crash goes on here with no code of its own: its facts are replayed and what is due is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import assert_never
+
+import msgspec
+
+from tailrace.agent.approval import ApprovalPolicy, Asker
+from tailrace.agent.modelcall import ModelCall, ModelSettings
+from tailrace.agent.record import Record
+from tailrace.agent.redact import Redactor
+from tailrace.agent.toolrun import Snapshots, ToolRunner, ToolSettings
+from tailrace.agent.turn import CallModel, Command, Finish, GiveUp, RunTool, SettleTool, Turn
+from tailrace.errors import JournalError
+from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished
+from tailrace.messages import Message, ToolCall, assistant
+from tailrace.ports import Journal, Lease, Signal, Tool
+from tailrace.providers.call import Caller
+
+STOP = "stop"
+APPROVAL = "approval"
+
+
+class TurnSettings(msgspec.Struct, frozen=True):
+    """One turn's equipment, put together by whoever starts it."""
+
+    model: ModelSettings
+    tools: Mapping[str, Tool]
+    tool_settings: ToolSettings
+    policy: ApprovalPolicy
+    asker: Asker
+    redactor: Redactor
+    snapshots: Snapshots | None = None
+    deadline_at: float | None = None  # wall clock, seconds since the epoch
+
+
+class TurnRunner:
+    """One turn, from its facts so far to its sealed end."""
+
+    def __init__(self, journal: Journal, lease: Lease, turn: Turn, caller: Caller, settings: TurnSettings) -> None:
+        self._journal = journal
+        self._lease = lease
+        self._turn = turn
+        self._settings = settings
+        self._record = Record(journal, lease, turn)
+        self._model = ModelCall(self._record, caller, settings.model, settings.redactor)
+        self._tools = ToolRunner(
+            self._record,
+            settings.tools,
+            settings.policy,
+            settings.asker,
+            settings.redactor,
+            settings.tool_settings,
+            settings.snapshots,
+        )
+        self._stopping = False
+        self.foreign_calls: tuple[ToolCall, ...] = ()  # for whoever asked: tools that are theirs to run
+
+    async def run(self, message: Message | None = None) -> RunFinished:
+        """Runs the turn to its end and seals it. `message` is the question that begins a new one.
+
+        A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with
+        all that happened on record, for whoever claims it next."""
+        if message is not None:
+            self._record.add(MessageRecorded(message))
+        work = asyncio.ensure_future(self._drive())
+        watch = asyncio.ensure_future(self._watch(work))
+        try:
+            finish = await work
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            finish = self._wind_down()
+        finally:
+            watch.cancel()
+            work.cancel()
+            await asyncio.wait({work, watch})
+        return await self._seal(finish)
+
+    # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _drive(self) -> RunFinished:
+        while True:
+            due = self._turn.due()
+            match due:
+                case [Finish() as finish]:
+                    return self._finished(finish)
+                case [CallModel(shown)]:
+                    if failure := await self._call_model(shown):
+                        return RunFinished("failed", self._turn.output, self._turn.usage, failure, time.time())
+                case [GiveUp(reason)]:
+                    self._model.give_up(reason)
+                case _:
+                    await self._tools.run_all(_tools_of(due))
+
+    async def _call_model(self, shown: str) -> RunFailure | None:
+        budget_s = None
+        if self._settings.deadline_at is not None:
+            budget_s = self._settings.deadline_at - time.time()
+            if budget_s <= 0:
+                self._model.give_up("ran out of time")
+                return None
+        if not shown:
+            await self._model.compress_if_full()
+        return await self._model.answer(shown, budget_s=budget_s)
+
+    def _finished(self, finish: Finish) -> RunFinished:
+        self.foreign_calls = finish.calls
+        error = RunFailure(finish.status, finish.reason) if finish.reason else None
+        return RunFinished(finish.status, finish.output, self._turn.usage, error, time.time())
+
+    async def _seal(self, finish: RunFinished) -> RunFinished:
+        if not self._turn.stopped:
+            self._record.add(MessageStop(final=True))
+        await self._journal.seal(self._lease, finish)
+        return finish
+
+    # ── interruption ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self, work: asyncio.Future[RunFinished]) -> None:
+        """Hears what people say to the run, from this process or another, until it ends."""
+        seen = 0
+        while True:
+            try:
+                signals = await self._journal.signals(self._lease, after=seen)
+            except JournalError:
+                work.cancel()  # fenced off: somebody else has the run
+                return
+            for signal in signals:
+                seen = max(seen, signal.id)
+                self._hear(signal, work)
+
+    def _hear(self, signal: Signal, work: asyncio.Future[RunFinished]) -> None:
+        match signal.name:
+            case "stop":
+                self._stopping = True
+                work.cancel()
+            case "approval":
+                decision = signal.payload.get("decision")
+                if decision in ("once", "session", "always", "deny"):
+                    self._settings.asker.answer(str(signal.payload.get("approval_id")), decision, signal.by)
+            case _:
+                pass
+
+    def _wind_down(self) -> RunFinished:
+        """After a stop: every call has a result and the text so far is a message, so that the history is whole."""
+        self._tools.stop_all(self._turn.open_calls())
+        if shown := self._turn.shown:
+            self._record.add(MessageRecorded(assistant(shown), "stopped"))
+        error = RunFailure("stopped", "interrupted")
+        return RunFinished("stopped", self._turn.output, self._turn.usage, error, time.time())
+
+
+def _tools_of(commands: list[Command]) -> list[RunTool | SettleTool]:
+    tools: list[RunTool | SettleTool] = []
+    for command in commands:
+        match command:
+            case RunTool() | SettleTool():
+                tools.append(command)
+            case CallModel() | GiveUp() | Finish():
+                raise AssertionError("a model call and the end are due alone")
+            case _:
+                assert_never(command)
+    return tools
