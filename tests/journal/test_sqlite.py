@@ -24,5 +24,5 @@ class TestSqliteJournal(JournalConformance):
 class TestOpenedByUrl(JournalConformance):
     @pytest.fixture
     async def journal(self, tmp_path: Path, wall_clock: WallClock) -> AsyncIterator[Journal]:
-        async with open_journal("sqlite:///runs.db", tmp_path, clock=wall_clock) as journal:
+        async with open_journal("sqlite:///runs.db", tmp_path / "runs.db", clock=wall_clock) as journal:
             yield journal

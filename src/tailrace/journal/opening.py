@@ -13,27 +13,23 @@ from tailrace.ports import Journal
 
 
 @asynccontextmanager
-async def open_journal(url: str, home: Path, *, clock: Callable[[], float] = time.time) -> AsyncIterator[Journal]:
-    """`sqlite:///tailrace.db` (relative to `home`), `sqlite:////absolute.db`, `memory://`. Closed on leaving."""
-    journal = await _open(url, home, clock)
+async def open_journal(
+    url: str, database: Path | None, *, clock: Callable[[], float] = time.time
+) -> AsyncIterator[Journal]:
+    """For `store.url` and the config's `database`: the file that a `sqlite:` url means. Closed on leaving."""
+    journal = await _open(url, database, clock)
     try:
         yield journal
     finally:
         await journal.close()
 
 
-async def _open(url: str, home: Path, clock: Callable[[], float]) -> Journal:
-    scheme, _, rest = url.partition("://")
-    match scheme:
-        case "memory":
-            return MemoryJournal(clock=clock)
-        case "sqlite":
-            from tailrace.journal.sqlite import SqliteJournal
-            from tailrace.journal.volatile import VolatileFirst
+async def _open(url: str, database: Path | None, clock: Callable[[], float]) -> Journal:
+    if database is not None:
+        from tailrace.journal.sqlite import SqliteJournal
+        from tailrace.journal.volatile import VolatileFirst
 
-            name = rest.removeprefix("/")
-            if not name:
-                raise ConfigError("name the file: sqlite:///tailrace.db", key="store.url")
-            return VolatileFirst(await SqliteJournal.open(home / name, clock=clock), clock=clock)
-        case _:
-            raise ConfigError(f"no store for {url!r}; use sqlite:///tailrace.db or memory://", key="store.url")
+        return VolatileFirst(await SqliteJournal.open(database, clock=clock), clock=clock)
+    if url.startswith("memory:"):
+        return MemoryJournal(clock=clock)
+    raise ConfigError(f"no store for {url!r}; use sqlite:///tailrace.db or memory://", key="store.url")

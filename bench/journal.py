@@ -1,0 +1,242 @@
+"""The run log, measured as ratios within one run on one machine.
+
+    python -m bench journal        (or: python bench/journal.py)
+
+Figures are CPU time of the whole process (both threads), so that a noisy neighbour costs them little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tailrace.events import MessageChunk, RunFinished, to_json
+from tailrace.journal.schema import connect
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.ports import Lease, NewRun
+
+READ = [MessageChunk(" the"), MessageChunk(" quick"), MessageChunk(" brown"), MessageChunk(" fox")]  # one read's deltas
+EVENTS = 200_000
+GROUPS = 50  # appends per loop tick in the throughput figure: a busy server with that many streams
+
+
+async def _start(journal: SqliteJournal) -> Lease:
+    _, lease = await journal.start(NewRun("call"), "bench")
+    assert lease is not None
+    return lease
+
+
+# ── throughput ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _append_and_tail(path: Path, events: int) -> tuple[float, int]:
+    """CPU seconds for `events` entries through append, commit and one tail; and how many rows they became."""
+    journal = await SqliteJournal.open(path)
+    lease = await _start(journal)
+    seen = 0
+
+    async def watch() -> None:
+        nonlocal seen
+        async for batch in journal.tail(lease.run_id, after=1):
+            seen += len(batch)
+            if seen == events:
+                return
+
+    gc.collect()
+    before = time.process_time()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(watch())
+        for _ in range(events // (len(READ) * GROUPS)):
+            for _ in range(GROUPS):
+                journal.append(lease, READ)
+            await asyncio.sleep(0)
+        await journal.commit(lease)
+    spent = time.process_time() - before
+    await journal.close()
+    connection = connect(path, writer=False)
+    (rows,) = connection.execute("SELECT count(*) FROM batches").fetchone()
+    connection.close()
+    return spent, rows
+
+
+def _executemany(path: Path, events: int, per_commit: int) -> float:
+    """The same events, encoded beforehand, a row each, in as many commits: nothing but SQLite."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("CREATE TABLE events (run INTEGER, seq INTEGER, event BLOB, PRIMARY KEY (run, seq)) WITHOUT ROWID")
+    encoded = [to_json(event) for event in READ]
+    rows = [(1, seq, encoded[seq % len(encoded)]) for seq in range(events)]
+    gc.collect()
+    before = time.process_time()
+    for start in range(0, events, per_commit):
+        connection.execute("BEGIN")
+        connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows[start : start + per_commit])
+        connection.execute("COMMIT")
+    spent = time.process_time() - before
+    connection.close()
+    return spent
+
+
+def throughput(directory: Path) -> None:
+    ours, theirs, stored_rows = [], [], 0
+    for turn in range(3):
+        spent, stored_rows = asyncio.run(_append_and_tail(directory / f"tail{turn}.db", EVENTS))
+        ours.append(EVENTS / spent)
+        theirs.append(EVENTS / _executemany(directory / f"bare{turn}.db", EVENTS, EVENTS // max(stored_rows, 1)))
+    mine, bare = statistics.median(ours), statistics.median(theirs)
+    print(f"append + commit + one tail      {mine:>10,.0f} events/s of CPU   ({EVENTS:,} events in {stored_rows:,} rows)")
+    print(f"bare executemany, row per event {bare:>10,.0f} events/s of CPU   (as many commits)")
+    print(f"ratio                           {mine / bare:>10.0%}   (goal: at least 60 %)")
+
+
+# ── many runs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _many_runs(path: Path, runs: int, per_second: float, seconds: float) -> tuple[list[float], float, float]:
+    """Seconds from append to viewer for each event; CPU share; how late the pacing itself was (95th percentile)."""
+    journal = await SqliteJournal.open(path)
+    leases = [await _start(journal) for _ in range(runs)]
+    sent: dict[tuple[str, int], float] = {}
+    waits: list[float] = []
+    late: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def watch(lease: Lease) -> None:
+        async for batch in journal.tail(lease.run_id, after=1):
+            now = loop.time()
+            for entry in batch:
+                if (at := sent.pop((lease.run_id, entry.seq), None)) is not None:
+                    waits.append(now - at)
+
+    async def write(lease: Lease, offset: float) -> None:
+        due = begin + offset
+        while due < begin + seconds:
+            await asyncio.sleep(due - loop.time())
+            seq = journal.append(lease, READ[:1])
+            sent[lease.run_id, seq] = loop.time()
+            late.append(loop.time() - due)
+            due += 1 / per_second
+        await journal.seal(lease, RunFinished("completed", READ[0].text * (journal_seq(lease) - 1)))
+
+    def journal_seq(lease: Lease) -> int:
+        return journal._logs[lease.run_id].seq
+
+    begin = loop.time() + 0.2
+    before = time.process_time()
+    async with asyncio.TaskGroup() as group:
+        for number, lease in enumerate(leases):
+            group.create_task(watch(lease))
+            group.create_task(write(lease, number / runs / per_second))
+    spent = time.process_time() - before
+    await journal.close()
+    late.sort()
+    return sorted(waits), spent / seconds, late[int(len(late) * 0.95)]
+
+
+def many_runs(directory: Path) -> None:
+    waits, cpu, late = asyncio.run(_many_runs(directory / "many.db", 1000, 20.0, 5.0))
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    print(f"1,000 runs at 20 events/s, a viewer each: append to viewer p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
+    print(f"  (goal: p99 under 20 ms on an idle machine; {cpu:.0%} of a core, pacing itself late by {late * 1e3:.1f} ms at p95)")
+
+
+# ── growth ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _cost_at(path: Path, sizes: list[int]) -> list[tuple[int, float]]:
+    journal = await SqliteJournal.open(path)
+    lease = await _start(journal)
+    costs, done = [], 0
+    for size in sizes:
+        gc.collect()
+        sample = min(size - done, 100_000)
+        while done < size - sample:
+            journal.append(lease, READ * 50)
+            done += 200
+            await journal.commit(lease)
+        before = time.process_time()
+        for _ in range(sample // 20):
+            journal.append(lease, READ * 5)
+            await journal.commit(lease)
+        costs.append((size, (time.process_time() - before) / sample))
+        done += sample
+    await journal.close()
+    return costs
+
+
+def growth(directory: Path) -> None:
+    print("cost per event by events in the file, 20 a commit:")
+    costs = asyncio.run(_cost_at(directory / "growth.db", [1_000, 10_000, 100_000, 1_000_000]))
+    for size, cost in costs:
+        print(f"  {size:>9,}   {cost * 1e6:6.2f} µs   {cost / costs[0][1]:.2f} of the first")
+
+
+# ── DBOS ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DBOS_ITEMS = 300
+_DBOS = f"""
+import sys, time
+from dbos import DBOS
+DBOS(config={{"name": "bench", "system_database_url": "sqlite:///" + sys.argv[1], "log_level": "ERROR", "run_admin_server": False}})
+@DBOS.workflow()
+def write(n):
+    before = time.process_time()
+    for number in range(n):
+        DBOS.write_stream("tokens", {{"text": " the"}})
+    return time.process_time() - before
+DBOS.launch()
+write(20)
+print("CPU", write({DBOS_ITEMS}) / {DBOS_ITEMS})
+DBOS.destroy()
+"""
+
+
+async def _one_by_one(path: Path, events: int) -> float:
+    journal = await SqliteJournal.open(path)
+    lease = await _start(journal)
+    before = time.process_time()
+    for _ in range(events):
+        journal.append(lease, READ[:1])
+        await journal.commit(lease)
+    spent = time.process_time() - before
+    await journal.close()
+    return spent / events
+
+
+def dbos(directory: Path, python: str) -> None:
+    done = subprocess.run([python, "-c", _DBOS, str(directory / "dbos.db")], capture_output=True, text=True, check=False)
+    theirs = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("CPU ")]
+    streamed = asyncio.run(_append_and_tail(directory / "item.db", EVENTS))[0] / EVENTS
+    alone = asyncio.run(_one_by_one(directory / "alone.db", 5_000))
+    print(f"one event, streamed (group commit)   {streamed * 1e6:8.1f} µs of CPU, tail included")
+    print(f"one event, committed by itself       {alone * 1e6:8.1f} µs of CPU")
+    if not theirs:
+        print(f"DBOS write_stream: not measured, {python} cannot import dbos (set BENCH_DBOS_PYTHON to one that can)")
+        return
+    cost = float(theirs[0])
+    print(f"DBOS write_stream, one item          {cost * 1e6:8.1f} µs of CPU   (SQLite, same machine)")
+    print(f"ratio                                {cost / streamed:8.0f} streamed, {cost / alone:.0f} committed one by one")
+
+
+def main() -> None:
+    import os
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        throughput(directory)
+        many_runs(directory)
+        growth(directory)
+        dbos(directory, os.environ.get("BENCH_DBOS_PYTHON", sys.executable))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""After a death: unfinished runs are taken over, and the one that keeps killing is put aside.
+
+Owns the decision, for any journal. What a run does next is its runner's: it gets the lease and the facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed
+from tailrace.events import Entry, RunFailure, RunFinished, Snapshot
+from tailrace.ports import Journal, Lease, Run, Signal
+
+MAX_KILLS = 3
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """An unfinished run, claimed: whoever gets it executes it, seals it or gives it back."""
+
+    run: Run
+    lease: Lease
+    facts: list[Entry]
+
+
+async def recover(
+    journal: Journal, owner: str, *, lease_s: float = 30.0, max_kills: int = MAX_KILLS
+) -> AsyncIterator[Recovered]:
+    """Claims what no living process owns, oldest first, one at a time: a run is claimed when it is asked for.
+
+    I102: a run whose last `max_kills` owners died while they had it is parked and not handed out.
+    """
+    for orphan in await journal.orphans():
+        try:
+            lease = await journal.claim(orphan.id, owner, lease_s=lease_s)
+            run = await journal.get(orphan.id)
+        except (RunOwned, RunSealed, RunParked, RunNotFound):
+            continue  # another process was faster
+        if run.kills >= max_kills:
+            await journal.park(lease, _crash_loop(run))
+        else:
+            yield Recovered(run, lease, await journal.facts(run.id))
+
+
+def _crash_loop(run: Run) -> RunFailure:
+    return RunFailure(
+        "crash_loop",
+        f"the process died {run.kills} times while it executed this run, so it is set aside; "
+        f"find out why before you let it go on, or end it: tailrace stop {run.id}",
+    )
+
+
+async def stop(journal: Journal, run_id: str, owner: str, *, at: float, by: str = "") -> Run:
+    """Asks whoever executes the run to stop; a run that nobody executes is ended here and now. `at` is the wall clock.
+    Returns it as it is afterwards: `state` says whether it has ended. Raises `RunSealed` when it had ended before."""
+    run = await journal.get(run_id)
+    if run.state == "parked":
+        await journal.unpark(run_id)
+    await journal.signal(run_id, Signal("stop", by=by))
+    try:
+        lease = await journal.claim(run_id, owner)
+    except RunOwned:
+        return await journal.get(run_id)
+    match (await journal.snapshot(run_id)).event:
+        case Snapshot(output=output, usage=usage):
+            await journal.seal(lease, RunFinished("stopped", output, usage, at=at))
+        case other:
+            raise TypeError(other)
+    return await journal.get(run_id)

@@ -1,0 +1,45 @@
+"""How long what is kept. Decides what is due and when; the journal does it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tailrace.ports import Journal, Run
+
+PAGE = 100
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """Seconds after a run's end; None is for ever."""
+
+    compact_after_s: float | None = 7 * 86_400.0  # its token-level entries go, its messages and facts stay
+    delete_after_s: float | None = None
+
+
+class Retained(msgspec.Struct, frozen=True):
+    compacted: int = 0
+    deleted: int = 0
+
+
+async def retain(journal: Journal, retention: Retention, now: float) -> Retained:
+    """Does everything that is due. `now` is the wall clock."""
+    deleted = compacted = 0
+    if retention.delete_after_s is not None:
+        async for run in _ended(journal, now - retention.delete_after_s, compacted=None):
+            await journal.delete(run.id)
+            deleted += 1
+    if retention.compact_after_s is not None:
+        async for run in _ended(journal, now - retention.compact_after_s, compacted=False):
+            await journal.compact(run.id)
+            compacted += 1
+    return Retained(compacted, deleted)
+
+
+async def _ended(journal: Journal, ended_before: float, *, compacted: bool | None) -> AsyncIterator[Run]:
+    before: str | None = None
+    while page := await journal.runs(ended_before=ended_before, compacted=compacted, before=before, limit=PAGE):
+        before = page[-1].id
+        for run in page:
+            yield run
