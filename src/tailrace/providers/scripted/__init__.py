@@ -1,7 +1,8 @@
-"""Answers written beforehand, in the words of any dialect."""
+"""Answers written beforehand: a provider that plays them, and their words in each dialect."""
 
 from __future__ import annotations
 
+from tailrace.providers.scripted.provider import Cut, Fail, ScriptedProvider, Stall
 from tailrace.providers.scripted.reply import (
     Block,
     CallBlock,
@@ -21,8 +22,12 @@ __all__ = [
     "Block",
     "CallBlock",
     "Citation",
+    "Cut",
+    "Fail",
     "RefusalBlock",
     "Reply",
+    "ScriptedProvider",
+    "Stall",
     "TextBlock",
     "ThinkingBlock",
     "call",

@@ -1,0 +1,209 @@
+"""A provider in the same process that plays what was written beforehand: no socket, no key, no surprises.
+
+Each reply is rendered in the dialect's own words and read back by the dialect's own decoder, so what comes out is
+what a real endpoint would have given, streamed or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import NoReturn, TypeAlias, assert_never
+
+from tailrace.errors import ProviderError, Rejected, StreamCut
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    Dialect,
+    ErrorDelta,
+    ModelRequest,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    Value,
+)
+from tailrace.ports import Answer, StreamDecoder
+from tailrace.providers.scripted.asked import Asked, Sse, asked
+from tailrace.providers.scripted.failures import FAILURES, error_body, error_events
+from tailrace.providers.scripted.render import body_of, events_of, frame
+from tailrace.providers.scripted.reply import Reply, reply
+from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.failure import cut, failure_in, to_exception
+from tailrace.wire.quirks import NONE
+
+
+class Stall(Value):
+    """The reply's first `after` pieces, and then silence until the caller gives up."""
+
+    reply: Reply = Reply()
+    after: int = 0
+
+
+class Cut(Value):
+    """The reply's first `after` pieces, and then the end of the connection."""
+
+    reply: Reply = Reply()
+    after: int = 0
+
+
+class Fail(Value):
+    """The reply's first `after` pieces, and then the provider's word for what went wrong: a key of `FAILURES`."""
+
+    kind: str
+    reply: Reply = Reply()
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAILURES:
+            raise ValueError(f"'{self.kind}' is none of {', '.join(FAILURES)}")
+
+
+Turn: TypeAlias = Reply | Stall | Cut | Fail | ProviderError
+
+
+class ScriptedProvider:
+    """Satisfies `ports.Provider`. Each call, streamed or not, takes the next item of the script.
+
+    Text stands for a reply of that text; an error is raised in place of an answer. The script may be an endless
+    iterator; a call past its end is rejected. `requests` keeps what was asked.
+    """
+
+    def __init__(
+        self,
+        script: Iterable[Turn | str],
+        *,
+        dialect: Dialect = "chat",
+        name: str = "scripted",
+        pace_s: float = 0.0,
+    ) -> None:
+        """`pace_s` passes on the loop's clock before each event of a stream."""
+        self.name = name
+        self.dialect: Dialect = dialect
+        self.requests: list[ModelRequest] = []
+        self._script = iter(script)
+        self._pace_s = pace_s
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+        turn = self._next(request)
+        answer = _ScriptedAnswer(
+            turn, self._asked(request, stream=True), DIALECTS[self.dialect], self.name, self._pace_s
+        )
+        try:
+            yield answer
+        finally:
+            await answer.close()
+
+    async def complete(self, request: ModelRequest) -> Completion:
+        turn = self._next(request)
+        told = self._asked(request, stream=False)
+        await asyncio.sleep(0)  # a place to be cancelled, as every real call has
+        if isinstance(turn, Reply):
+            return DIALECTS[self.dialect].read(body_of(self.dialect, turn, told))
+        raise await self._failure(turn, told)
+
+    async def _failure(self, turn: Stall | Cut | Fail, told: Asked) -> ProviderError:
+        match turn:
+            case Stall():
+                return await _silence()
+            case Cut():
+                return StreamCut("the connection ended in the middle of the answer", provider=self.name)
+            case Fail(kind=kind):
+                said = error_body(self.dialect, FAILURES[kind], told)
+                error = failure_in(said, status=FAILURES[kind].status)
+                return to_exception(error or cut(), provider=self.name)
+            case _:
+                assert_never(turn)
+
+    def _next(self, request: ModelRequest) -> Reply | Stall | Cut | Fail:
+        self.requests.append(request)
+        turn = next(self._script, None)
+        if turn is None:
+            raise Rejected(f"the script ended before call {len(self.requests)}", provider=self.name)
+        if isinstance(turn, ProviderError):
+            turn.provider = turn.provider or self.name
+            raise turn
+        return reply(turn) if isinstance(turn, str) else turn
+
+    def _asked(self, request: ModelRequest, *, stream: bool) -> Asked:
+        return asked(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
+
+
+class _ScriptedAnswer:
+    """Satisfies `ports.Answer`: the frames of one reply, through the decoder."""
+
+    def __init__(self, turn: Reply | Stall | Cut | Fail, told: Asked, wire: Wire, name: str, pace_s: float) -> None:
+        self._turn = turn
+        self._told = told
+        self._wire = wire
+        self._name = name
+        self._pace_s = pace_s
+        self._decoder: StreamDecoder = wire.decoder(NONE)
+        self._deltas = self._play()
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self._deltas
+
+    def completion(self) -> Completion:
+        return self._wire.read(self._decoder.body())
+
+    async def close(self) -> None:
+        await self._deltas.aclose()
+
+    async def _play(self) -> AsyncGenerator[list[AnyDelta], None]:
+        whole = self._turn if isinstance(self._turn, Reply) else self._turn.reply
+        limit = None if isinstance(self._turn, Reply) else self._turn.after
+        said = 0
+        events = events_of(self._wire.dialect, whole, self._told)
+        for event in events:
+            if limit is not None and said >= limit:
+                break
+            await asyncio.sleep(self._pace_s)
+            deltas = self._feed([event])
+            said += sum(map(_is_content, deltas))
+            if deltas:
+                yield deltas
+        if limit is not None:
+            await self._break()
+        if deltas := self._decoder.close():
+            yield deltas
+
+    async def _break(self) -> None:
+        match self._turn:
+            case Stall():
+                await _silence()
+            case Fail(kind=kind):
+                self._feed(error_events(self._wire.dialect, FAILURES[kind], self._told))
+            case Cut():
+                self._raise_for(self._decoder.close())
+            case Reply():
+                pass
+            case _:
+                assert_never(self._turn)
+
+    def _feed(self, events: list[Sse]) -> list[AnyDelta]:
+        deltas = [delta for event in events for delta in self._decoder.feed(frame(event))]
+        self._raise_for(deltas)
+        return deltas
+
+    def _raise_for(self, deltas: list[AnyDelta]) -> None:
+        if deltas and isinstance(error := deltas[-1], ErrorDelta):
+            raise to_exception(error, provider=self._name)
+
+
+def _is_content(delta: AnyDelta) -> bool:
+    match delta:
+        case TextDelta(text=text) | ReasoningDelta(text=text) | RefusalDelta(text=text):
+            return bool(text)
+        case ToolCallDelta(arguments=arguments):
+            return bool(arguments)
+        case _:
+            return False
+
+
+async def _silence() -> NoReturn:
+    """Until the caller is cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody resolves it")
