@@ -48,7 +48,7 @@ class TurnRunner:
     def __init__(self, journal: Journal, lease: Lease, turn: Turn, caller: Caller, settings: TurnSettings) -> None:
         self._journal = journal
         self._lease = lease
-        self._turn = turn
+        self.turn = turn
         self._settings = settings
         self._record = Record(journal, lease, turn)
         self._model = ModelCall(self._record, caller, settings.model, settings.redactor)
@@ -89,13 +89,13 @@ class TurnRunner:
 
     async def _drive(self) -> RunFinished:
         while True:
-            due = self._turn.due()
+            due = self.turn.due()
             match due:
                 case [Finish() as finish]:
                     return self._finished(finish)
                 case [CallModel(shown)]:
                     if failure := await self._call_model(shown):
-                        return RunFinished("failed", self._turn.output, self._turn.usage, failure, time.time())
+                        return RunFinished("failed", self.turn.output, self.turn.usage, failure, time.time())
                 case [GiveUp(reason)]:
                     self._model.give_up(reason)
                 case _:
@@ -115,10 +115,10 @@ class TurnRunner:
     def _finished(self, finish: Finish) -> RunFinished:
         self.foreign_calls = finish.calls
         error = RunFailure(finish.status, finish.reason) if finish.reason else None
-        return RunFinished(finish.status, finish.output, self._turn.usage, error, time.time())
+        return RunFinished(finish.status, finish.output, self.turn.usage, error, time.time())
 
     async def _seal(self, finish: RunFinished) -> RunFinished:
-        if not self._turn.stopped:
+        if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
         await self._journal.seal(self._lease, finish)
         return finish
@@ -152,11 +152,11 @@ class TurnRunner:
 
     def _wind_down(self) -> RunFinished:
         """After a stop: every call has a result and the text so far is a message, so that the history is whole."""
-        self._tools.stop_all(self._turn.open_calls())
-        if shown := self._turn.shown:
+        self._tools.stop_all(self.turn.open_calls())
+        if shown := self.turn.shown:
             self._record.add(MessageRecorded(assistant(shown), "stopped"))
         error = RunFailure("stopped", "interrupted")
-        return RunFinished("stopped", self._turn.output, self._turn.usage, error, time.time())
+        return RunFinished("stopped", self.turn.output, self.turn.usage, error, time.time())
 
 
 def _tools_of(commands: list[Command]) -> list[RunTool | SettleTool]:

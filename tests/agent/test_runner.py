@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.turns import Note, stage
+from tailrace.agent.approval import ApprovalPolicy, Asker
+from tailrace.agent.turn import Limits, Turn
+from tailrace.config import CallPolicy
+from tailrace.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Commentary,
+    GatewayNotice,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    ReasoningChunk,
+    RunFinished,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+)
+from tailrace.messages import Dialect, Message, ToolResult, assistant, user
+from tailrace.ports import Effect, Signal
+from tailrace.testing.clock import driven
+from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
+
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
+LONG = "x" * 400
+CALLS = reply("I will note it.", call("note", {"text": LONG}))
+IN_THE_CALL = Break("cut", Offset(70, per_cent=True))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_is_shown_as_it_comes_and_stored_as_it_was(tmp_path: Path, dialect: Dialect) -> None:
+    async with stage(tmp_path, reply(think("hm"), "Hello there."), dialect=dialect) as s:
+        played = await s.play()
+    assert played.finished.status == "completed"
+    assert played.shown == played.finished.output == "Hello there."
+    assert "".join(e.text for e in played.of(ReasoningChunk) if isinstance(e, ReasoningChunk)) == "hm"
+    assert played.of(MessageStop) == [MessageStop(final=True)]
+    assert isinstance(played.events[-1], RunFinished)
+    assert isinstance(played.events[-2], MessageStop)
+    assert played.finished.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_tool_call_runs_once_between_two_messages(tmp_path: Path, dialect: Dialect) -> None:
+    async with stage(
+        tmp_path, reply("I will note it.", call("note", {"text": "a"})), reply("Done."), dialect=dialect
+    ) as s:
+        played = await s.play()
+        second = s.server.requests[1].json()
+    assert s.note.notes == ["a"]
+    assert played.finished.output == "Done."
+    assert played.of(ToolCallChunk) == [ToolCallChunk("note", "a", {"text": "a"}, 0)]
+    (finished,) = played.of(ToolCallFinished)
+    assert isinstance(finished, ToolCallFinished)
+    assert (finished.ok, finished.index) == (True, 0)
+    assert "noted a" in str(second)
+    order = [n for n in played.names if n not in ("AttemptStarted", "UsageRecorded")]
+    assert order == [
+        "RunStarted",
+        "MessageRecorded",
+        "MessageChunk",
+        "MessageRecorded",
+        "MessageStop",
+        "ToolCallChunk",
+        "ToolOutputRecorded",
+        "ToolCallFinished",
+        "MessageChunk",
+        "MessageRecorded",
+        "MessageStop",
+        "RunFinished",
+    ]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_B38_a_call_cut_every_time_is_named_and_never_run(tmp_path: Path, dialect: Dialect) -> None:
+    script = [Scenario(reply=CALLS, broken=IN_THE_CALL)] * 3
+    async with stage(tmp_path, *script, dialect=dialect) as s:
+        played = await s.play()
+    warning = (
+        "⚠ Stream stalled mid tool-call (note); the action was not executed. Ask me to retry if you want to continue."
+    )
+    assert s.note.notes == []
+    assert played.finished.status == "incomplete"
+    assert played.finished.output == played.shown == f"I will note it.\n\n{warning}"
+    recorded = played.of(MessageRecorded)[-1]
+    assert isinstance(recorded, MessageRecorded)
+    assert recorded.message.text == played.shown
+    assert recorded.message.tool_calls == ()
+    assert len(s.server.requests) == 3
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_B38_with_a_good_attempt_left_the_call_is_made_once_and_the_text_appears_once(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    script: list[Scenario | Reply] = [Scenario(reply=CALLS, broken=IN_THE_CALL), CALLS, reply("Done.")]
+    async with stage(tmp_path, *script, dialect=dialect) as s:
+        played = await s.play()
+    assert s.note.notes == [LONG]
+    assert played.shown == "I will note it.Done."
+    assert played.finished.status == "completed"
+    assert played.finished.output == "Done."
+
+
+async def test_E63_text_only_and_cut_for_good_stands_without_a_warning(tmp_path: Path) -> None:
+    text = "One two three four five six seven eight nine ten"
+    cut = Scenario(reply=reply(text), broken=Break("cut", Offset(60, per_cent=True)))
+    async with stage(tmp_path, cut, "status-500", "status-500") as s:
+        played = await s.play()
+    assert played.finished.status == "incomplete"
+    assert played.finished.output == played.shown
+    assert played.shown
+    assert text.startswith(played.shown)
+    assert "⚠" not in played.shown
+
+
+async def test_E63_text_that_was_cut_goes_on_without_a_seam(tmp_path: Path) -> None:
+    text = "One two three four five six seven eight nine ten"
+    cut = Scenario(reply=reply(text), broken=Break("cut", Offset(60, per_cent=True)))
+    async with stage(tmp_path, cut, reply(text)) as s:
+        played = await s.play()
+    assert (played.shown, played.finished.output, played.finished.status) == (text, text, "completed")
+
+
+@driven
+async def test_E59_a_stall_is_announced_and_recovered_from(tmp_path: Path) -> None:
+    stalled = Scenario(reply=CALLS, broken=Break("stall", Offset(70, per_cent=True)))
+    policy = CallPolicy(idle_timeout_s=240, max_attempts=2)
+    async with stage(tmp_path, stalled, stalled, call_policy=policy) as s:
+        played = await s.play()
+    notices = [event.text for event in played.events if isinstance(event, GatewayNotice)]
+    assert notices == ["⚠️ No response from provider for 240s … Reconnecting…"]
+    assert "(note); the action was not executed" in played.shown
+    assert played.finished.status == "incomplete"
+    assert s.note.notes == []
+
+
+async def test_a_provider_that_refuses_fails_the_run_with_its_reason(tmp_path: Path) -> None:
+    async with stage(tmp_path, "status-401") as s:
+        played = await s.play()
+    assert played.finished.status == "failed"
+    assert played.finished.error is not None
+    assert played.of(MessageStop) == [MessageStop(final=True)]
+
+
+async def test_B34_arguments_that_are_no_object_are_answered_not_run(tmp_path: Path) -> None:
+    script = [reply(call("note", '["a"]')), reply("I see.")]
+    async with stage(tmp_path, *script) as s:
+        played = await s.play()
+    assert s.note.notes == []
+    (output,) = played.of(ToolOutputRecorded)
+    assert isinstance(output, ToolOutputRecorded)
+    assert (output.ok, "not executed" in output.output) == (False, True)
+    assert played.finished.status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [(call("nothing", {}), "There is no tool named 'nothing'"), (call("note", {"text": 3}), "Invalid arguments")],
+)
+async def test_B35_calls_that_make_no_sense_are_answered(tmp_path: Path, made: Any, said: str) -> None:
+    async with stage(tmp_path, reply(made), reply("I see.")) as s:
+        played = await s.play()
+    (output,) = played.of(ToolOutputRecorded)
+    assert isinstance(output, ToolOutputRecorded)
+    assert said in output.output
+    assert not output.ok
+
+
+async def test_text_that_came_whole_before_a_tool_is_commentary(tmp_path: Path) -> None:
+    whole = Scenario(reply=reply("I will note it.", call("note", {"text": "a"})), instead="no-streaming")
+    async with stage(tmp_path, whole, whole, reply("Done.")) as s:
+        played = await s.play()
+    assert played.of(Commentary) == [Commentary("I will note it.")]
+    assert played.finished.output == "Done."
+
+
+async def test_J108_nobody_to_ask_means_no(tmp_path: Path) -> None:
+    note = Note(effect=Effect("command", "rm -rf build"))
+    async with stage(tmp_path, reply(call("note", {"text": "a"})), reply("Not done."), note=note) as s:
+        played = await s.play()
+    assert note.notes == []
+    (answered,) = played.of(ApprovalAnswered)
+    assert isinstance(answered, ApprovalAnswered)
+    assert (answered.decision, answered.by) == ("deny", "nobody")
+
+
+async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path: Path) -> None:
+    note = Note(effect=Effect("command", "rm -rf build\u202e"))
+    asker = Asker("ann", timeout_s=30)
+    async with stage(tmp_path, reply(call("note", {"text": "a"})), reply("Done."), note=note, asker=asker) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        assert asked.command == "rm -rf build\\u{202e}"
+        answer = {"approval_id": asked.approval_id, "decision": "once"}
+        await s.journal.signal(run_id, Signal("approval", answer, by="mallory"))
+        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
+        finished = await running
+        played = await s.played(run_id, finished)
+    assert note.notes == ["a"]
+    assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
+
+
+async def test_the_hard_list_is_refused_whatever_the_mode(tmp_path: Path) -> None:
+    note = Note(effect=Effect("command", "rm -rf /"))
+    async with stage(
+        tmp_path, reply(call("note", {"text": "a"})), reply("No."), note=note, policy=ApprovalPolicy("yolo")
+    ) as s:
+        played = await s.play()
+    assert note.notes == []
+    assert played.of(ApprovalAsked) == []
+
+
+@pytest.mark.parametrize("at", [0, 40, 70])
+async def test_F68_a_stop_keeps_the_text_and_leaves_a_valid_history(tmp_path: Path, at: int) -> None:
+    silent = Scenario(reply=CALLS, broken=Break("stall", Offset(at, per_cent=True)))
+    async with stage(tmp_path, silent) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        request = await s.server.request(0)
+        if at:
+            await _event(s, run_id, MessageChunk)
+        await s.journal.signal(run_id, Signal("stop"))
+        finished = await running
+        played = await s.played(run_id, finished)
+        await request.over.wait()
+    assert request.disconnected_at is not None
+    assert finished.status == "stopped"
+    assert finished.output == played.shown
+    assert s.note.notes == []
+    assert played.of(MessageStop)[-1] == MessageStop(final=True)
+
+
+async def test_a_stop_while_a_tool_runs_ends_the_tool(tmp_path: Path) -> None:
+    began = asyncio.Event()
+
+    class Slow(Note):
+        async def do(self, args: Any, context: Any) -> Any:
+            began.set()
+            await asyncio.Event().wait()
+
+    async with stage(tmp_path, reply(call("note", {"text": "a"}), call("note", {"text": "b"})), note=Slow()) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        await began.wait()
+        await s.journal.signal(run_id, Signal("stop"))
+        finished = await running
+        played = await s.played(run_id, finished)
+    outputs = [e.output for e in played.events if isinstance(e, ToolOutputRecorded)]
+    assert finished.status == "stopped"
+    assert "may or may not have taken effect" in outputs[0]
+    assert "was not executed" in outputs[1]
+    assert [e.ok for e in played.events if isinstance(e, ToolCallFinished)] == [False]
+
+
+async def test_a_run_that_was_cancelled_goes_on_from_its_facts(tmp_path: Path) -> None:
+    text = "One two three four five six seven eight nine ten"
+    stalled = Scenario(reply=reply(text), broken=Break("stall", Offset(60, per_cent=True)))
+    async with stage(tmp_path, stalled, reply(text)) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        await _event(s, run_id, MessageChunk)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        lease = await s.journal.claim(run_id, "me")
+        turn = Turn()
+        turn.replay(await s.journal.read(run_id))
+        finished = await s.runner(lease, turn).run()
+        played = await s.played(run_id, finished)
+    assert (played.shown, finished.output, finished.status) == (text, text, "completed")
+
+
+async def test_J113_a_secret_never_reaches_the_log(tmp_path: Path) -> None:
+    key = "sk-very-secret-key"
+    script = [reply(f"It is {key} , ok", call("note", {"text": key})), reply("Done.")]
+    async with stage(tmp_path, *script, secrets=[key]) as s:
+        played = await s.play()
+    shown = [e for e in played.events if not isinstance(e, MessageRecorded)]
+    assert key not in str(shown)
+    assert "[redacted]" in played.shown
+
+
+async def test_budgets_end_a_turn_with_words(tmp_path: Path) -> None:
+    again = reply(call("note", {"text": "a"}))
+    async with stage(tmp_path, again, again, limits=Limits(max_calls=2)) as s:
+        played = await s.play()
+    assert played.finished.status == "incomplete"
+    assert "stopped after 2 model calls" in played.finished.output
+    assert s.note.notes == ["a", "a"]
+
+
+async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
+    both = asyncio.Barrier(2)
+
+    class Meeting(Note):
+        async def do(self, args: Any, context: Any) -> Any:
+            await both.wait()
+            return await super().do(args, context)
+
+    script = [reply(call("note", {"text": "a"}), call("note", {"text": "b"})), reply("Done.")]
+    async with stage(tmp_path, *script, note=Meeting(parallel=True)) as s:
+        played = await s.play()
+    assert sorted(s.note.notes) == ["a", "b"]
+    assert played.finished.status == "completed"
+
+
+async def test_a_full_context_is_compressed_between_calls(tmp_path: Path) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, reply("They spoke of a and b."), reply("Hi."), context_tokens=2000) as s:
+        played = await s.play("And now?", history)
+        asked = s.server.requests[1].json()
+    assert played.finished.output == "Hi."
+    assert "HistoryCompressed" in played.names
+    assert "They spoke of a and b." in str(asked)
+    assert "a" * 100 not in str(asked)
+
+
+async def test_the_askers_own_tools_come_back_to_them(tmp_path: Path) -> None:
+    async with stage(tmp_path, reply("Look.", call("theirs", {"x": 1})), foreign=("theirs",)) as s:
+        _, runner = await s.start()
+        finished = await runner.run(user("go"))
+    assert finished.status == "completed"
+    assert [c.name for c in runner.foreign_calls] == ["theirs"]
+
+
+async def test_the_history_of_a_tool_turn_is_whole(tmp_path: Path) -> None:
+    async with stage(tmp_path, reply(call("note", {"text": "a"}, id="c1")), reply("Done.")) as s:
+        _, runner = await s.start()
+        await runner.run(user("go"))
+        messages = runner.turn.messages
+    assert messages[0] == user("go")
+    assert messages[2] == Message("tool", (ToolResult("c1", "noted a"),))
+    assert messages[3] == assistant("Done.")
+
+
+async def _event(s: Any, run_id: str, kind: type, count: int = 1) -> Any:
+    """Waits until the log holds so many of a kind."""
+    found = []
+    async for batch in s.journal.tail(run_id):
+        found += [entry.event for entry in batch if isinstance(entry.event, kind)]
+        if len(found) >= count:
+            return found[-1]
+    raise AssertionError(f"the run ended without {kind.__name__}")
