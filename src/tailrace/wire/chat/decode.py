@@ -118,7 +118,7 @@ class ChatDecoder:
             elif event.event == "error":
                 self._fail(failure(data.decode("utf-8", "replace")), deltas)
             return
-        template, self._template = self._template, None
+        self._forget_template()
         if event.event not in (_UNNAMED, "error") and not isinstance(chunk.get("choices"), list):
             return  # a ping, or a kind of event that is not a chunk (A12)
         if event.event == "error":
@@ -126,7 +126,7 @@ class ChatDecoder:
             return
         self._add(chunk, deltas)
         if not self._ended and block.startswith(b"data: {") and b"\n" not in block:
-            self._learn(block, chunk, template)
+            self._learn(block, chunk)
 
     def _add(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
         choices = chunk.get("choices")
@@ -205,11 +205,15 @@ class ChatDecoder:
 
     # ── the short way ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _learn(self, block: bytes, chunk: JsonObject, before: Template | None) -> None:
+    def _forget_template(self) -> None:
+        """Another chunk may change what a template takes for settled. Where it was of use, a new one will be."""
+        if self._template is not None and self._template.was_used:
+            self._lessons = _LESSONS
+        self._template = None
+
+    def _learn(self, block: bytes, chunk: JsonObject) -> None:
         """Makes this chunk the template of the next, where all it did was to make one text longer: applied again,
         its other fields must change nothing."""
-        if before is not None and before.was_used:
-            self._lessons = _LESSONS
         if self._lessons == 0 or chunk.get("usage") is not None or "x_groq" in chunk:
             return
         choices = chunk.get("choices")
