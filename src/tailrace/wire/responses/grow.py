@@ -213,9 +213,10 @@ class GrowingAnswer:
         streamed = {item.type for item in self._output.items}
         for index, whole in enumerate(output):
             item = self._output.find(string(whole.get("id")), index)
-            if item is not None and item.type == whole.get("type"):
+            kind = string(whole.get("type"))
+            if item is not None and item.type == kind:
                 self._finish_item(item, whole, out)
-            elif whole.get("type") not in streamed:
+            elif kind not in streamed:
                 self._finish_item(self._output.add(whole, NO_INDEX), whole, out)
 
     # ── texts and calls ──────────────────────────────────────────────────────────────────────────────────────

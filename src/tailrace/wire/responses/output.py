@@ -137,7 +137,7 @@ class Output:
 
     def add(self, head: JsonObject, index: int) -> OutputItem:
         call = None
-        if head.get("type") in CALL_FIELDS:
+        if string(head.get("type")) in CALL_FIELDS:
             call, self._calls = self._calls, self._calls + 1
         item = OutputItem(head, index if index != NO_INDEX else len(self.items), call)
         self.items.append(item)
@@ -172,8 +172,12 @@ class Output:
         item_id = string(whole.get("id"))
         item = self.find(item_id, index)
         if item is None and index == NO_INDEX and not item_id:
-            item = next((i for i in self.items if i.type == whole.get("type") and not i.done), None)
-        if item is None or (item.done and self._by_id.get(item_id) is not item) or item.type != whole.get("type"):
+            item = next((i for i in self.items if i.type == string(whole.get("type")) and not i.done), None)
+        if (
+            item is None
+            or (item.done and self._by_id.get(item_id) is not item)
+            or item.type != string(whole.get("type"))
+        ):
             return self.add(whole, index)
         return item
 

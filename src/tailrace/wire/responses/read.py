@@ -85,7 +85,7 @@ def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
 
 
 def _parts_of(item: JsonObject) -> list[Part]:
-    kind = item.get("type")
+    kind = string(item.get("type"))
     if kind == "message":
         return [part for content in objects(item.get("content")) for part in _content_of(content)]
     if kind == "reasoning":
