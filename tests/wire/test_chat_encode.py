@@ -1,0 +1,197 @@
+"""Answers for clients of our own server: decoding what was encoded gives the answer back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    ErrorDelta,
+    FinishDelta,
+    Message,
+    Reasoning,
+    ReasoningDelta,
+    RefusalDelta,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.wire.chat import StreamEncoder, encode_body, read
+from tailrace.wire.sse import SseDecoder
+from wire.chat_streams import DONE, Said, chunk, decoded
+
+
+def encoder(**fields: Any) -> StreamEncoder:
+    return StreamEncoder(**{"id": "chatcmpl-1", "model": "m", "created": 7, **fields})
+
+
+def streamed(*deltas: AnyDelta, **fields: Any) -> bytes:
+    writer = encoder(**fields)
+    return writer.encode(deltas) + writer.close()
+
+
+def events(raw: bytes) -> list[Any]:
+    return [json.loads(e.data) if e.data != b"[DONE]" else "[DONE]" for e in SseDecoder().feed(raw)]
+
+
+HEAD = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+
+
+def said(delta: object, reason: str | None = None, **more: object) -> dict[str, object]:
+    return {**HEAD, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}], **more}
+
+
+def test_the_chunks_of_an_answer() -> None:
+    raw = streamed(
+        ReasoningDelta("hm"), TextDelta('"Hi"\n'), ToolCallDelta(0, "a", "f"), ToolCallDelta(0, arguments="{}"),
+        FinishDelta("tool_calls"), UsageDelta(Usage(2, 3, 1, 0, 1)),
+    )  # fmt: skip
+    assert events(raw) == [
+        said({"role": "assistant", "content": ""}),
+        said({"reasoning_content": "hm"}),
+        said({"content": '"Hi"\n'}),
+        said({"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]}),
+        said({"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}),
+        said({}, "tool_calls"),
+        "[DONE]",
+    ]
+
+
+def test_H93_the_usage_chunk_has_no_choices_and_comes_last() -> None:
+    raw = streamed(TextDelta("Hi"), UsageDelta(Usage(1, 1)), UsageDelta(Usage(2, 3, 1, 0, 1)), include_usage=True)
+    *chunks, usage, done = events(raw)
+    assert all(chunk["usage"] is None for chunk in chunks)
+    assert usage == {
+        **HEAD,
+        "choices": [],
+        "usage": {
+            "prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 1}, "completion_tokens_details": {"reasoning_tokens": 1},
+        },
+    }  # fmt: skip
+    assert done == "[DONE]"
+
+
+def test_anthropics_usage_is_counted_as_this_dialect_counts() -> None:
+    usage = Usage(10, 5, cache_read_tokens=100, cache_write_tokens=20)
+    raw = streamed(UsageDelta(usage), include_usage=True, source="anthropic")
+    assert events(raw)[-2]["usage"]["prompt_tokens"] == 130
+
+
+def test_H94_a_failure_ends_in_an_error_frame_and_no_done() -> None:
+    error = ErrorDelta("retryable", "overloaded", code="overloaded_error", status=529)
+    raw = streamed(TextDelta("Hel"), error, TextDelta("lo"), FinishDelta("stop"))
+    assert events(raw)[2:] == [
+        {"error": {"message": "overloaded", "type": "server_error", "param": None, "code": "overloaded_error"}}
+    ]
+    back = decoded(raw)
+    assert (back.text, back.complete, back.errors[0].message) == ("Hel", False, "overloaded")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ErrorDelta("permanent", "no", status=401), "authentication_error"),
+        (ErrorDelta("permanent", "no"), "invalid_request_error"),
+        (ErrorDelta("retryable", "no", status=429), "rate_limit_error"),
+        (ErrorDelta("retryable", "no", cut=True), "server_error"),
+    ],
+)
+def test_D50_an_error_we_send_reads_as_the_same_kind(error: ErrorDelta, kind: str) -> None:
+    raw = streamed(error)
+    assert events(raw)[0]["error"]["type"] == kind
+    assert decoded(raw).errors[0].kind == error.kind
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+choices = st.integers(0, 2)
+plain = st.one_of(*(st.builds(kind, texts, choices) for kind in (TextDelta, ReasoningDelta, RefusalDelta)))
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> list[AnyDelta]:
+    """Deltas as a decoder hands them out: calls begin with id and name, each choice finishes at most once."""
+    deltas: list[AnyDelta] = list(draw(st.lists(plain, max_size=12)))
+    for choice in draw(st.sets(choices)):
+        for index in range(draw(st.integers(0, 2))):
+            deltas.append(ToolCallDelta(index, f"id{index}", draw(texts), draw(st.sampled_from(["", "{"])), choice))
+            deltas += [
+                ToolCallDelta(index, arguments=text, choice=choice) for text in draw(st.lists(texts, max_size=3))
+            ]
+        deltas.append(FinishDelta(draw(st.sampled_from(["stop", "length", "tool_calls"])), choice))
+    return deltas
+
+
+@given(deltas=answers(), usage=st.builds(Usage, *[st.integers(0, 9)] * 5), include=st.booleans())
+def test_decoding_what_was_encoded_gives_the_same_deltas(deltas: list[AnyDelta], usage: Usage, include: bool) -> None:
+    back = decoded(streamed(*deltas, UsageDelta(usage), include_usage=include))
+    assert back.complete
+    assert back.deltas == [*deltas, *([UsageDelta(usage)] if include else [])]
+
+
+@given(deltas=answers(), cuts=st.lists(st.integers(0, 30), max_size=4))
+def test_how_deltas_are_batched_does_not_show(deltas: list[AnyDelta], cuts: list[int]) -> None:
+    writer, edges = encoder(), [0, *sorted(min(cut, len(deltas)) for cut in cuts), len(deltas)]
+    batched = b"".join(writer.encode(deltas[a:b]) for a, b in itertools.pairwise(edges)) + writer.close()
+    assert batched == streamed(*deltas)
+
+
+def rebuilt(raw: bytes) -> Said:
+    """The answer, streamed once more by us."""
+    first = decoded(raw)
+    return decoded(streamed(*first.deltas, include_usage=True))
+
+
+def test_an_answer_relayed_is_the_same_answer() -> None:
+    raw = chunk({"reasoning": "hm"}) + chunk({"content": "Hi"}) + chunk(finish="stop") + DONE
+    first, second = decoded(raw).completion, rebuilt(raw).completion
+    assert (second.text, second.reasoning, second.finish_reason) == (first.text, first.reasoning, first.finish_reason)
+
+
+def test_a_completion_of_this_dialect_is_its_own_body() -> None:
+    body = {"id": "x", "novel": 1, "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}}]}
+    assert encode_body(read(body), id="other", model="other", created=5) is body
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [("end", "stop"), ("length", "length"), ("tools", "tool_calls"), ("filter", "content_filter"), ("unknown", "stop")],
+)
+def test_a_completion_of_another_dialect_as_a_body(stop: Any, reason: str) -> None:
+    parts = (Reasoning("hm", "anthropic", {}), Text("Hi"), ToolCall("a", "f", '{"x":1}'))
+    usage = Usage(10, 5, cache_read_tokens=3)
+    completion = Completion("anthropic", {}, Message("assistant", parts), id="msg_1", model="c", stop=stop, usage=usage)
+    body = encode_body(completion, created=5)
+    assert body == {
+        "id": "msg_1", "object": "chat.completion", "created": 5, "model": "c",
+        "choices": [{
+            "index": 0,
+            "message": {
+                "role": "assistant", "content": "Hi", "refusal": None, "reasoning_content": "hm",
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}],
+            },
+            "logprobs": None,
+            "finish_reason": reason,
+        }],
+        "usage": {"prompt_tokens": 13, "completion_tokens": 5, "total_tokens": 18,
+                  "prompt_tokens_details": {"cached_tokens": 3}},
+    }  # fmt: skip
+    back = read(body)
+    assert (back.text, back.reasoning, back.tool_calls) == ("Hi", "hm", completion.tool_calls)
+
+
+def test_the_reasons_of_other_dialects_are_put_into_this_ones_words() -> None:
+    raw = streamed(FinishDelta("tool_use"), FinishDelta("max_tokens", choice=1), FinishDelta("novel", choice=2))
+    assert [e["choices"][0]["finish_reason"] for e in events(raw) if e != "[DONE]"] == [
+        None, "tool_calls", None, "length", None, "novel",
+    ]  # fmt: skip
