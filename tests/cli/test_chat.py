@@ -1,0 +1,286 @@
+"""`tailrace chat` as a process, against a provider on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import sys
+import tty
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.cli.chat import _streams
+from tailrace.config import load
+from tailrace.testing.provider import FaultyProvider, refuse, reply
+
+ANSWER = "Water finds its way."
+
+
+class Cli:
+    """Starts `tailrace chat` with a config that names the provider."""
+
+    def __init__(self, home: Path, server: FaultyProvider) -> None:
+        self.home = home
+        self.server = server
+        self.config: dict[str, Any] = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": {"dialect": "chat", "base_url": server.openai_url, "backoff_s": 0.001}},
+            "streaming": {"enabled": True},
+        }
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE_", "HERMES_"))}
+
+    async def start(self, *args: str, stdin: int = PIPE, stdout: int = PIPE) -> Process:
+        (self.home / "config.yaml").write_text(json.dumps(self.config))  # JSON is YAML
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", "chat", *args),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=PIPE,
+            env={**self.env, "TAILRACE_HOME": str(self.home)},
+        )
+
+    async def run(self, *args: str, stdin: bytes = b"") -> tuple[int | None, str, str]:
+        process = await self.start(*args)
+        out, err = await process.communicate(stdin)
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture
+async def cli(tmp_path: Path) -> AsyncIterator[Cli]:
+    async with FaultyProvider() as server:
+        yield Cli(tmp_path, server)
+
+
+# ── one question ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
+async def test_the_answer_alone_goes_to_stdout(cli: Cli, dialect: str) -> None:
+    cli.config["providers"]["faulty"]["dialect"] = dialect
+    cli.server.extend(reply(ANSWER))
+    assert await cli.run("-q", "Where to?") == (0, f"{ANSWER}\n", "")
+    assert "Where to?" in cli.server.requests[0].body.decode()
+
+
+async def test_streamed_or_not_the_bytes_are_the_same(cli: Cli) -> None:
+    cli.server.extend(*[reply("Two\n\nparagraphs.\n")] * 2)
+    streamed = await cli.run("-q", "?", "--stream")
+    assert streamed == (0, "Two\n\nparagraphs.\n", "")
+    assert await cli.run("-q", "?", "--no-stream") == streamed
+    assert [request.json()["stream"] for request in cli.server.requests] == [True, True]  # inside it always streams
+
+
+async def test_a_question_on_a_pipe_is_answered(cli: Cli) -> None:
+    cli.server.extend(reply(ANSWER))
+    assert await cli.run(stdin="Wohin fließt es?\n".encode()) == (0, f"{ANSWER}\n", "")
+    assert cli.server.requests[0].json()["messages"][-1]["content"] == "Wohin fließt es?"
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin"), [((), b""), ((), b" \n"), (("-q", " "), b"not read"), (("--stdout",), b"x")]
+)
+async def test_without_a_question_it_is_wrong_use(cli: Cli, args: tuple[str, ...], stdin: bytes) -> None:
+    code, out, err = await cli.run(*args, stdin=stdin)
+    assert (code, out) == (2, "")
+    assert "error: " in err
+    assert cli.server.requests == []
+
+
+async def test_tokens_appear_as_they_come_and_ctrl_c_ends_the_call(cli: Cli) -> None:
+    """The provider falls silent in mid-answer: what came before is there to be read."""
+    cli.server.extend("long+stall@50%")
+    process = await cli.start("-q", "?")
+    assert process.stdout is not None
+    assert await process.stdout.readexactly(len("word0 word1 word2")) == b"word0 word1 word2"
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+    await cli.server.requests[0].over.wait()
+    assert cli.server.requests[0].disconnected_at is not None
+
+
+async def test_ctrl_c_before_the_first_token(cli: Cli) -> None:
+    cli.server.extend("silence")
+    process = await cli.start("-q", "?")
+    request = await cli.server.request()
+    process.send_signal(signal.SIGINT)
+    assert await process.communicate() == (b"", b"")
+    assert process.returncode == 130
+    await request.over.wait()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "complaint"), [("length", "the answer ran into the limit of tokens"), ("filter", "a content filter")]
+)
+async def test_an_answer_that_was_stopped_exits_3(cli: Cli, scenario: str, complaint: str) -> None:
+    code, out, err = await cli.run("-q", "?", "--model", scenario)
+    assert code == 3
+    assert out.endswith("\n")
+    assert err.startswith(f"incomplete: {complaint}")
+
+
+async def test_an_answer_that_broke_off_for_good_stands_and_exits_3(cli: Cli) -> None:
+    cli.config["call"] = {"max_attempts": 1}
+    code, out, err = await cli.run("-q", "?", "--model", "long+cut@50%")
+    assert code == 3
+    assert out.startswith("word0 word1 ")
+    assert err.startswith("incomplete: ")
+    assert err.count("\n") == 1
+
+
+async def test_E63_a_broken_answer_goes_on_without_a_second_beginning(cli: Cli) -> None:
+    cli.server.extend("long+cut@50%", reply("and on it goes."))
+    code, out, _ = await cli.run("-q", "?")
+    assert code == 0
+    assert out.count("word0 ") == 1
+    assert out.endswith("and on it goes.\n")
+
+
+async def test_an_error_is_one_line_and_exits_1(cli: Cli) -> None:
+    code, out, err = await cli.run("-q", "?", "--model", "status-401")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+async def test_a_refusal_is_shown(cli: Cli) -> None:
+    cli.server.extend(reply(refuse("No.")), reply(refuse("No.")))
+    assert (await cli.run("-q", "?"))[:2] == (0, "No.\n")
+    assert (await cli.run("-q", "?", "--no-stream"))[:2] == (0, "No.\n")
+
+
+async def test_json_prints_the_run_event_by_event(cli: Cli) -> None:
+    cli.server.extend(reply(ANSWER))
+    code, out, err = await cli.run("-q", "?", "--json")
+    assert (code, err) == (0, "")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    kinds = [event["type"] for event in events]
+    assert kinds[:2] == ["run_started", "attempt_started"]
+    assert kinds[-2:] == ["message_stop", "run_finished"]
+    assert "".join(event["text"] for event in events if event["type"] == "message_chunk") == ANSWER
+    assert (events[-1]["status"], events[-1]["output"], events[-2]["final"]) == ("completed", ANSWER, True)
+
+
+async def test_json_tells_of_failure_too(cli: Cli) -> None:
+    code, out, err = await cli.run("-q", "?", "--json", "--model", "status-400")
+    last = json.loads(out.splitlines()[-1])
+    assert code == 1
+    assert (last["type"], last["status"], last["error"]["kind"]) == ("run_finished", "failed", "permanent")
+    assert err == f"error: {last['error']['message']}\n"
+
+
+# ── whom to ask ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_stand_ins_answer_unless_a_model_was_asked_for_by_name(cli: Cli) -> None:
+    cli.config["model"]["fallbacks"] = [{"provider": "faulty", "name": "ok"}]
+    cli.config["model"]["name"] = "status-503"
+    cli.config["call"] = {"max_attempts": 1}
+    assert (await cli.run("-q", "?"))[0] == 0
+    assert (await cli.run("-q", "?", "--model", "status-503"))[0] == 1
+
+
+async def test_a_provider_needs_a_model(cli: Cli) -> None:
+    code, _, err = await cli.run("-q", "?", "--provider", "openai")
+    assert (code, err) == (2, "error: which model of openai? name it with --model\n")
+
+
+async def test_a_provider_that_nobody_knows(cli: Cli) -> None:
+    code, _, err = await cli.run("-q", "?", "--provider", "nobody", "--model", "x")
+    assert code == 1
+    assert err.startswith("error: providers.nobody: no such provider; there are anthropic, ")
+
+
+async def test_a_missing_key_is_named(cli: Cli) -> None:
+    cli.env.pop("OPENAI_API_KEY", None)
+    code, _, err = await cli.run("-q", "?", "--provider", "openai", "--model", "x")
+    assert (code, err) == (1, "error: providers.openai.key_env: OPENAI_API_KEY is not set in the environment\n")
+
+
+async def test_J115_a_presets_key_stays_at_the_presets_address(cli: Cli) -> None:
+    cli.env |= {"OPENAI_API_KEY": "sk-of-openai", "OWN_KEY": "sk-own"}
+    cli.config["providers"]["openai"] = {"base_url": cli.server.openai_url}
+    assert (await cli.run("-q", "?", "--provider", "openai", "--model", "ok"))[0] == 0
+    cli.config["providers"]["openai"]["key_env"] = "OWN_KEY"
+    assert (await cli.run("-q", "?", "--provider", "openai", "--model", "ok"))[0] == 0
+    assert [request.headers.get("authorization") for request in cli.server.requests] == [None, "Bearer sk-own"]
+
+
+@pytest.mark.parametrize(
+    ("file", "env", "asked", "streams"),
+    [
+        (None, {}, None, True),  # a fresh clone
+        (None, {"TAILRACE_STREAMING_ENABLED": "0"}, None, False),
+        (None, {}, False, False),
+        ("{}", {}, None, False),
+        ("{}", {}, True, True),
+        ("streaming: {enabled: true}", {}, None, True),
+        ("streaming: {enabled: true, cli: false}", {}, None, False),
+        ("streaming: {cli: true}", {"TAILRACE_STREAMING_ENABLED": "0"}, None, True),
+        ("streaming: {cli: true}", {}, False, False),
+    ],
+)
+def test_who_decides_whether_it_streams(
+    tmp_path: Path, file: str | None, env: dict[str, str], asked: bool | None, streams: bool
+) -> None:
+    if file is not None:
+        (tmp_path / "config.yaml").write_text(file)
+    assert _streams(load(env, tmp_path), asked) is streams
+
+
+# ── a conversation ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_conversation_remembers_and_survives_an_interrupt(cli: Cli) -> None:
+    cli.server.extend(reply("Hello Ada."), "long+stall@50%", "status-400", reply("Ada."))
+    terminal, stdin = pty.openpty()
+    process = await cli.start(stdin=stdin)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert (await process.stderr.readuntil(b"> ")).startswith(b"ok (faulty).")
+        os.write(terminal, b"I am Ada.\n")
+        assert await process.stdout.readline() == b"Hello Ada.\n"
+
+        await process.stderr.readuntil(b"> ")
+        os.write(terminal, b"Go on.\n")
+        assert await process.stdout.readexactly(len("word0")) == b"word0"
+        process.send_signal(signal.SIGINT)
+        assert b"interrupted" in await process.stderr.readuntil(b"> ")
+
+        os.write(terminal, b"This fails.\n")
+        assert b"error: " in await process.stderr.readuntil(b"> ")
+
+        os.write(terminal, b"\nWho am I?\n")  # an empty line asks nothing
+        request = await cli.server.request(3)
+        os.write(terminal, b"\x04")
+        rest, _ = await process.communicate()
+        assert rest.endswith(b"Ada.\n")
+        assert process.returncode == 0
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    messages = [(message["role"], message["content"]) for message in request.json()["messages"]]
+    assert messages[:3] == [("user", "I am Ada."), ("assistant", "Hello Ada."), ("user", "Go on.")]
+    assert messages[3][0] == "assistant"
+    assert messages[3][1].startswith("word0 word1 ")  # as far as it came
+    assert messages[4:] == [("user", "Who am I?")]  # what failed is not part of it
+
+
+async def test_J122_escapes_in_an_answer_reach_no_terminal(cli: Cli) -> None:
+    cli.server.extend(reply("a\x1b]52;c;cHduZWQ=\x07b\x9b31mc\td"))
+    terminal, stdout = pty.openpty()
+    tty.setraw(stdout)
+    process = await cli.start("-q", "?", stdout=stdout)
+    os.close(stdout)
+    with os.fdopen(terminal, "rb", buffering=0) as screen:
+        await process.communicate()
+        assert screen.read(1000) == b"a]52;c;cHduZWQ=b31mc\td\n"

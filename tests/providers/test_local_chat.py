@@ -1,0 +1,51 @@
+"""The first thing a newcomer does: ask the embedded model, with no config and no key."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def home(real_models: Path, tmp_path: Path) -> Path:
+    (tmp_path / "models").symlink_to(real_models)
+    return tmp_path
+
+
+def tailrace(home: Path, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE_", "HERMES_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", "chat", *args],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**env, "TAILRACE_HOME": str(home)},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_question_on_a_pipe_is_answered_by_the_embedded_model(home: Path) -> None:
+    done = tailrace(home, stdin="Say hi.\n")
+    assert done.returncode in (0, 3)  # 3: a model this small may not find its end
+    assert len(done.stdout.split()) >= 1
+    assert done.stderr == "" or done.returncode == 3
+
+
+def test_a_model_that_is_not_embedded_is_refused_in_one_line(home: Path) -> None:
+    done = tailrace(home, "-q", "hi", "--provider", "local", "--model", "gpt-5")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: the embedded model is smollm2-135m, not gpt-5: set providers.local.model_path for another GGUF\n"
+    )
+
+
+def test_a_model_path_is_read_from_the_config(home: Path) -> None:
+    (home / "config.yaml").write_text("providers: {local: {model_path: models/none.gguf}}")
+    done = tailrace(home, "-q", "hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: providers.local.model_path: {home}/models/none.gguf cannot be read")
