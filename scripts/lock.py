@@ -12,7 +12,7 @@ from pathlib import Path
 
 LOCKS = {
     "requirements/chat.txt": ["--extra", "local", "--group", "build"],
-    "requirements/dev.txt": ["--extra", "local", "--group", "dev"],
+    "requirements/dev.txt": ["--extra", "local", "--extra", "mcp", "--group", "dev"],
 }
 
 
