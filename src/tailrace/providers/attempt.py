@@ -94,24 +94,24 @@ class Try:
         watch = Watch(limits, provider=provider.name)
         watch.is_thinking = self._is_thinking
         heard = watch.heard
-        async with watch, provider.stream(self._request) as answer:
-            self._answer = answer
+        async with watch:
             try:
-                async for deltas in answer:
-                    if not deltas:
-                        heard(advanced=False)
-                        continue
-                    heard(advanced=True)
-                    self._heard = True
-                    if self._seam is None:
-                        sink(deltas)
-                    else:
-                        self._pass_on(deltas, self._seam)
+                async with provider.stream(self._request) as answer:
+                    self._answer = answer
+                    async for deltas in answer:
+                        if not deltas:
+                            heard(advanced=False)
+                            continue
+                        heard(advanced=True)
+                        self._heard = True
+                        if self._seam is None:
+                            sink(deltas)
+                        else:
+                            self._pass_on(deltas, self._seam)
             except BaseException:
+                self.silent_s = watch.silent_s()
                 self._close_seam(cut=True)
                 raise
-            finally:
-                self.silent_s = watch.silent_s()
         self._done = answer.completion()
         if self._heard:
             self._close_seam(cut=False)

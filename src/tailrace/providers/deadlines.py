@@ -20,6 +20,7 @@ from tailrace.errors import Deadline, TimedOut
 Purpose = Literal["turn", "step"]
 STEP_IDLE_S = 30.0
 LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prompt
+_DEFAULTS = CallPolicy()
 _TURN_IDLE_S = ((100_000, 300.0), (50_000, 240.0), (0, 180.0))  # past so many tokens of context
 
 
@@ -46,13 +47,16 @@ def idle_timeout_s(
 
 
 def limits_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> Limits:
-    """The deadlines of one attempt under this policy."""
-    return Limits(
-        first_token_s=policy.first_token_timeout_s,
-        idle_s=idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local),
-        progress_s=policy.progress_timeout_s,
-        total_s=policy.total_timeout_s,
-    )
+    """The deadlines of one attempt under this policy. Where silence is allowed for longer than the defaults of the
+    other deadlines, these would only cut it short, so they grow with it; what the user set stays."""
+    idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
+    first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
+    if local and purpose == "turn":
+        if first_token_s == _DEFAULTS.first_token_timeout_s:
+            first_token_s = max(LOCAL_IDLE_S, idle_s)
+        if progress_s == _DEFAULTS.progress_timeout_s:
+            progress_s = max(LOCAL_IDLE_S, idle_s)
+    return Limits(first_token_s, idle_s, progress_s, policy.total_timeout_s)
 
 
 class Watch:

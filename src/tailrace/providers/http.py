@@ -63,7 +63,10 @@ class HttpProvider:
     async def complete(self, request: ModelRequest) -> Completion:
         reply = await self._post(request, stream=False)
         try:
-            return await self._whole(reply)
+            answer = await self._answer(reply, request)
+            async for _ in answer:  # a peer that streams unasked is understood
+                pass
+            return answer.completion()
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
@@ -159,7 +162,7 @@ class HttpProvider:
     async def _not_a_stream(self, reply: Reply, kind: str, head: bytes = b"") -> PeerError:
         data = head + await _read_some(reply, 1024)
         return PeerError(
-            self._endpoint.redacted(f"expected an event stream, got {kind}: {_excerpt(data)}"),
+            self._endpoint.redacted(f"expected an answer, got {kind}: {_excerpt(data)}"),
             excerpt=self._safe(data),
             status=reply.status,
             provider=self.name,

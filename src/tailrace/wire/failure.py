@@ -42,6 +42,7 @@ _STATUS_OF: dict[str, int] = {
     "internal_error": 500,
     "service_unavailable": 503,
     "engine_overloaded": 503,
+    "server_is_overloaded": 503,
 }
 _MAX_MESSAGE_CHARS = 2000
 

@@ -1,0 +1,353 @@
+"""The HTTP provider over real sockets: what it sends, what it takes for an answer, and that it leaves nothing open."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
+from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
+from tailrace.messages import Dialect, ModelRequest, user
+from tailrace.providers import http
+from tailrace.providers.endpoint import Endpoint, is_local_host, url_of
+from tailrace.providers.http import HttpProvider
+from tailrace.providers.transport import open_transport
+
+KEY = "sk-very-secret-key-0123456789"
+
+
+async def drain(provider: HttpProvider, request: ModelRequest = ASK) -> int:
+    """How many lists of deltas came."""
+    async with provider.stream(request) as answer:
+        return len([deltas async for deltas in answer])
+
+
+# ── addresses and headers ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("base_url", "dialect", "url"),
+    [
+        ("https://api.openai.com/v1", "chat", "https://api.openai.com/v1/chat/completions"),
+        ("https://api.openai.com", "responses", "https://api.openai.com/v1/responses"),
+        ("http://127.0.0.1:8080/", "chat", "http://127.0.0.1:8080/v1/chat/completions"),
+        ("https://openrouter.ai/api", "chat", "https://openrouter.ai/api/v1/chat/completions"),
+        ("https://openrouter.ai/api/v1/", "chat", "https://openrouter.ai/api/v1/chat/completions"),
+        ("https://host/v1beta/openai", "chat", "https://host/v1beta/openai/chat/completions"),
+        ("https://api.anthropic.com", "anthropic", "https://api.anthropic.com/v1/messages"),
+        ("https://api.anthropic.com/v1", "anthropic", "https://api.anthropic.com/v1/messages"),
+        ("https://gateway/v1/account/anthropic", "anthropic", "https://gateway/v1/account/anthropic/v1/messages"),
+        ("https://host/x/chat/completions?api-version=1", "chat", "https://host/x/chat/completions?api-version=1"),
+    ],
+)
+def test_a_base_url_is_understood_with_and_without_its_version(base_url: str, dialect: Dialect, url: str) -> None:
+    assert url_of(base_url, dialect) == url
+
+
+@pytest.mark.parametrize("base_url", ["", "ftp://host/v1", "https://", "openrouter.ai/api/v1"])
+def test_an_address_that_is_none_is_the_users_to_change(base_url: str) -> None:
+    with pytest.raises(ConfigError, match="http:// or https://"):
+        url_of(base_url, "chat")
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        *(("localhost", True), ("127.0.0.1", True), ("::1", True), ("192.168.1.9", True), ("nas.local", True)),
+        *(("api.openai.com", False), ("8.8.8.8", False), ("localhost.evil.com", False)),
+    ],
+)
+def test_who_is_local(host: str, local: bool) -> None:
+    assert is_local_host(host) is local
+
+
+@pytest.mark.parametrize(
+    ("dialect", "credential"),
+    [
+        ("chat", ("authorization", f"Bearer {KEY}")),
+        ("responses", ("authorization", f"Bearer {KEY}")),
+        ("anthropic", ("x-api-key", KEY)),
+    ],
+)
+async def test_what_is_sent(dialect: Dialect, credential: tuple[str, str]) -> None:
+    """A22: identity encoding is asked for."""
+    async with faulty("ok") as bench:
+        await drain(bench.provider(dialect, key=f" {KEY}\n", headers={"X-Title": "t", "User-Agent": "mine"}))
+        sent = bench.server.requests[0]
+        assert sent.headers[credential[0]] == credential[1]
+        assert sent.headers["accept-encoding"] == "identity"
+        assert (sent.headers["x-title"], sent.headers["user-agent"]) == ("t", "mine")
+        assert ("anthropic-version" in sent.headers) is (dialect == "anthropic")
+        assert sent.json()["stream"] is True
+
+
+async def test_a_large_request_is_sent_whole() -> None:
+    text = "x" * (3 << 20)
+    async with faulty("ok") as bench:
+        await drain(bench.provider(), ModelRequest("ok", (user(text),)))
+        assert bench.server.requests[0].json()["messages"][0]["content"] == text
+
+
+async def test_a_header_that_cannot_be_sent_is_the_users_to_change() -> None:
+    async with faulty() as bench:
+        with pytest.raises(ConfigError, match="authorization") as caught:
+            bench.provider(key="sk-two\nlines-of-key")
+        assert "lines-of-key" not in str(caught.value)
+
+
+# ── what counts as an answer ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_A19_a_page_with_status_200_is_a_typed_error_with_an_excerpt(dialect: Dialect) -> None:
+    async with faulty("html", "html") as bench:
+        provider = bench.provider(dialect)
+        with pytest.raises(PeerError, match=r"text/html.*Just a moment") as caught:
+            await drain(provider)
+        assert caught.value.excerpt.startswith(b"<!DOCTYPE html>")
+        with pytest.raises(PeerError, match="text/html"):
+            await provider.complete(ASK)
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+async def ask_raw(tmp_path: Path, handler: Handler, *, dialect: Dialect = "chat", key: str = "") -> str:
+    """The text of the answer by a server of the test's own, on a unix socket."""
+    path = str(tmp_path / "s")
+    app = web.Application()
+    app.router.add_post("/{path:.*}", handler)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, path).start()
+        async with open_transport() as transport:
+            endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=path, key=key)
+            async with HttpProvider(endpoint, transport).stream(ASK) as answer:
+                async for _ in answer:
+                    pass
+                return answer.completion().text
+    finally:
+        await runner.cleanup()
+
+
+SSE_BODY = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "TEXT/EVENT-STREAM; charset=x"])
+async def test_A13_a_stream_under_another_name_is_known_by_its_first_line(tmp_path: Path, content_type: str) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(body=SSE_BODY, headers={"content-type": content_type})
+
+    assert await ask_raw(tmp_path, handler) == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "message"),
+    [
+        (b"Bad day", "text/plain", "text/plain: Bad day"),
+        (b'{"ok": true}', "application/json", "not an answer in the chat dialect"),
+        (b'{"choices": [', "application/json", "expected an answer in JSON"),
+        (b"[]", "application/json", "expected an answer in JSON"),
+        (b"", "application/json", "expected an answer in JSON"),
+    ],
+)
+async def test_A19_what_is_no_answer_is_a_peer_error(
+    tmp_path: Path, body: bytes, content_type: str, message: str
+) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=content_type)
+
+    with pytest.raises(PeerError, match=message) as caught:
+        await ask_raw(tmp_path, handler)
+    assert caught.value.provider == "raw"
+
+
+async def test_A19_an_error_with_status_200_is_that_error(tmp_path: Path) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": "no such model", "code": "model_not_found"}})
+
+    with pytest.raises(Rejected, match="no such model") as caught:
+        await ask_raw(tmp_path, handler)
+    assert caught.value.status == 404
+
+
+async def test_D56_a_failed_response_in_json_is_no_success(tmp_path: Path) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response({"status": "failed", "error": None, "output": []})
+
+    with pytest.raises(Unavailable, match="ended the response as failed"):
+        await ask_raw(tmp_path, handler, dialect="responses")
+
+
+async def test_an_answer_past_the_cap_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """J126."""
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 1000)
+
+    async def handler(_request: web.Request) -> web.Response:
+        return web.json_response({"choices": [], "padding": "x" * 2000})
+
+    with pytest.raises(PeerError, match="exceeds 1000 bytes"):
+        await ask_raw(tmp_path, handler)
+
+
+async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
+    """J115: the key goes nowhere that the user did not name."""
+
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"location": "https://elsewhere.example/v1"})
+
+    with pytest.raises(Rejected, match=r"redirects to https://elsewhere\.example/v1"):
+        await ask_raw(tmp_path, handler, key=KEY)
+
+
+async def test_A22_a_body_that_is_not_in_its_encoding_is_a_peer_error(tmp_path: Path) -> None:
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(body=SSE_BODY, headers={"content-type": "text/event-stream", "content-encoding": "gzip"})
+
+    with pytest.raises(PeerError, match="encoding"):
+        await ask_raw(tmp_path, handler)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_A22_a_compressed_stream_is_decoded_as_it_comes(dialect: Dialect) -> None:
+    async with faulty("ok+gzip+stall@60%") as bench, bench.provider(dialect).stream(ASK) as answer:
+        seen = 0
+        async for deltas in answer:
+            seen += len(deltas)
+            if seen >= 3:
+                break  # the rest never comes: what was decoded came out of an unfinished gzip stream
+
+
+async def test_A20_an_endless_line_ends_in_an_error() -> None:
+    async with faulty("endless-line") as bench:
+        with pytest.raises(ProviderError, match="exceeds"):
+            await drain(bench.provider())
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_A14_two_objects_in_one_event_are_an_error(dialect: Dialect) -> None:
+    async with faulty("ok+glued") as bench:
+        with pytest.raises(ProviderError):
+            await drain(bench.provider(dialect))
+
+
+# ── secrets ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_J114_a_key_that_the_peer_echoes_is_not_shown(tmp_path: Path) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"message": f"bad key {request.headers['authorization']}"}}, status=401)
+
+    async def echo(request: web.Request) -> web.Response:
+        return web.Response(text=f"<html>{request.headers['authorization']}", content_type="text/html")
+
+    async def stream(request: web.Request) -> web.Response:
+        event = msgspec.json.encode({"error": {"message": f"bad key {request.headers['authorization']}"}})
+        return web.Response(body=b"data: %b\n\n" % event, content_type="text/event-stream")
+
+    for handler in (refuse, echo, stream):
+        with pytest.raises(ProviderError) as caught:
+            await ask_raw(tmp_path, handler, key=KEY)
+        shown = "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
+        assert KEY not in shown
+        (tmp_path / "s").unlink(missing_ok=True)
+
+
+def test_J114_no_repr_shows_a_secret() -> None:
+    endpoint = Endpoint(
+        name="x", dialect="chat", base_url=f"https://user:{KEY}@host/v1", key=KEY, headers={"cookie": KEY}
+    )
+    assert KEY not in repr(endpoint)
+
+
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_connections_are_reused() -> None:
+    async with faulty() as bench:
+        provider = bench.provider()
+        for _ in range(5):
+            await drain(provider)
+            await provider.complete(ASK)
+        assert bench.server.connections == 1
+
+
+async def test_E67_a_dead_pooled_connection_is_retried_once() -> None:
+    async with faulty("ok", "drop", "ok") as bench:
+        provider = bench.provider()
+        await drain(provider)
+        assert await drain(provider) > 0
+        assert [request.scenario for request in bench.server.requests] == ["ok", "drop", "ok"]
+
+
+async def test_E67_but_not_a_fresh_one() -> None:
+    async with faulty("drop", "ok") as bench:
+        with pytest.raises(Unavailable, match="closed before an answer"):
+            await drain(bench.provider())
+        assert len(bench.server.requests) == 1
+
+
+async def test_E67_and_not_after_a_byte_came() -> None:
+    async with faulty("ok", "cut@0", "ok") as bench:
+        provider = bench.provider()
+        await drain(provider)
+        with pytest.raises(StreamCut):
+            await drain(provider)
+        assert len(bench.server.requests) == 2
+
+
+async def test_nobody_listens() -> None:
+    async with faulty() as bench:
+        provider = bench.provider(base_url="http://127.0.0.1:9")
+        with pytest.raises(Unavailable, match=r"cannot connect to 127\.0\.0\.1"):
+            await drain(provider)
+
+
+async def left_by(bench: Bench, leave: Callable[[], Awaitable[None]]) -> None:
+    await leave()
+    request = bench.server.requests[-1]
+    await asyncio.wait_for(request.over.wait(), 2)
+    assert request.disconnected_at is not None
+
+
+@pytest.mark.parametrize("scenario", ["status-500+stall@3", "ok+stall@50%", "html+stall@10"])
+async def test_F70_whatever_is_abandoned_is_closed(scenario: str) -> None:
+    async with faulty(scenario) as bench:
+        provider = bench.provider()
+
+        async def leave() -> None:
+            task = asyncio.create_task(drain(provider))
+            await bench.server.request()
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        await left_by(bench, leave)
+
+
+async def test_F76_leaving_the_block_early_closes_the_connection() -> None:
+    async with faulty("long+stall@50%") as bench:
+        provider = bench.provider()
+
+        async def leave() -> None:
+            async with provider.stream(ASK) as answer:
+                async for _ in answer:
+                    break
+
+        await left_by(bench, leave)
+
+
+async def test_a_server_that_keeps_the_connection_open_does_not_keep_us() -> None:
+    """The terminal event is the end; the body's own end is waited for only a moment."""
+    async with faulty("ok+pings@100%") as bench:
+        async with asyncio.timeout(3):
+            assert await drain(bench.provider()) > 0
+        await asyncio.wait_for(bench.server.requests[0].over.wait(), 2)
