@@ -400,6 +400,23 @@ def test_the_answer_that_only_the_terminal_event_brings_is_handed_out() -> None:
     assert deltas == [TextDelta("a"), TextDelta("b"), FinishDelta("completed")]
 
 
+def test_a_word_for_the_status_that_is_not_known_leaves_it_to_the_event() -> None:
+    deltas, decoder = run(text_delta("a"), event("response.completed", response={"status": "succeeded"}))
+    assert deltas == [TextDelta("a"), FinishDelta("completed")]
+    assert read(decoder.body()).stop == "end"
+
+
+@pytest.mark.parametrize("depth", [200, 900, 100_000])
+def test_J126_deep_nesting_is_kept_or_refused_and_never_a_crash(depth: int) -> None:
+    deep = b"[" * depth + b"]" * depth
+    item = b'{"id":"fc_0","type":"function_call","name":"look","call_id":"c","arguments":%b}' % deep
+    for kind in (b"added", b"done"):
+        raw = b'data: {"type":"response.output_item.%b","output_index":0,"item":%b}\n\n' % (kind, item)
+        deltas, decoder = run(raw, completed())
+        read(decoder.body())
+        assert isinstance(deltas[-1], FinishDelta) or only_error(deltas).code == "protocol_error"
+
+
 def test_nothing_after_the_end_counts() -> None:
     deltas, decoder = run(completed(message("a")), event("error", **FLAT), b"data: {\n\n", b"\xff")
     assert deltas == [TextDelta("a"), FinishDelta("completed")]

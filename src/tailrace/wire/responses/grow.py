@@ -25,7 +25,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.responses.failed import error_in, error_of
 from tailrace.wire.responses.output import NO_INDEX, Output, OutputItem, objects, string
-from tailrace.wire.responses.read import PART_SEPARATOR, UNENDED, argument_text, usage_of
+from tailrace.wire.responses.read import PART_SEPARATOR, argument_text, usage_of
 from tailrace.wire.responses.slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
@@ -194,7 +194,7 @@ class GrowingAnswer:
 
     def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
         status = string(response.get("status"))
-        if status in UNENDED:
+        if status not in _TERMINAL.values():
             status = named
         self._response |= {**response, "status": status}
         self.ended = True

@@ -6,7 +6,6 @@ when the item is asked for; nothing is snapshotted on the way.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -82,7 +81,7 @@ class OutputItem:
         """The item as a non-streaming answer would hold it. `status` is the response's own, where it has ended."""
         if self.done:
             return self.head
-        item = copy.deepcopy(self.head)
+        item = dict(self.head)
         lists: dict[tuple[str, ...], dict[int, Any]] = {}
         for (name, index), part in self._parts.items():
             lists.setdefault((name,), {})[index] = dict(part)
@@ -112,12 +111,11 @@ def _new_part(slot: Slot) -> JsonObject:
 
 
 def _holder(item: JsonObject, path: tuple[str, ...]) -> JsonObject:
-    """The object that holds the last key of `path`, made where it is missing."""
+    """The object that holds the last key of `path`: a copy, to be written to, or made where it is missing."""
     for key in path[:-1]:
         inner = item.get(key)
-        if not isinstance(inner, dict):
-            inner = item[key] = {}
-        item = inner
+        item[key] = dict(inner) if isinstance(inner, dict) else {}
+        item = item[key]
     return item
 
 

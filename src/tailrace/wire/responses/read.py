@@ -21,7 +21,7 @@ from tailrace.wire.responses.output import objects, string
 from tailrace.wire.responses.slots import CALL_FIELDS
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
-UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the end of anything
+_UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the end of anything
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
 
 
@@ -36,7 +36,7 @@ def read(body: JsonObject) -> Completion:
         message=Message("assistant", parts),
         id=string(body.get("id")),
         model=string(body.get("model")),
-        finish_reason="" if status in UNENDED else status,
+        finish_reason="" if status in _UNENDED else status,
         stop=_stop_of(body, status, parts),
         usage=usage_of(body.get("usage")),
         refusal="".join(refusals) if refusals else None,
@@ -66,7 +66,10 @@ def argument_text(value: object) -> str:
     """A call's input as text: as the model wrote it, `{}` for nothing (B32), canonical JSON for an object (B31)."""
     if isinstance(value, str):
         return value or "{}"
-    return "{}" if value is None else msgspec.json.encode(value, order="sorted").decode()
+    try:
+        return "{}" if value is None else msgspec.json.encode(value, order="sorted").decode()
+    except RecursionError:
+        return ""  # nested too deeply to be written: no object, so the call is never executed
 
 
 def reasoning_text(item: JsonObject) -> str:
