@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return asyncio.run(_serve(options.host, options.port, options.script))
     except OSError as exc:
-        reason = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else str(exc)
+        reason = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or str(exc)
         sys.stderr.write(f"error: cannot listen on {options.host}:{options.port}: {reason.lower()}\n")
         return 1
 

@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.providers.scripted.asked import Asked, Sse
+from tailrace.providers.scripted.chat import DONE
 from tailrace.providers.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
 from tailrace.providers.scripted.render import body_of, events_of, frame
 from tailrace.testing.provider.edits import EDITS
@@ -110,8 +111,8 @@ def _glued(events: list[Sse], scenario: Scenario) -> list[Sse]:
 def _framed(event: Sse, scenario: Scenario) -> list[bytes]:
     if isinstance(event.data, dict):
         event = Sse(_encode(event.data).decode(), event.event)
-    if "multi-data" in scenario.framing and isinstance(event.data, str):
-        event = Sse(event.data.replace(',"', ',\ndata: "'), event.event)
+    if "multi-data" in scenario.framing and isinstance(event.data, str) and event.data != DONE:
+        event = Sse(json.dumps(json.loads(event.data), indent=0).replace("\n", "\ndata: "), event.event)
     framed = frame(event)
     if "no-space" in scenario.framing:
         framed = framed.replace(b"data: ", b"data:").replace(b"event: ", b"event:")
