@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply, think
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
-ONCE = {"max_attempts": 1}
+ONCE: Any = {"max_attempts": 1}
 SLOW_THOUGHT = Scenario(reply=reply(think("Water runs downhill. " * 20, "c2lnbmVk"), "Downhill."), pace_s=10.0)
 
 

@@ -1,0 +1,184 @@
+"""The first half of the recovery ladder, over real sockets: what becomes of an answer that broke off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from providers.faulty_calls import ASK, DIALECTS, Told, faulty
+from tailrace.config import CallPolicy
+from tailrace.errors import Permanent, Retryable, StreamCut
+from tailrace.messages import Completion, Dialect, ToolCallDelta
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Recovery
+from tailrace.providers.joined import MARK
+from tailrace.providers.quirks import CONTINUE
+from tailrace.testing.provider import reply
+
+OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
+AGAIN: Any = {"backoff_s": 0.001}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_nothing_shown_is_retried_in_silence(dialect: Dialect) -> None:
+    async with faulty("reasoning+cut@40%", "tools+cut@60%", "ok") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
+        assert result.completion.text == told.text == OK
+        assert MARK not in result.completion.body
+        assert [fact for fact in told.facts if fact != ("deltas",)] == [
+            *(("started", 1, "faulty"), ("discarded", 1), ("started", 2, "faulty"), ("discarded", 2)),
+            ("started", 3, "faulty"),
+        ]
+        assert all("mill" not in str(request.json()) for request in bench.server.requests)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("then", ["the rest", "everything again", "the last words again"])
+async def test_E63_E64_text_that_was_shown_is_gone_on_from(dialect: Dialect, then: str) -> None:
+    async with faulty("ok+cut@60%") as bench:
+        route = bench.route(dialect, **AGAIN)
+        shown = (await bench.call(bench.route(dialect, max_attempts=1))).completion.text
+        assert OK.startswith(shown)
+        assert 5 < len(shown) < len(OK)
+        rest = {"the rest": len(shown.rstrip()), "everything again": 0, "the last words again": len(shown) - 25}
+        bench.server.extend("ok+cut@60%", reply(OK[max(0, rest[then]) :]))
+        result = await bench.call(route, told=(told := Told()))
+        assert result.completion.text == told.text == OK
+        assert result.incomplete is None
+        assert result.completion.body[MARK] == {"continued": True, "shown_characters": len(shown)}
+        assert [fact[0] for fact in told.facts] == ["started", "deltas", "started", "deltas"]  # one seamless message
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_continuation_is_asked_for_by_instruction_or_by_prefill(dialect: Dialect) -> None:
+    async with faulty("ok+cut@60%", "ok", "ok+cut@60%", "ok") as bench:
+        await bench.call(bench.route(dialect, **AGAIN))
+        provider = bench.provider(dialect, quirks=("prefill",))
+        await bench.call(Route(provider, "ok", CallPolicy(backoff_s=0.001)))
+        by_instruction, by_prefill = (bench.server.requests[n].json() for n in (1, 3))
+        key = "input" if dialect == "responses" else "messages"
+        assert CONTINUE in str(by_instruction[key][-1])
+        assert by_instruction[key][-1]["role"] == "user"
+        if dialect != "responses":  # which has no prefill: its encoder asks in words of its own
+            assert by_prefill[key][-1]["role"] == "assistant"
+            assert "The mill" in str(by_prefill[key][-1])
+
+
+async def test_a_continuation_may_come_from_another_provider_in_another_dialect() -> None:
+    async with faulty("ok+cut@60%", "ok") as bench:
+        result = await bench.call(
+            bench.route("chat", "first", max_attempts=1), bench.route("anthropic", "second"), told=(told := Told())
+        )
+        assert (result.completion.text, told.text, result.completion.dialect) == (OK, OK, "anthropic")
+        assert result.tried == ("first", "second")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_continuation_that_is_cut_too_is_gone_on_from(dialect: Dialect) -> None:
+    async with faulty("ok+cut@50%", "ok+cut@80%", "ok") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
+        assert result.completion.text == told.text == OK
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_continuation_that_comes_whole_shows_the_rest(dialect: Dialect) -> None:
+    async with faulty("ok+cut@60%", "ok+json") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
+        assert result.completion.text == told.text == OK
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_B34_B38_a_call_open_at_the_cut_is_made_anew(dialect: Dialect) -> None:
+    async with faulty("text-and-tools+cut@70%", "text-and-tools") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
+        assert result.completion.text == told.text == "Let me look that up."
+        assert [call.name for call in result.completion.tool_calls] == ["get_weather", "get_time"]
+        assert all(call.parsed() is not None for call in result.completion.tool_calls)
+        asked = str(bench.server.requests[1].json())
+        assert "Let me look" in asked
+        assert "call_" not in asked.replace("tool_call", "")  # no half call in what the model is shown
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("reply_name", ["text-and-tools", "parallel"])
+async def test_B34_B38_an_open_call_is_named_when_attempts_are_exhausted(dialect: Dialect, reply_name: str) -> None:
+    async with faulty() as bench:
+        result = await bench.call(bench.route(dialect, model=f"{reply_name}+cut@75%", **AGAIN), told=(told := Told()))
+        assert result.incomplete is not None
+        assert result.incomplete.open_calls[0] == "get_weather"
+        assert isinstance(result.incomplete.error, StreamCut)
+        assert result.completion.tool_calls == ()
+        assert result.completion.text == told.text == ("Let me look that up." if "text" in reply_name else "")
+        assert any(isinstance(delta, ToolCallDelta) for delta in told.seen)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_text_alone_is_kept_without_a_word_when_attempts_are_exhausted(dialect: Dialect) -> None:
+    async with faulty() as bench:
+        result = await bench.call(bench.route(dialect, model="ok+cut@60%", **AGAIN), told=(told := Told()))
+        assert result.incomplete is not None
+        assert result.incomplete.open_calls == ()
+        assert len(result.attempts) == 3
+        assert result.completion.text == told.text
+        assert OK.startswith(told.text)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_restart_withdraws_what_was_shown_and_gives_one_providers_one_answer(dialect: Dialect) -> None:
+    async with faulty("text-and-tools+cut@60%", "ok") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()), on_cut="restart")
+        assert result.completion.text == OK
+        assert MARK not in result.completion.body
+        assert [fact[0] for fact in told.facts] == ["started", "deltas", "discarded", "started", "deltas"]
+        assert bench.server.requests[0].body == bench.server.requests[1].body
+
+        bench.server.extend(*["text-and-tools+cut@60%"] * 3)
+        with pytest.raises(Retryable):
+            await bench.call(bench.route(dialect, **AGAIN), on_cut="restart")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_keep_leaves_the_text_and_asks_nobody_else(dialect: Dialect) -> None:
+    async with faulty("ok+cut@60%") as bench:
+        result = await bench.call(bench.route(dialect), told=(told := Told()), on_cut="keep")
+        assert result.incomplete is not None
+        assert result.completion.text == told.text
+        assert len(bench.server.requests) == 1
+
+
+async def test_the_policy_may_look_at_what_was_shown() -> None:
+    seen: list[str] = []
+
+    def decide(partial: Completion) -> Recovery:
+        seen.append(partial.text)
+        return "restart" if partial.text.startswith("<think>") else "continue"
+
+    async with faulty("think-tags+cut@50%", "ok+cut@60%", "ok") as bench:
+        result = await bench.call(bench.route(**AGAIN), told=(told := Told()), on_cut=decide)
+        assert result.completion.text == OK
+        assert (seen[0].startswith("<think>"), OK.startswith(seen[1])) == (True, True)
+        assert ("discarded", 1) in told.facts
+        assert ("discarded", 2) not in told.facts
+
+
+async def test_a_permanent_error_after_text_keeps_the_text() -> None:
+    async with faulty("ok+error-invalid") as bench:
+        result = await bench.call(bench.route())
+        assert result.incomplete is not None
+        assert isinstance(result.incomplete.error, Permanent)
+        assert OK.startswith(result.completion.text)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_request_that_goes_on_from_a_text_is_answered_whole_and_shown_the_rest(dialect: Dialect) -> None:
+    request = msgspec.structs.replace(ASK, prefill=OK[:30])
+    async with faulty("status-500", "ok+cut@70%", "ok") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN), request=request, told=(told := Told()))
+        assert (result.completion.text, told.text) == (OK, OK[30:])
+        assert all("The mill wheel turns, and" in str(sent.json()) for sent in bench.server.requests)
+
+        bench.server.extend("status-400")
+        with pytest.raises(Permanent):  # nothing was added to the text, so there is nothing to keep
+            await bench.call(bench.route(dialect), request=request)
