@@ -269,6 +269,17 @@ class Platforms(Section):
     homeassistant: HomeAssistant | None = None
     matrix: Matrix | None = None
 
+    def secret_variables(self) -> set[str]:
+        """The environment variables that hold the platforms' secrets."""
+        platforms = [getattr(self, name) for name in self.__struct_fields__]
+        return {
+            variable
+            for platform in platforms
+            if platform is not None
+            for field in platform.__struct_fields__
+            if field.endswith("_env") and (variable := getattr(platform, field))
+        }
+
 
 class Sections(Section):
     """Everything that the file may say."""

@@ -6,7 +6,7 @@ reads it. Never knows an adapter: which providers and platforms exist is for `ap
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -93,6 +93,10 @@ class Environment:
     def get(self, name: str) -> str | None:
         """A variable that is set to nothing counts as not set."""
         return self._variables.get(name) or None
+
+    def without(self, names: Collection[str]) -> dict[str, str]:
+        """All of it but these, for a child process."""
+        return {name: value for name, value in self._variables.items() if name not in names}
 
     def switch(self, names: tuple[str, ...]) -> bool | None:
         """The first of these variables that is set, as a yes or no. Raises `ConfigError` for any other word."""

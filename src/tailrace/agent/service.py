@@ -1,0 +1,215 @@
+"""The agent for many: starts turns, lets them run whoever watches, stops them, and goes on after a crash.
+
+Owns the tasks in which turns run. Whoever wants to see one tails its log; nobody here knows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from tailrace.agent.runner import TurnRunner, TurnSettings
+from tailrace.agent.session import Sessions, ended, history_of
+from tailrace.agent.turn import Limits, Turn
+from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
+from tailrace.events import Decision, Entry, MessageRecorded, RunFailure, RunFinished, Snapshot
+from tailrace.journal.lease import held
+from tailrace.journal.recovery import recover
+from tailrace.journal.recovery import stop as stop_run
+from tailrace.messages import Message, ModelRequest, ToolSpec, Value
+from tailrace.ports import Durability, Journal, Lease, NewRun, Run, RunState, Signal
+from tailrace.providers.call import Caller
+
+log = logging.getLogger("tailrace.agent")
+Busy = Literal["interrupt", "queue"]
+KIND = "agent"
+
+
+class TurnSpec(Value):
+    """Everything that one turn is made from. It is stored with the run, so that any process can go on with it."""
+
+    message: Message
+    model: str = ""  # "<provider>/<model>"; empty: the configured one
+    request: ModelRequest | None = None  # sampling and further fields of the asker's own
+    system: str = ""
+    history: tuple[Message, ...] | None = None  # the asker's own account of what was said before
+    foreign: tuple[ToolSpec, ...] = ()  # tools that the asker runs
+    directory: str = ""
+    requester: str = ""
+    reachable: bool = False  # somebody is there who can answer an approval
+    yolo: bool = False
+    checkpoints: bool = False
+    max_turns: int | None = None
+    tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
+    busy: Busy = "interrupt"  # what becomes of a run that has the session's turn: it is stopped, or waited for
+
+
+Equip = Callable[[TurnSpec, Run], TurnSettings]
+
+
+class AgentService:
+    """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
+
+    def __init__(
+        self, journal: Journal, caller: Caller, equip: Equip, *, owner: str, max_turns: int = 50, lease_s: float = 30.0
+    ) -> None:
+        self._journal = journal
+        self._caller = caller
+        self._equip = equip
+        self._owner = owner
+        self._max_turns = max_turns
+        self._lease_s = lease_s
+        self._sessions = Sessions()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await self._stack.aclose()
+
+    # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(
+        self,
+        spec: TurnSpec,
+        *,
+        session: str = "",
+        idempotency_key: str = "",
+        durability: Durability = "committed",
+        deadline_at: float | None = None,
+    ) -> Run:
+        """A run that has begun; it goes on whoever watches. With a known idempotency key, the run that has it.
+
+        In a session that is busy, the run before it is stopped or waited for."""
+        new = NewRun(
+            kind=KIND,
+            input=msgspec.to_builtins(spec),
+            model=spec.model,
+            session=session,
+            idempotency_key=idempotency_key,
+            durability=durability,
+            deadline_at=deadline_at,
+        )
+        run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
+        if lease is None:
+            return run
+        before = self._sessions.current(session) if session else None
+        self._spawn(run, lease, spec)
+        if before is not None and spec.busy == "interrupt":
+            await self.stop(before)
+        return run
+
+    async def finished(self, run_id: str) -> RunFinished:
+        """How the run ended, once it has."""
+        await ended(self._journal, run_id)
+        run = await self._journal.get(run_id)
+        if run.finished is None:
+            raise JournalError(f"run {run_id} is parked: {run.parked.message if run.parked else 'nobody executes it'}")
+        return run.finished
+
+    async def stop(self, run_id: str, *, by: str = "") -> None:
+        """Ends the run as `stopped`. One that has ended already stays as it is."""
+        try:
+            if run_id in self._tasks:
+                await self._journal.signal(run_id, Signal("stop", by=by))
+            else:
+                await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by)
+        except RunSealed:
+            return
+
+    async def answer(self, run_id: str, approval_id: str, decision: Decision, *, by: str = "") -> None:
+        """Answers an approval, in whichever process the run is. Raises `RunSealed`, `RunNotFound`."""
+        payload = {"approval_id": approval_id, "decision": decision}
+        await self._journal.signal(run_id, Signal("approval", payload, by=by))
+
+    async def recover(self) -> list[str]:
+        """Goes on with the unfinished turns of dead processes; returns their runs."""
+        found: list[str] = []
+        async for orphan in recover(self._journal, self._owner, lease_s=self._lease_s):
+            if orphan.run.new.kind != KIND:
+                await self._journal.release(orphan.lease)
+                continue
+            spec = msgspec.convert(orphan.run.new.input, TurnSpec)
+            entries = await self._journal.read(orphan.run.id)
+            self._spawn(orphan.run, orphan.lease, spec, list(entries))
+            found.append(orphan.run.id)
+        return found
+
+    async def drain(self, timeout_s: float) -> None:
+        """Lets what runs come to its end, for so long. What has not by then is given back when the service ends."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+
+    def current(self, session: str) -> str | None:
+        """The run that has the session's turn in this process."""
+        return self._sessions.current(session)
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._tasks)
+
+    # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spawn(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry] | None = None) -> None:
+        task = self._group.create_task(self._execute(run, lease, spec, entries or []), name=run.id)
+        self._tasks[run.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
+
+    async def _execute(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
+        async with held(self._journal, lease, lease_s=self._lease_s):
+            try:
+                async with self._sessions.turn_of(run.new.session, run.id):
+                    await self._clear_session(run, spec.busy)
+                    await self._turn(run, lease, spec, entries)
+            except StaleEpoch:
+                log.warning("run %s was taken over by another process", run.id)
+            except TailraceError as exc:
+                await self._fail(lease, RunFailure("error", str(exc)))
+            except Exception as exc:  # the top of the task: whatever it is, the run ends and says so
+                log.exception("run %s failed", run.id)
+                await self._fail(lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
+
+    async def _clear_session(self, run: Run, busy: Busy) -> None:
+        """Runs of the session that other processes have, or left behind, come to their end first (I101)."""
+        if not run.new.session:
+            return
+        states: tuple[RunState, ...] = ("pending", "running")
+        others = await self._journal.runs(session=run.new.session, kind=KIND, states=states, before=run.id)
+        for other in others:
+            if other.id not in self._tasks:
+                if busy == "interrupt":
+                    await self.stop(other.id)
+                await ended(self._journal, other.id)
+
+    async def _turn(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
+        history = spec.history
+        if history is None:
+            history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
+        limits = Limits(max_calls=spec.max_turns or self._max_turns)
+        turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
+        turn.replay(entries)
+        begun = any(isinstance(entry.event, MessageRecorded) for entry in entries)
+        runner = TurnRunner(self._journal, lease, turn, self._caller, self._equip(spec, run))
+        await runner.run(None if begun else spec.message)
+
+    async def _fail(self, lease: Lease, failure: RunFailure) -> None:
+        match (await self._journal.snapshot(lease.run_id)).event:
+            case Snapshot(output=output, usage=usage):
+                finished = RunFinished("failed", output, usage, failure, time.time())
+                await self._journal.seal(lease, finished)
+            case _:
+                pass

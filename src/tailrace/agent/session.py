@@ -1,0 +1,84 @@
+"""A conversation: the runs of one session in order, the history they share, and one of them at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tailrace.agent.turn import Turn
+from tailrace.events import HistoryCompressed
+from tailrace.messages import Message
+from tailrace.ports import ENDED, Journal
+
+_PAGE = 50
+
+
+async def history_of(journal: Journal, session: str, *, before: str | None = None) -> tuple[Message, ...]:
+    """What was said in the session (before this run), as far back as the last compression."""
+    logs: deque[Turn] = deque()
+    cursor = before
+    more = True
+    compressed = False
+    while more and not compressed:
+        runs = await journal.runs(session=session, kind="agent", before=cursor, limit=_PAGE)
+        more = len(runs) == _PAGE
+        cursor = runs[-1].id if runs else None
+        for run in runs:
+            facts = await journal.facts(run.id)
+            turn = Turn()
+            turn.replay(facts)
+            logs.appendleft(turn)
+            if compressed := any(isinstance(entry.event, HistoryCompressed) for entry in facts):
+                break
+    return tuple(message for turn in logs for message in turn.messages)
+
+
+class _Floor:
+    """One session's right to speak. Kept while anybody has it or waits for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.interested = 0
+        self.run_id: str | None = None
+
+
+class Sessions:
+    """Who is speaking in which session, within this process (I101)."""
+
+    def __init__(self) -> None:
+        self._floors: dict[str, _Floor] = {}
+
+    def current(self, session: str) -> str | None:
+        """The run that has the session's turn."""
+        floor = self._floors.get(session)
+        return floor.run_id if floor else None
+
+    @asynccontextmanager
+    async def turn_of(self, session: str, run_id: str) -> AsyncIterator[None]:
+        """Waits for this run's turn, first come first served. Runs without a session are independent."""
+        if not session:
+            yield
+            return
+        floor = self._floors.setdefault(session, _Floor())
+        floor.interested += 1
+        try:
+            async with floor.lock:
+                floor.run_id = run_id
+                try:
+                    yield
+                finally:
+                    floor.run_id = None
+        finally:
+            floor.interested -= 1
+            if not floor.interested:
+                del self._floors[session]
+
+
+async def ended(journal: Journal, run_id: str) -> None:
+    """Returns when the run has ended, whoever executes it."""
+    if (await journal.get(run_id)).state in ENDED:
+        return
+    async for _ in journal.tail(run_id, snapshot=True):
+        pass

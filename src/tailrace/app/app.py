@@ -1,0 +1,136 @@
+"""The application: opens what the config names, equips turns with it, and closes it all again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from tailrace.agent.approval import ApprovalPolicy, Asker
+from tailrace.agent.modelcall import ModelSettings
+from tailrace.agent.redact import Redactor
+from tailrace.agent.runner import TurnSettings
+from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.agent.toolrun import Snapshots, ToolSettings
+from tailrace.app.approvals import AlwaysAllowed
+from tailrace.app.models import LOCAL, Models, named
+from tailrace.app.prompt import system_prompt
+from tailrace.config import AgentSettings, Config, ModelChoice
+from tailrace.journal.opening import open_journal
+from tailrace.messages import ModelRequest
+from tailrace.ports import Journal, Run, Tool
+from tailrace.providers.call import Caller
+from tailrace.providers.presets import PRESETS
+from tailrace.providers.transport import open_transport
+from tailrace.tools.registry import builtin_tools
+
+
+class App:
+    """What a process has of everything: one journal, one caller, one agent service. `open_app` makes it."""
+
+    def __init__(
+        self,
+        config: Config,
+        journal: Journal,
+        models: Models,
+        *,
+        directory: Path,
+        owner: str,
+        tools: Sequence[Tool] = (),
+    ) -> None:
+        self.config = config
+        self.journal = journal
+        self.models = models
+        self.owner = owner
+        self.caller = Caller()
+        self.secrets = secrets_of(config)
+        self.redactor = Redactor(self.secrets.values())
+        self._directory = directory
+        self._own_tools = {tool.spec.name: tool for tool in tools}
+        self._tools = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
+        self._always = AlwaysAllowed(config.home / "approvals.json")
+        self._session_allowed: dict[str, set[str]] = {}
+        self.agents = AgentService(journal, self.caller, self.equip, owner=owner, max_turns=config.agent.max_turns)
+
+    def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
+        """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
+        choice = named(self.config, spec.model)
+        tools = self._tools_for(spec, choice)
+        directory = Path(spec.directory) if spec.directory else self._directory
+        base = spec.request or ModelRequest(choice.name, ())
+        system = spec.system or base.system or system_prompt(directory, with_tools=bool(tools))
+        return TurnSettings(
+            model=ModelSettings(
+                routes=self.models.routes(choice),
+                request=msgspec.structs.replace(base, system=system),
+                tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
+            ),
+            tools=tools,
+            tool_settings=ToolSettings(directory),
+            policy=self._policy(spec, run),
+            asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
+            redactor=self.redactor,
+            snapshots=self._snapshots(spec, directory),
+            deadline_at=run.new.deadline_at,
+        )
+
+    def _tools_for(self, spec: TurnSpec, choice: ModelChoice) -> Mapping[str, Tool]:
+        """The embedded model is too small to call tools: it is offered none unless somebody asked for them."""
+        if spec.tools is not None:
+            return {name: tool for name, tool in self._all_tools().items() if name in spec.tools}
+        asked_for = self.config.agent.tools != AgentSettings().tools
+        return self._own_tools if choice.provider == LOCAL and not asked_for else self._all_tools()
+
+    def _all_tools(self) -> dict[str, Tool]:
+        return {**self._tools, **self._own_tools}
+
+    def _policy(self, spec: TurnSpec, run: Run) -> ApprovalPolicy:
+        allowed = self._session_allowed.setdefault(run.new.session, set()) if run.new.session else set()
+        return ApprovalPolicy(
+            "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
+            allow=self.config.approvals.allow,
+            session_allowed=allowed,
+            always_allowed=self._always,
+        )
+
+    def _snapshots(self, spec: TurnSpec, directory: Path) -> Snapshots | None:
+        if not (spec.checkpoints or self.config.checkpoints.enabled):
+            return None
+        from tailrace.tools.checkpoint import TurnSnapshots
+
+        return TurnSnapshots(self.config.home / "checkpoints", directory)
+
+
+@asynccontextmanager
+async def open_app(
+    config: Config, *, directory: Path | None = None, tools: Sequence[Tool] = (), warm_up: bool = False
+) -> AsyncGenerator[App, None]:
+    """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
+
+    Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
+    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
+    directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
+    async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
+        models = Models(config, transport)
+        app = App(config, journal, models, directory=directory, owner=owner, tools=tools)
+        try:
+            if warm_up and config.model.provider == LOCAL:
+                await models.local.start()
+            async with app.agents:
+                yield app
+        finally:
+            await models.local.aclose()
+
+
+def secrets_of(config: Config) -> dict[str, str]:
+    """The secrets in use, by the variable that holds each: never shown, never passed on to a command."""
+    names = {preset.key_env for preset in PRESETS.values()}
+    names |= {settings.key_env for settings in config.providers.values()}
+    names |= {config.server.key_env, *config.platforms.secret_variables()}
+    return {name: value for name in names if name and (value := config.secret(name))}

@@ -1,0 +1,102 @@
+"""Which model a name stands for, at which endpoint, with whose key.
+
+`providers.<name>` in the config, filled in by the preset of that name. Makes no call.
+"""
+
+from __future__ import annotations
+
+from tailrace.config import Config, ModelChoice, ModelRef, ProviderSettings
+from tailrace.errors import ConfigError
+from tailrace.ports import Provider
+from tailrace.providers.attempt import Route
+from tailrace.providers.endpoint import Endpoint
+from tailrace.providers.http import HttpProvider
+from tailrace.providers.local import MODEL_NAME, LocalProvider, LocalServer
+from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.transport import Transport
+
+LOCAL = "local"
+
+
+def default_model(config: Config, provider: str) -> str | None:
+    """The model that a provider alone stands for, where it stands for one."""
+    if provider == config.model.provider:
+        return config.model.name
+    return MODEL_NAME if provider == LOCAL else None
+
+
+def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoice:
+    """The model to ask. One that was asked for by name has no stand-ins."""
+    if provider is None and model is None:
+        return config.model
+    provider = provider or config.model.provider
+    return ModelChoice(provider=provider, name=model or default_model(config, provider) or "")
+
+
+def named(config: Config, name: str) -> ModelChoice:
+    """The model that `<provider>/<model>` names; empty: the configured one. Raises `ConfigError`."""
+    if not name:
+        return config.model
+    provider, slash, model = name.partition("/")
+    if not slash or not model:
+        raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
+    return ModelChoice(provider=provider, name=model)
+
+
+def endpoint_of(config: Config, name: str) -> Endpoint:
+    """Raises `ConfigError` where the name stands for nothing, or its key is not set."""
+    settings = config.providers.get(name)
+    preset = PRESETS.get(name)
+    if settings is None and preset is None:
+        known = sorted({LOCAL, *PRESETS, *config.providers})
+        raise ConfigError(f"no such provider; there are {', '.join(known)}", key=f"providers.{name}")
+    settings = settings or ProviderSettings()
+    preset = preset or Preset("")
+    if not (base_url := settings.base_url or preset.base_url):
+        raise ConfigError("is missing", key=f"providers.{name}.base_url")
+    # The preset's key belongs to the preset's address: another one gets the key that the config binds to it (J115).
+    key_env = settings.key_env or (preset.key_env if settings.base_url is None else None)
+    return Endpoint(
+        name=name,
+        dialect=settings.dialect or preset.dialect,
+        base_url=base_url,
+        key=config.require_secret(key_env, f"providers.{name}.key_env") if key_env else "",
+        headers=settings.headers,
+        extra_body=settings.extra_body,
+        quirks=preset.quirks,
+        connect_timeout_s=config.call_for(name).connect_timeout_s,
+    )
+
+
+class Models:
+    """Routes to models by name, made as they are asked for and kept."""
+
+    def __init__(self, config: Config, transport: Transport) -> None:
+        self._config = config
+        self._transport = transport
+        self._routes: dict[ModelRef, Route] = {}
+        settings = config.providers.get(LOCAL)
+        path = config.path(settings.model_path) if settings and settings.model_path else None
+        directory = config.home / "models"
+        self.local = LocalServer(directory, model_path=path, model_name=path.stem) if path else LocalServer(directory)
+
+    def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
+        """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
+        return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
+
+    def _route(self, ref: ModelRef) -> Route:
+        if ref not in self._routes:
+            self._routes[ref] = self._local_route(ref) if ref.provider == LOCAL else self._remote_route(ref)
+        return self._routes[ref]
+
+    def _local_route(self, ref: ModelRef) -> Route:
+        settings = self._config.providers.get(LOCAL, ProviderSettings())
+        provider: Provider = LocalProvider(
+            self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
+        )
+        return Route(provider, ref.name, self._config.call_for(LOCAL), local=True)
+
+    def _remote_route(self, ref: ModelRef) -> Route:
+        endpoint = endpoint_of(self._config, ref.provider)
+        provider = HttpProvider(endpoint, self._transport)
+        return Route(provider, ref.name, self._config.call_for(ref.provider), local=endpoint.is_local)
