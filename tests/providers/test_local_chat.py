@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,20 @@ def test_a_model_path_is_read_from_the_config(home: Path) -> None:
     done = tailrace(home, "-q", "hi")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: providers.local.model_path: {home}/models/none.gguf cannot be read")
+
+
+def test_the_documents_code_streams_an_answer(real_models: Path, tmp_path: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "local-model.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    (tmp_path / ".tailrace").mkdir()
+    (tmp_path / ".tailrace" / "models").symlink_to(real_models)
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("What is a river?", "Say hi.")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()

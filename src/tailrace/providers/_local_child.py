@@ -93,7 +93,8 @@ def _load(settings: Settings) -> tuple[Report, Any]:
 
 
 def _die_with_parent() -> None:
-    """Covers the time while the engine loads, when nobody reads stdin: the kernel ends this process with its parent."""
+    """Covers the time while the engine loads, when nobody reads stdin: the kernel ends this process with its parent,
+    by which it means the thread that started it. That thread runs the loop which owns this process anyway."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
