@@ -68,7 +68,7 @@ class ModelCall:
         listener = _Listener(self._record, AnswerFilter(self._redactor, self._settings.think_tags, shown=shown))
         try:
             result = await self._caller.complete(
-                self._request(), self._settings.routes, listener=listener, shown=shown, budget_s=budget_s
+                self._request(shown), self._settings.routes, listener=listener, budget_s=budget_s
             )
         except ProviderError as exc:
             return self._broken(exc, listener.filter)
@@ -88,9 +88,10 @@ class ModelCall:
         message = AnswerFilter(self._redactor).message(None, (), suffix=text.lstrip())
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
-    def _request(self) -> ModelRequest:
+    def _request(self, shown: str) -> ModelRequest:
         messages = repaired(self._record.turn.messages)
-        return msgspec.structs.replace(self._settings.request, messages=messages, tools=self._settings.tools)
+        base = self._settings.request
+        return msgspec.structs.replace(base, messages=messages, tools=self._settings.tools, prefill=shown)
 
     def _finish(self, result: CallResult, listener: _Listener) -> RunFailure | None:
         completion, answer = result.completion, listener.filter

@@ -122,10 +122,9 @@ class Caller:
         on_cut: OnCut = "continue",
         purpose: Purpose = "turn",
         budget_s: float | None = None,
-        shown: str = "",
     ) -> CallResult:
-        """The answer of the first route that gives one; each route's model replaces the request's. With `shown`, text
-        of this very answer that was shown before a crash, the first attempt goes on from it already.
+        """The answer of the first route that gives one; each route's model replaces the request's. A request with a
+        `prefill` goes on from it from the first attempt: text of this very answer that was shown before a crash.
 
         `on_cut` says what to do when text was shown and the stream broke: go on from it, start over (`restart`
         withdraws it), or leave it (`keep`). Nothing shown: the next attempt follows in silence. Once attempts or
@@ -135,7 +134,7 @@ class Caller:
         if not routes:
             raise ValueError("a call needs at least one route")
         listener = listener if listener is not None else Silent()
-        call = _Call(self._rng, self._refusals, request, routes, listener, on_cut, shown)
+        call = _Call(self._rng, self._refusals, request, routes, listener, on_cut)
         return await call.run(purpose, budget_s)
 
 
@@ -150,7 +149,6 @@ class _Call:
         routes: Sequence[Route],
         listener: CallListener,
         on_cut: OnCut,
-        shown: str,
     ) -> None:
         self._refusals = refusals
         self._request = request
@@ -159,8 +157,8 @@ class _Call:
         self._on_cut = on_cut
         self._itinerary = Itinerary([route.policy for route in routes], rng)
         self._attempts: list[Attempt] = []
-        self._standing: list[int] = []  # attempts whose text is shown and was not withdrawn
-        self._shown = shown  # that text, and what was shown before the call began
+        self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
+        self._shown = request.prefill  # that text, and what was shown before the call began
         self._newest: Completion | None = None  # the last answer of which anything came
         self._open_calls: tuple[str, ...] = ()  # of that answer
         self._silent_s = 0.0
@@ -235,7 +233,7 @@ class _Call:
                 return self._incomplete()
             case "restart":
                 self._discard(*self._standing)
-                self._standing, self._shown, self._newest, self._open_calls = [], self._request.prefill, None, ()
+                self._standing, self._shown, self._newest, self._open_calls = [], self._begun, None, ()
                 return None
 
     def _discard(self, *numbers: int) -> None:
