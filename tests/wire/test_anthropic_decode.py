@@ -78,9 +78,11 @@ def test_the_body_can_be_asked_for_at_any_time() -> None:
     decoder = AnthropicDecoder()
     assert decoder.body()["content"] == []
     decoder.feed(message_start() + block_start(0, type="text", text="") + block_delta(0, "text_delta", text="Hel"))
-    assert decoder.body()["content"] == [{"type": "text", "text": "Hel"}]
-    decoder.feed(block_delta(0, "text_delta", text="lo"))
-    assert decoder.body()["content"] == [{"type": "text", "text": "Hello"}]
+    decoder.feed(block_delta(0, "citations_delta", citation=1))
+    before = decoder.body()["content"]
+    decoder.feed(block_delta(0, "text_delta", text="lo") + block_delta(0, "citations_delta", citation=2))
+    assert before == [{"type": "text", "text": "Hel", "citations": [1]}]
+    assert decoder.body()["content"] == [{"type": "text", "text": "Hello", "citations": [1, 2]}]
 
 
 def test_text_that_stands_in_the_start_of_a_block_is_not_lost() -> None:
@@ -436,6 +438,30 @@ def test_A12_blocks_and_deltas_of_a_later_version_are_kept() -> None:
         + message_end()
     )
     assert content(raw) == [{"type": "hologram", "voxels": [1, 2, 3], "caption": "abc", "depth": 2, "hue": "red"}]
+
+
+def test_A12_a_delta_of_a_later_version_brings_text_in_its_place() -> None:
+    raw = message_start() + block_start(0, type="text", text="") + block_delta(0, "text_delta", text="a")
+    raw += block_delta(0, "styled_text_delta", text="b", style="bold") + block_delta(0, "text_delta", text="c")
+    deltas, body, _ = decode(raw + block_stop(0) + message_end())
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)] == ["a", "b", "c"]
+    assert body["content"] == [{"type": "text", "text": "abc", "style": "bold"}]
+
+
+def test_A12_blocks_of_a_later_version_grow_by_the_pieces_of_today() -> None:
+    summary = block_start(0, type="summary", text="") + block_delta(0, "text_delta", text="in ")
+    summary += block_delta(0, "text_delta", text="short") + block_stop(0)
+    use = (
+        block_start(1, type="robot_tool_use", id="r1", name="lift", input={})
+        + json_piece(1, '{"kg":')
+        + json_piece(1, "2}")
+    )
+    _, body, _ = decode(message_start() + summary + use + block_stop(1) + message_end())
+    assert body["content"] == [
+        {"type": "summary", "text": "in short"},
+        {"type": "robot_tool_use", "id": "r1", "name": "lift", "input": {"kg": 2}},
+    ]
+    assert (read(body).text, read(body).tool_calls) == ("", ())
 
 
 def test_D55_a_block_whose_start_never_came_begins_with_its_first_delta() -> None:

@@ -5,7 +5,6 @@ Owns what a block becomes in the non-streaming body. Knows no framing and no ord
 
 from __future__ import annotations
 
-import operator
 from typing import TypeAlias
 
 import msgspec
@@ -29,14 +28,15 @@ class JsonPiece(msgspec.Struct, tag="input_json_delta", gc=False):
 
 Piece: TypeAlias = TextPiece | ThinkingPiece | JsonPiece
 
-# What a block of each type grows by, and in which field. A block of any other type arrives whole in its start.
-_GROWTH: dict[str, tuple[type[Piece], str]] = {
-    "text": (TextPiece, "text"),
-    "thinking": (ThinkingPiece, "thinking"),
-    "tool_use": (JsonPiece, "input"),
-    "server_tool_use": (JsonPiece, "input"),
-    "mcp_tool_use": (JsonPiece, "input"),
+_Growth: TypeAlias = tuple[type[Piece] | None, str, str]
+# What a block of each type grows by: the piece, its field in the delta, and the block's field that it becomes.
+_GROWTH: dict[str, _Growth] = {
+    "text": (TextPiece, "text", "text"),
+    "thinking": (ThinkingPiece, "thinking", "thinking"),
+    "tool_use": (JsonPiece, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
 }
+_WHOLE: _Growth = (None, "", "")  # a block of any other type arrives whole in its start
+_PIECES = frozenset({"text_delta", "thinking_delta", "input_json_delta"})
 # The type of a block whose start never came, by the delta that came instead.
 _IMPLIED_TYPE = {
     "text_delta": "text",
@@ -54,52 +54,60 @@ def implied_start(delta_type: str) -> JsonObject:
 
 
 class Block:
-    """`pieces` are joined once, when the body is asked for; everything else is merged into `start` as it comes."""
+    """Texts are collected in pieces and joined once, when the body is asked for; everything else is merged into
+    `start` as it comes. Linear in what comes."""
 
-    __slots__ = ("call", "closed", "field", "grows_by", "index", "pieces", "seen", "start")
+    __slots__ = ("call", "closed", "field", "grown", "grows_by", "index", "pieces", "seen", "source", "start")
 
     def __init__(self, index: int, start: JsonObject, call: int | None) -> None:
         self.index = index
         self.start = start
         self.call = call  # position among the answer's calls; None for a block that is not a call of ours
         self.closed = False
-        self.pieces: list[str] = []
         self.seen = ""  # the whole text so far; kept only for a provider that repeats it (A17)
         self.grows_by: type[Piece] | None
-        self.grows_by, self.field = _GROWTH.get(_type_of(start), (None, ""))
-
-    @property
-    def type(self) -> str:
-        return _type_of(self.start)
+        self.grows_by, self.source, self.field = _growth_of(start.get("type"))
+        self.pieces: list[str] = []  # of `field`
+        self.grown: dict[str, list[str]] = {self.field: self.pieces} if self.field else {}
 
     def unseen(self, text: str) -> str:
         """What `text`, which repeats everything before it, adds to that (A17)."""
-        seen = self.seen or self._begun()
+        seen = self.seen or self._begun(self.field)
         self.seen = text
         return text.removeprefix(seen)
 
     def merge(self, delta: JsonObject) -> None:
-        """A delta that is not the block's usual piece. Unknown ones are kept: text grows, lists grow, the rest is
-        replaced."""
+        """What a delta brings beside the block's next piece. Of an unknown one everything is kept: text grows, lists
+        grow, the rest is replaced."""
         kind = delta.get("type")
         if kind == "citations_delta":
-            self.start["citations"] = [*(self.start.get("citations") or ()), delta.get("citation")]
-            return
-        whole = kind in {"signature_delta", "compaction_delta"}  # each comes once, in one piece
-        for name, value in delta.items():
-            if name != "type" and value is not None:
-                self.start[name] = value if whole else _grown(self.start.get(name), value)
+            if not isinstance(self.start.get("citations"), list):
+                self.start["citations"] = []
+            self.start["citations"].append(delta.get("citation"))
+        elif self.grows_by is None or kind not in _PIECES:
+            whole = kind in {"signature_delta", "compaction_delta"}  # each comes once, in one piece
+            for name, value in delta.items():
+                if name not in {"type", self.source} and value is not None:
+                    self._merge(name, value, whole=whole)
+
+    def _merge(self, name: str, value: object, *, whole: bool) -> None:
+        match self.start.get(name), value:
+            case str(), str(text) if not whole:
+                self.grown.setdefault(name, []).append(text)
+            case list(begun), list(more) if not whole:
+                begun.extend(more)
+            case _:
+                self.start[name] = value
 
     def body(self) -> JsonObject:
         """The block as the non-streaming answer would have it."""
-        if self.field == "input":
-            return {**self.start, "input": self._input()}
-        if self.field:
-            return {**self.start, self.field: "".join([self._begun(), *self.pieces])}
-        return dict(self.start)
+        body = {name: list(value) if isinstance(value, list) else value for name, value in self.start.items()}
+        for name, pieces in self.grown.items():
+            body[name] = self._input() if name == self.field == "input" else "".join([self._begun(name), *pieces])
+        return body
 
-    def _begun(self) -> str:
-        begun = self.start.get(self.field)
+    def _begun(self, name: str) -> str:
+        begun = self.start.get(name)
         return begun if isinstance(begun, str) else ""
 
     def _input(self) -> object:
@@ -115,14 +123,7 @@ class Block:
         return begun or ({} if self.closed else "")
 
 
-def _type_of(start: JsonObject) -> str:
-    kind = start.get("type")
-    return kind if isinstance(kind, str) else "unknown"
-
-
-def _grown(before: object, value: object) -> object:
-    match before, value:
-        case (str(), str()) | (list(), list()):
-            return operator.add(before, value)
-        case _:
-            return value
+def _growth_of(kind: object) -> _Growth:
+    if not isinstance(kind, str):
+        return _WHOLE
+    return _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)
