@@ -233,7 +233,7 @@ class _Call:
                 return self._incomplete()
             case "restart":
                 self._discard(*self._standing)
-                self._standing, self._shown, self._newest, self._open_calls = [], self._begun, None, ()
+                self._standing, self._shown, self._newest, self._open_calls = [], self._request.prefill, None, ()
                 return None
 
     def _discard(self, *numbers: int) -> None:
