@@ -14,20 +14,21 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import time
+import threading
 from pathlib import Path
-
-# Two changes of a directory within one tick of the kernel's clock leave the same mtime: look again until it is older.
-MTIME_TRUSTED_AFTER_NS = 50_000_000
 
 
 class Bell:
-    """This process's bell and its way to ring the others'. `ring_others` is for one thread at a time."""
+    """This process's bell and its way to ring the others'. Any thread may ring; the loop listens.
+
+    Nobody looks into the directory at every commit: a newcomer rings all the others once, and whoever is rung looks
+    for newcomers and rings them back. So a commit that came before the newcomer was known is not missed either.
+    """
 
     def __init__(self, database: Path) -> None:
         self._directory = database.with_name(database.name + "-bells")
+        self._lock = threading.Lock()
         self._others: dict[str, int] = {}
-        self._seen_mtime_ns = -1
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.fd: int | None = None
         self._own_writer: int | None = None
@@ -41,16 +42,19 @@ class Bell:
         except (OSError, AttributeError):
             self.close()
             self.name = ""  # nobody can tell by a bell whether this process lives
+            return
+        self._welcome_newcomers()
 
     def heard(self) -> None:
         """Takes what was rung. Call when `fd` is readable."""
         if self.fd is not None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.fd, 65536)
+            self._welcome_newcomers()
 
+    @property
     def has_company(self) -> bool:
         """Whether another process has the journal open."""
-        self._look_for_others()
         return bool(self._others)
 
     def is_alive(self, name: str) -> bool:
@@ -64,17 +68,9 @@ class Bell:
         return True
 
     def ring_others(self) -> None:
-        if self.fd is None:
-            return
-        self._look_for_others()
-        for name, fd in list(self._others.items()):
-            try:
-                os.write(fd, b"\0")
-            except BlockingIOError:
-                pass  # it has been rung often enough
-            except OSError:
-                os.close(self._others.pop(name))
-                self._bury(name)
+        if self._others:
+            with self._lock:
+                self._ring(list(self._others))
 
     def close(self) -> None:
         for fd in (self.fd, self._own_writer, *self._others.values()):
@@ -85,23 +81,26 @@ class Bell:
         if self.name:
             self._bury(self.name)
 
-    def _look_for_others(self) -> None:
-        try:
-            mtime_ns = self._directory.stat().st_mtime_ns
-        except OSError:
-            return
-        if mtime_ns == self._seen_mtime_ns:
-            return
-        if time.time_ns() - mtime_ns > MTIME_TRUSTED_AFTER_NS:
-            self._seen_mtime_ns = mtime_ns
-        for path in self._directory.iterdir():
-            name = path.name
-            if name != self.name and name not in self._others and not name.startswith("."):
+    def _welcome_newcomers(self) -> None:
+        with self._lock:
+            names = {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+            for name in names - self._others.keys() - {self.name}:
                 fd = self._open(name)
                 if fd is None:
                     self._bury(name)
                 else:
                     self._others[name] = fd
+                    self._ring([name])
+
+    def _ring(self, names: list[str]) -> None:
+        for name in names:
+            try:
+                os.write(self._others[name], b"\0")
+            except BlockingIOError:
+                pass  # it has been rung often enough
+            except OSError:  # nobody reads it any more
+                os.close(self._others.pop(name))
+                self._bury(name)
 
     def _open(self, name: str) -> int | None:
         try:

@@ -16,6 +16,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -28,12 +29,15 @@ from tailrace.journal.writing import OpenLog
 from tailrace.ports import Batch
 
 T = TypeVar("T")
-MAX_ROWS = 256  # per statement; SQLite allows 32,766 values
+MAX_ROWS = 4096  # per statement: a power of two; SQLite allows 32,766 values, seven to a row
+PAGE_BYTES = 4096
+CHECKPOINT_PAGES = 2_000  # about as many as SQLite's own default, roughly counted
 
 BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
 _NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no head, so it inserts nothing
 
 
+@cache
 def _insert_sql(rows: int) -> str:
     """Inserts what stands under the newest epoch of its run, and nothing else."""
     return (
@@ -44,9 +48,6 @@ def _insert_sql(rows: int) -> str:
     )
 
 
-_INSERT = {2**power: _insert_sql(2**power) for power in range(MAX_ROWS.bit_length())}
-
-
 def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
     """How many were inserted: fewer than given where a newer claim exists."""
     inserted = 0
@@ -54,7 +55,7 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
         some = rows[start : start + MAX_ROWS]
         size = 1 << (len(some) - 1).bit_length()
         some += [_NO_ROW] * (size - len(some))
-        inserted += connection.execute(_INSERT[size], [value for row in some for value in row]).rowcount
+        inserted += connection.execute(_insert_sql(size), [value for row in some for value in row]).rowcount
     return inserted
 
 
@@ -130,8 +131,17 @@ _Group: TypeAlias = list[_Append | _Call]
 class Commits:
     """The loop's side: queues, hands over one group at a time, settles what was committed."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, after_commit: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        *,
+        after_commit: Callable[[], None],
+        checkpoint: Callable[[], None],
+    ) -> None:
+        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due."""
         self._loop = asyncio.get_running_loop()
+        self._checkpoint = checkpoint
         self._waiting: _Group = []
         self._scheduled = False
         self._in_flight = False
@@ -187,6 +197,9 @@ class Commits:
             self._leave()  # before anything else: the writer works while viewers are woken
         for part in group:
             part.settle()
+        if self._writer.pages > CHECKPOINT_PAGES:
+            self._writer.pages = 0
+            self._checkpoint()
         if not self._in_flight:
             self._idle.wake()
 
@@ -207,6 +220,7 @@ class _Writer(threading.Thread):
         self._settle = settle
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
+        self.pages = 0  # written since the last checkpoint was asked for; an estimate
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -238,6 +252,7 @@ class _Writer(threading.Thread):
                 continue
             self._insert(appends, self._rows(appends))
             appends.clear()
+            self.pages += 4
             try:
                 part.result = part.work(self._connection)
             except TailraceError as error:
@@ -256,6 +271,7 @@ class _Writer(threading.Thread):
         return [row for part in appends for row in part.rows()]
 
     def _insert(self, appends: list[_Append], rows: list[BoundRow]) -> None:
+        self.pages += len(rows) + sum(len(row[5]) for row in rows if isinstance(row[5], bytes)) // PAGE_BYTES
         if rows and insert_rows(self._connection, rows) != len(rows):
             for part in appends:
                 part.error = self._refusal(part.log)

@@ -17,6 +17,7 @@ from tailrace.errors import JournalError
 from tailrace.journal.damage import check_file, check_wal, newest_commit_in_wal, translated
 
 APPLICATION_ID = 0x7A11_4ACE
+WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
 
 MIGRATIONS: tuple[str, ...] = (
@@ -81,9 +82,16 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
     if not writer:
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Brings what is committed into the database file. It syncs to disk, so it is not for the writer's thread; it
+    waits for nobody, and what it cannot do it leaves for the next one."""
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
 def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRATIONS) -> None:

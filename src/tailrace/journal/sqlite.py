@@ -25,7 +25,7 @@ from tailrace.journal.commits import Commits, StoredLog
 from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.journal.live import PAGE_ENTRIES, Tail, Viewer
 from tailrace.journal.readers import Readers
-from tailrace.journal.schema import connect, prepare
+from tailrace.journal.schema import checkpoint, connect, prepare
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
@@ -39,7 +39,8 @@ class SqliteJournal:
         self._clock = clock
         self._bell = bell
         self._readers = Readers(path)
-        self._commits = Commits(path, connection, bell.ring_others)
+        self._commits = Commits(path, connection, after_commit=bell.ring_others, checkpoint=self._checkpoint)
+        self._checkpointing: asyncio.Future[None] | None = None
         self._logs: dict[str, StoredLog] = {}  # what this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
@@ -321,12 +322,18 @@ class SqliteJournal:
         with contextlib.suppress(asyncio.CancelledError):
             await listening
         await self._commits.close()
+        if self._checkpointing is not None:
+            await asyncio.wait([self._checkpointing])
         for log in list(self._logs.values()):
             self._drop(log, JournalError("the journal is closed"))
         for tail in list(self._tails.values()):
             tail.close()
         await asyncio.to_thread(self._readers.close)
         self._bell.close()
+
+    def _checkpoint(self) -> None:
+        if self._checkpointing is None or self._checkpointing.done():
+            self._checkpointing = asyncio.ensure_future(self._readers.ask(checkpoint))
 
     def _held(self, lease: Lease) -> StoredLog:
         log = self._logs.get(lease.run_id)
@@ -347,7 +354,7 @@ def _open_file(path: Path) -> tuple[Bell, sqlite3.Connection]:
         raise JournalError(f"{path.parent} cannot be made: {exc.strerror}") from exc
     bell = Bell(path)
     try:
-        prepare(path, alone=not bell.has_company())
+        prepare(path, alone=not bell.has_company)
         return bell, connect(path, writer=True)
     except BaseException:
         bell.close()
