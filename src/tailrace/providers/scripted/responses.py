@@ -110,7 +110,8 @@ def _usage(usage: Usage) -> JsonObject:
 
 
 def _padding(data: JsonObject, asked: Asked, number: int) -> JsonObject:
-    return {"obfuscation": asked.padding(number)} if str(data["type"]).endswith(".delta") else {}
+    padded = str(data["type"]).endswith(("text.delta", "arguments.delta"))  # those of a refusal come bare
+    return {"obfuscation": asked.padding(number)} if padded else {}
 
 
 def _items(reply: Reply) -> list[_Speech | ThinkingBlock | CallBlock]:
@@ -191,13 +192,19 @@ def _part_events(block: TextBlock | RefusalBlock, where: JsonObject) -> Iterator
         yield {"type": "response.refusal.done", "refusal": block.text, **where}
     else:
         for piece in block.pieces:
-            logprobs = [logprob(piece)] if block.logprobs else []
+            logprobs = _without_bytes([logprob(piece)]) if block.logprobs else []
             yield {"type": "response.output_text.delta", "delta": piece, "logprobs": logprobs, **where}
         for index, annotation in enumerate(part["annotations"]):
             added = "response.output_text.annotation.added"
             yield {"type": added, "annotation": annotation, "annotation_index": index, **where}
-        yield {"type": "response.output_text.done", "text": block.text, "logprobs": part["logprobs"], **where}
+        logprobs = _without_bytes(part["logprobs"])
+        yield {"type": "response.output_text.done", "text": block.text, "logprobs": logprobs, **where}
     yield {"type": "response.content_part.done", **where, "part": part}
+
+
+def _without_bytes(logprobs: list[JsonObject]) -> list[JsonObject]:
+    """As events carry them; only the part itself has a token's bytes too."""
+    return [{key: value for key, value in each.items() if key != "bytes"} for each in logprobs]
 
 
 def _thinking_events(block: ThinkingBlock, where: JsonObject) -> Iterator[JsonObject]:

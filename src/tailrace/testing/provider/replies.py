@@ -35,7 +35,7 @@ REPLIES: dict[str, NamedReply] = {
     "blocks": NamedReply("two text blocks in one answer", reply("First block. ", "Second block.")),
     "citations": NamedReply(
         "text that cites a web page",
-        reply(say("Water is wet.", Citation("https://example.com/water", "On water", 0, 13))),
+        reply("As one reads: ", say("water is wet.", Citation("https://example.com/water", "On water", 0, 13))),
     ),
     "logprobs": NamedReply("text with log probabilities", reply(say("Four plus five is nine.", logprobs=True))),
     "unicode": NamedReply(
