@@ -48,7 +48,7 @@ def conversation(messages: Iterable[Message], prefill: str) -> list[JsonObject]:
             turns.append((role, blocks))
     if turns and turns[-1][0] == "assistant":
         _trim_end(turns[-1][1])
-    return [{"role": role, "content": _results_first(blocks)} for role, blocks in turns if blocks]
+    return [{"role": role, "content": _results_first(blocks)} for role, blocks in turns]
 
 
 def blocks_of(message: Message) -> list[JsonObject]:
