@@ -72,6 +72,8 @@ def _assess_redirect(redirect: Redirect) -> Assessment:
 
 
 def _assess_words(words: Sequence[Word], before: Simple | None, command: Simple, depth: int) -> Assessment:
+    if not words:
+        return HARMLESS
     first = words[0]
     if depth > 12:
         return Assessment("ask", "nested too deeply")

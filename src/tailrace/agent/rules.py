@@ -69,7 +69,7 @@ def _whole_system(path: str) -> bool:
     """The root, a directory directly below it that the system lives in, or somebody's whole home."""
     if path in ("~", "~/", "~/*", "/*", "/.*", "~root"):
         return True
-    plain = posixpath.normpath(path.rstrip("*") or path)
+    plain = posixpath.normpath(re.sub(r"/+", "/", path.rstrip("*") or path))
     return bool(_SYSTEM_DIRS.fullmatch(plain)) or bool(re.fullmatch(r"/(home|Users)/[^/]+", plain))
 
 

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import history_of
+from tailrace.app import App, open_app
+from tailrace.config import Config, load
+from tailrace.errors import RunNotFound
+from tailrace.events import MessageChunk
+from tailrace.messages import assistant, user
+from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
+
+
+def config_for(server: FaultyProvider, home: Path) -> Config:
+    (home / "config.yaml").write_text(
+        f"model: {{provider: faulty, name: ok}}\nproviders:\n  faulty: {{dialect: chat, base_url: '{server.url}',"
+        " backoff_s: 0.001}\n",
+        encoding="utf-8",
+    )
+    return load({}, home)
+
+
+@asynccontextmanager
+async def opened(home: Path, *script: str | Scenario | Reply) -> AsyncGenerator[tuple[App, FaultyProvider], None]:
+    async with FaultyProvider(script=script) as server, open_app(config_for(server, home), directory=home) as app:
+        yield app, server
+
+
+STALLED = Scenario(reply=reply("One two three four five"), broken=Break("stall", Offset(60, per_cent=True)))
+
+
+async def test_a_session_remembers_what_was_said(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Hello Ann."), reply("You are Ann.")) as (app, server):
+        for text in ("I am Ann.", "Who am I?"):
+            run = await app.agents.submit(TurnSpec(user(text)), session="s1")
+            await app.agents.finished(run.id)
+        asked = server.requests[1].json()["messages"]
+        history = await history_of(app.journal, "s1")
+    assert [m["content"] for m in asked[1:]] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+    assert history == (user("I am Ann."), assistant("Hello Ann."), user("Who am I?"), assistant("You are Ann."))
+
+
+async def test_runs_without_a_session_are_independent(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("a"), reply("b")) as (app, server):
+        for text in ("one", "two"):
+            run = await app.agents.submit(TurnSpec(user(text)))
+            await app.agents.finished(run.id)
+    assert [m["content"] for m in server.requests[1].json()["messages"][1:]] == ["two"]
+
+
+async def test_I101_a_new_message_interrupts_the_run_before_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, STALLED, reply("Second.")) as (app, server):
+        first = await app.agents.submit(TurnSpec(user("one")), session="s")
+        await shown(app, first.id)
+        second = await app.agents.submit(TurnSpec(user("two")), session="s")
+        ends = [await app.agents.finished(run.id) for run in (first, second)]
+        asked = server.requests[1].json()["messages"]
+    assert [end.status for end in ends] == ["stopped", "completed"]
+    assert ends[0].output
+    assert asked[2]["content"] == ends[0].output  # what was seen is what the model is told it said
+
+
+async def test_I101_a_queued_message_waits_for_its_turn(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("First."), reply("Second.")) as (app, server):
+        runs = [await app.agents.submit(TurnSpec(user(t), busy="queue"), session="s") for t in ("one", "two")]
+        ends = [await app.agents.finished(run.id) for run in runs]
+    assert [end.output for end in ends] == ["First.", "Second."]
+    assert len(server.requests[1].json()["messages"]) == 4
+
+
+async def test_an_idempotency_key_starts_one_run(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Once.")) as (app, server):
+        runs = [await app.agents.submit(TurnSpec(user("go")), idempotency_key="k") for _ in range(3)]
+        await app.agents.finished(runs[0].id)
+    assert len({run.id for run in runs}) == 1
+    assert len(server.requests) == 1
+
+
+async def test_a_run_goes_on_after_its_process_let_go_of_it(tmp_path: Path) -> None:
+    text = "One two three four five"
+    async with FaultyProvider(script=[STALLED, reply(text)]) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("count")), session="s")
+            seen = await shown(app, run.id)
+        async with open_app(config, directory=tmp_path) as app:
+            assert await app.agents.recover() == [run.id]
+            finished = await app.agents.finished(run.id)
+            entries = await app.journal.read(run.id)
+    assert (finished.status, finished.output) == ("completed", text)
+    assert text.startswith(seen)
+    assert "".join(e.event.text for e in entries if isinstance(e.event, MessageChunk)) == text
+
+
+async def test_a_model_that_is_not_there_fails_the_run_with_one_clear_line(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, _):
+        run = await app.agents.submit(TurnSpec(user("go"), model="nowhere/x"))
+        finished = await app.agents.finished(run.id)
+    assert finished.status == "failed"
+    assert finished.error is not None
+    assert "no such provider" in finished.error.message
+
+
+async def test_stopping_what_has_ended_or_never_was(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Done.")) as (app, _):
+        run = await app.agents.submit(TurnSpec(user("go")))
+        await app.agents.finished(run.id)
+        await app.agents.stop(run.id)
+        with pytest.raises(RunNotFound):
+            await app.agents.stop("run_nobody")
+
+
+async def test_many_turns_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, *[reply(f"Answer {n}.") for n in range(50)]) as (app, _):
+        runs = await asyncio.gather(*(app.agents.submit(TurnSpec(user("go"))) for _ in range(50)))
+        ends = await asyncio.gather(*(app.agents.finished(run.id) for run in runs))
+    assert sorted(end.output for end in ends) == sorted(f"Answer {n}." for n in range(50))
+
+
+async def test_tools_of_the_asker_end_the_turn_with_a_call(tmp_path: Path) -> None:
+    from tailrace.messages import ToolSpec
+
+    async with opened(tmp_path, reply(call("theirs", {"x": 1}))) as (app, server):
+        run = await app.agents.submit(TurnSpec(user("go"), foreign=(ToolSpec("theirs"),)))
+        finished = await app.agents.finished(run.id)
+        offered = [t["function"]["name"] for t in server.requests[0].json()["tools"]]
+    assert finished.status == "completed"
+    assert "theirs" in offered
+    assert "terminal" in offered
+
+
+async def shown(app: App, run_id: str) -> str:
+    """Waits until something of the answer was shown."""
+    async for batch in app.journal.tail(run_id):
+        for entry in batch:
+            if isinstance(entry.event, MessageChunk):
+                return entry.event.text
+    raise AssertionError("nothing was shown")
