@@ -52,7 +52,7 @@ async def test_chat_adds_up_to_the_plain_answer(name: str) -> None:
     async with FaultyProvider() as server, openai_client(server) as client:
         plain = (await client.chat.completions.create(**ask)).to_dict()
         state, finishes = openai.lib.streaming.chat.ChatCompletionStreamState(), []
-        asked_usage = {"include_usage": True}
+        asked_usage: Any = {"include_usage": True}
         async for chunk in await client.chat.completions.create(**ask, stream=True, stream_options=asked_usage):
             for choice in chunk.choices:
                 if choice.finish_reason:

@@ -1,0 +1,29 @@
+"""The examples of docs/testing.md run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) == 3
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_example_runs(number: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", EXAMPLES[number]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
