@@ -133,6 +133,14 @@ async def test_a_cancelled_start_leaves_the_next_one_free_to_go(server: LocalSer
     assert (await ask(address))["usage"]["completion_tokens"] == 3
 
 
+async def test_closing_while_it_starts_leaves_no_process(server: LocalServer) -> None:
+    starting = asyncio.ensure_future(server.start())
+    await asyncio.sleep(0)
+    await server.aclose()
+    assert not (await starting).uds.parent.exists()
+    assert server.pid is None
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [

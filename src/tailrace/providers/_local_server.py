@@ -98,10 +98,12 @@ class LocalServer:
         return child.obituary() if child.gone.is_set() else None
 
     async def aclose(self) -> None:
-        """Ends the server at once, whatever it is doing. It can be started again."""
-        child, self._child = self._child, None
-        if child is not None:
-            await child.end()
+        """Ends the server at once, whatever it is doing; one that is being started, when it has. It can be started
+        again."""
+        async with self._starting:
+            child, self._child = self._child, None
+            if child is not None:
+                await child.end()
 
     async def _launch(self) -> _Child:
         if sys.platform == "win32":

@@ -6,7 +6,6 @@ user's pip configuration. Knows nothing of the engine that reads the file. Block
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -179,6 +178,8 @@ def _copy(source: IO[bytes], copy: IO[bytes], *, at_most: int) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Held by one process at a time; the kernel lets go of it when that process dies."""
+    import fcntl  # not on every platform; where it is missing, so are unix sockets, and nobody gets here
+
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
