@@ -72,7 +72,7 @@ class ToolCall(Value, tag="tool_call"):
         """The arguments as an object, or None where they are not one: such a call is never executed."""
         try:
             value = msgspec.json.decode(self.arguments)
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
 

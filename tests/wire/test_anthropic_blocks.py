@@ -106,7 +106,7 @@ def test_B34_a_call_cut_before_its_arguments_is_not_a_call_without_arguments() -
     assert call.parsed() is None
 
 
-@pytest.mark.parametrize("written", ['["a"]', '"text"', "null", "1", "{} {}", "{'a': 1}"])
+@pytest.mark.parametrize("written", ['["a"]', '"text"', "null", "1", "{} {}", "{'a': 1}", '{"a":' * 5000])
 def test_B34_arguments_that_are_no_object_stay_the_text_they_are(written: str) -> None:
     raw = message_start() + tool_start(0) + json_piece(0, written) + block_stop(0) + message_end("tool_use")
     (call,) = read(decode(raw)[1]).tool_calls
