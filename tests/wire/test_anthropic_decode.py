@@ -356,6 +356,7 @@ def test_D58_what_comes_after_the_stop_reason_is_still_read() -> None:
         event("content_block_delta"),
         event("content_block_delta", index=0, delta=None),
         event("content_block_delta", index="x", delta={"type": "text_delta", "text": 5}),
+        event("content_block_delta", index=0, delta={"type": ["text_delta"], "text": "x", "citation": {}}),
         event("content_block_start", index=0),
         event("content_block_start", index=None, content_block={"type": 5, "text": 1}),
         event("content_block_stop", index=99),

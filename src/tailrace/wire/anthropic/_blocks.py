@@ -12,6 +12,7 @@ import msgspec
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
 from tailrace.wire._json import decode_object
+from tailrace.wire.anthropic._text import text_of
 
 
 class TextPiece(msgspec.Struct, tag="text_delta", gc=False):
@@ -66,20 +67,20 @@ class Block:
         self.closed = False
         self.seen = ""  # the whole text so far; kept only for a provider that repeats it (A17)
         self.grows_by: type[Piece] | None
-        self.grows_by, self.source, self.field = _growth_of(start.get("type"))
+        self.grows_by, self.source, self.field = _growth_of(text_of(start.get("type")))
         self.pieces: list[str] = []  # of `field`
         self.grown: dict[str, list[str]] = {self.field: self.pieces} if self.field else {}
 
     def unseen(self, text: str) -> str:
         """What `text`, which repeats everything before it, adds to that (A17)."""
-        seen = self.seen or self._begun(self.field)
+        seen = self.seen or text_of(self.start.get(self.field))
         self.seen = text
         return text.removeprefix(seen)
 
     def merge(self, delta: JsonObject) -> None:
         """What a delta brings beside the block's next piece. Of an unknown one everything is kept: text grows, lists
         grow, the rest is replaced."""
-        kind = delta.get("type")
+        kind = text_of(delta.get("type"))
         if kind == "citations_delta":
             if not isinstance(self.start.get("citations"), list):
                 self.start["citations"] = []
@@ -103,12 +104,10 @@ class Block:
         """The block as the non-streaming answer would have it."""
         body = {name: list(value) if isinstance(value, list) else value for name, value in self.start.items()}
         for name, pieces in self.grown.items():
-            body[name] = self._input() if name == self.field == "input" else "".join([self._begun(name), *pieces])
+            body[name] = (
+                self._input() if name == self.field == "input" else "".join([text_of(self.start.get(name)), *pieces])
+            )
         return body
-
-    def _begun(self, name: str) -> str:
-        begun = self.start.get(name)
-        return begun if isinstance(begun, str) else ""
 
     def _input(self) -> object:
         """An object exactly where the model wrote a whole one; else the text it wrote, as text, which is no valid
@@ -123,7 +122,5 @@ class Block:
         return begun or ({} if self.closed else "")
 
 
-def _growth_of(kind: object) -> _Growth:
-    if not isinstance(kind, str):
-        return _WHOLE
+def _growth_of(kind: str) -> _Growth:
     return _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)

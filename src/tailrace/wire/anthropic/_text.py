@@ -1,10 +1,15 @@
-"""Text that can be sent: without the lone surrogates that no UTF-8 encoder takes (A18)."""
+"""Text in the JSON of a peer, and text that can be sent: no UTF-8 encoder takes a lone surrogate (A18)."""
 
 from __future__ import annotations
 
 import msgspec
 
 from tailrace.messages import JsonObject
+
+
+def text_of(value: object) -> str:
+    """A field that should be text; empty where it is anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def cleaned(text: str) -> str:

@@ -23,6 +23,7 @@ from tailrace.messages import (
 )
 from tailrace.wire._json import decode_object
 from tailrace.wire.anthropic._blocks import Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
+from tailrace.wire.anthropic._text import text_of
 from tailrace.wire.anthropic.read import arguments_of, usage_of
 from tailrace.wire.failure import broken, cut, failure, failure_in
 from tailrace.wire.quirks import NONE, WireQuirks
@@ -212,9 +213,9 @@ class AnthropicDecoder:
         self._blocks.append(block)
         self._newest[index] = block
         if ours:
-            out.append(ToolCallDelta(self._calls, _text(start.get("id")), _text(start.get("name"))))
+            out.append(ToolCallDelta(self._calls, text_of(start.get("id")), text_of(start.get("name"))))
             self._calls += 1
-        elif begun := _text(start.get(block.field)):
+        elif begun := text_of(start.get(block.field)):
             out.append(TextDelta(begun) if block.grows_by is TextPiece else ReasoningDelta(begun))
         if start.get("type") == "fallback" and isinstance(to := start.get("to"), dict) and self._message is not None:
             self._message["model"] = to.get("model", self._message.get("model"))  # the one that answers from here
@@ -236,7 +237,7 @@ class AnthropicDecoder:
         if block is None:
             index = body.get("index")
             block = self._begin(
-                index if _is_index(index) else len(self._blocks), implied_start(_text(delta.get("type"))), out
+                index if _is_index(index) else len(self._blocks), implied_start(text_of(delta.get("type"))), out
             )
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
@@ -255,10 +256,6 @@ class AnthropicDecoder:
 
 def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _replace_known(target: JsonObject, changes: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Stop, Text, ToolCall, Usage
+from tailrace.wire.anthropic._text import text_of
 
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -25,7 +26,7 @@ _STOPS: dict[str, Stop] = {
 def read(body: JsonObject) -> Completion:
     """One function for both kinds of body: streamed equals non-streamed by construction."""
     blocks = [block for block in _list(body.get("content")) if isinstance(block, dict)]
-    reason = _text(body.get("stop_reason"))
+    reason = text_of(body.get("stop_reason"))
     stop = _STOPS.get(reason, "unknown")
     parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
     if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
@@ -34,8 +35,8 @@ def read(body: JsonObject) -> Completion:
         dialect="anthropic",
         body=body,
         message=Message("assistant", parts),
-        id=_text(body.get("id")),
-        model=_text(body.get("model")),
+        id=text_of(body.get("id")),
+        model=text_of(body.get("model")),
         finish_reason=reason,
         stop=stop,
         usage=usage_of(body.get("usage")),
@@ -72,12 +73,12 @@ def arguments_of(tool_input: object) -> str:
 def _parts(block: JsonObject, *, cut: bool) -> Iterator[Part]:
     match block.get("type"):
         case "text":
-            if text := _text(block.get("text")):
+            if text := text_of(block.get("text")):
                 yield Text(text)
                 if block.get("citations"):
                     yield Native("anthropic", block)  # stands for the Text before it when replayed
         case "thinking":
-            yield Reasoning(_text(block.get("thinking")), "anthropic", block)
+            yield Reasoning(text_of(block.get("thinking")), "anthropic", block)
         case "redacted_thinking":
             yield Reasoning("", "anthropic", block)
         case "tool_use":
@@ -94,20 +95,16 @@ def _call(block: JsonObject, *, cut: bool) -> ToolCall:
     arguments = arguments_of(block.get("input"))
     if cut and not isinstance(block.get("input"), str):
         arguments = arguments[:-1]
-    return ToolCall(_text(block.get("id")), _text(block.get("name")), arguments)
+    return ToolCall(text_of(block.get("id")), text_of(block.get("name")), arguments)
 
 
 def _refusal(body: JsonObject) -> str:
     details = body.get("stop_details")
-    return _text(details.get("explanation")) if isinstance(details, dict) else ""
+    return text_of(details.get("explanation")) if isinstance(details, dict) else ""
 
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:
