@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 
 from tailrace.agent.approval import ApprovalPolicy, Asker
 from tailrace.agent.modelcall import ModelSettings
@@ -28,12 +27,12 @@ from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
-from tailrace.tools.typed import TypedTool
+from tailrace.tools.typed import Arguments, TypedTool
 
 QUICK = CallPolicy(backoff_s=0.001, backoff_max_s=0.002)
 
 
-class NoteArgs(msgspec.Struct):
+class NoteArgs(Arguments):
     text: str = ""
 
 

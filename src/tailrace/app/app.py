@@ -28,7 +28,7 @@ from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
-from tailrace.tools.registry import builtin_tools
+from tailrace.tools.toolbox import builtin_tools
 
 
 class App:
