@@ -20,7 +20,7 @@ from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scen
 def config_for(server: FaultyProvider, home: Path) -> Config:
     (home / "config.yaml").write_text(
         f"model: {{provider: faulty, name: ok}}\nproviders:\n  faulty: {{dialect: chat, base_url: '{server.url}',"
-        " backoff_s: 0.001}\n",
+        " backoff_s: 0.001}\nagent: {tools: [terminal, read_file]}\n",
         encoding="utf-8",
     )
     return load({}, home)
