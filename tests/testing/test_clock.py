@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import selectors
 import socket
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -212,6 +214,45 @@ async def test_a_thread_at_work_is_waited_for_in_real_time() -> None:
     async with asyncio.timeout(30):
         await asyncio.to_thread(time.sleep, 0.05)
     assert 0.04 < now() - began < WALL_S
+
+
+@driven
+async def test_a_worker_process_is_waited_for_in_real_time() -> None:
+    loop = asyncio.get_running_loop()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        async with asyncio.timeout(60):
+            assert await loop.run_in_executor(pool, abs, -3) == 3
+
+
+@driven
+async def test_an_idle_worker_thread_does_not_hold_the_clock() -> None:
+    await asyncio.to_thread(abs, -3)
+    began, wall = now(), time.monotonic()
+    for _ in range(500):
+        await asyncio.sleep(1)
+    assert now() - began == pytest.approx(500)
+    assert time.monotonic() - wall < WALL_S
+
+
+@driven
+async def test_a_dual_stack_listener_is_inside() -> None:
+    """Its IPv4 peers have another name on its side than on their own."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    listener = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    async with await asyncio.start_server(silent, sock=listener):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+        wall = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 60)
+        assert time.monotonic() - wall < WALL_S
+        writer.close()
+        await writer.wait_closed()
+        await asyncio.sleep(1)
 
 
 @driven

@@ -23,6 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -43,7 +44,13 @@ class Deadlock(RuntimeError):
     """Every task waits, and nothing that this loop knows of could wake one."""
 
 
-Address = tuple[Any, ...]
+Address = tuple[str, int]
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+
+
+def _address(name: tuple[Any, ...]) -> Address:
+    """Host and port; an IPv4 peer of a dual-stack listener as it knows itself."""
+    return str(name[0]).removeprefix("::ffff:"), int(name[1])
 
 
 class _CountedSocket(socket.socket):
@@ -54,8 +61,8 @@ class _CountedSocket(socket.socket):
     ended = False  # we will send no more: shut down or closed
     saw_end = False  # the peer's end, or a reset, was read
     peer: _CountedSocket | None = None
-    local: Address = ()
-    remote: Address = ()
+    local: Address = ("", 0)
+    remote: Address = ("", 0)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         count = super().send(data, flags)
@@ -113,10 +120,10 @@ class _Traffic:
     def count(self, plain: socket.socket) -> socket.socket:
         """The same connection as a socket that counts. Only TCP can have bytes under way: a Unix socket's are with
         the receiver by the time `send` returns."""
-        if plain.family not in (socket.AF_INET, socket.AF_INET6) or plain.type != socket.SOCK_STREAM:
+        if plain.family not in _INTERNET or plain.type != socket.SOCK_STREAM:
             return plain
         try:
-            local, remote = plain.getsockname()[:2], plain.getpeername()[:2]
+            local, remote = _address(plain.getsockname()), _address(plain.getpeername())
         except OSError:  # reset before we looked: nothing more will come
             return plain
         counted = _CountedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
@@ -129,7 +136,8 @@ class _Traffic:
         return counted
 
     def listen(self, listener: socket.socket) -> None:
-        self._listeners.add(listener)
+        if listener.family in _INTERNET:
+            self._listeners.add(listener)
 
     def unlisten(self, listener: socket.socket) -> None:
         self._listeners.discard(listener)
@@ -140,7 +148,7 @@ class _Traffic:
         return list(self._sockets.values())
 
     def listens_on(self, remote: Address) -> bool:
-        names = [listener.getsockname()[:2] for listener in self._listeners if listener.fileno() >= 0]
+        names = [_address(listener.getsockname()) for listener in self._listeners if listener.fileno() >= 0]
         return any(port == remote[1] and host in (remote[0], *WILDCARDS) for host, port in names)
 
 
@@ -254,14 +262,17 @@ class DrivenLoop(asyncio.SelectorEventLoop):
             self._held -= 1
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
-        def tracked() -> T:
-            self._workers.add(threading.current_thread())
-            return func(*args)
-
-        future = super().run_in_executor(executor, tracked)
+        in_thread = executor is None or isinstance(executor, ThreadPoolExecutor)  # else it must survive pickling
+        work = functools.partial(self._work, func) if in_thread else func
+        future = super().run_in_executor(executor, work, *args)
         self._held += 1
         future.add_done_callback(self._release)
         return future
+
+    def _work(self, func: Callable[..., T], *args: Any) -> T:
+        """In the executor's thread, which is known from then on: it is at work only while a call is under way."""
+        self._workers.add(threading.current_thread())
+        return func(*args)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
         self._driven.traffic.connecting += 1
