@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -67,9 +68,8 @@ def learn(
     block: bytes, chunk: JsonObject, path: Path, pieces: list[str], delta: Callable[[str], AnyDelta]
 ) -> Template | None:
     """A template from a block `data: …` that was parsed into `chunk`, whose only growing text is at `path`."""
-    name = re.compile(rb'"%b"\s*:\s*"' % re.escape(str(path[-1])).encode())
     padding = next((field for field in PADDING_FIELDS if isinstance(chunk.get(field), str)), None)
-    for found in name.finditer(block):
+    for found in _value_of(str(path[-1])).finditer(block):
         string = _STRING.match(block, found.end() - 1)
         if string is None:
             return None
@@ -86,6 +86,12 @@ def learn(
         if _parses_to(prefix[6:-1] + _RAW_PROBE + tail, expected):
             return Template(prefix, marker, suffix, pieces, delta)
     return None
+
+
+@cache
+def _value_of(field: str) -> re.Pattern[bytes]:
+    """Where a string begins that may be the field's value."""
+    return re.compile(rb'"%b"\s*:\s*"' % re.escape(field).encode())
 
 
 def _with(chunk: JsonObject, path: Path) -> JsonObject:
