@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tailrace.errors import CorruptLog, JournalError
 
@@ -64,11 +65,16 @@ def check_file(path: Path) -> None:
         raise CorruptLog(f"{path} has {size} bytes where {due} are due: it was cut off; {_advice(path)}")
 
 
-def newest_commit_in_wal(path: Path) -> tuple[bytes, int] | None:
-    """The salts of the write-ahead log and the number of its last commit frame, whatever is between."""
-    wal = path.with_name(path.name + "-wal")
+class WalCommits(NamedTuple):
+    """The commits that stand in a write-ahead log, by their last frame, whatever became of the frames between."""
+
+    salts: bytes
+    frames: list[int]
+
+
+def commits_in_wal(path: Path) -> WalCommits | None:
     try:
-        file = wal.open("rb")
+        file = path.with_name(path.name + "-wal").open("rb")
     except FileNotFoundError:
         return None
     with file:
@@ -76,28 +82,30 @@ def newest_commit_in_wal(path: Path) -> tuple[bytes, int] | None:
         if len(header) < WAL_HEADER_BYTES:
             return None
         (page_bytes,) = struct.unpack(">I", header[8:12])
-        salts = header[16:24]
-        newest = number = 0
+        found = WalCommits(header[16:24], [])
+        number = 0
         while len(frame := file.read(FRAME_HEADER_BYTES)) == FRAME_HEADER_BYTES:
             number += 1
-            if frame[8:16] == salts and frame[4:8] != b"\0\0\0\0":
-                newest = number
+            if frame[8:16] == found.salts and frame[4:8] != b"\0\0\0\0":
+                found.frames.append(number)
             file.seek(page_bytes, 1)
-    return salts, newest
+    return found
 
 
-def check_wal(path: Path, committed: tuple[bytes, int]) -> None:
-    """After SQLite has recovered: raises `CorruptLog` when it stopped before the last commit that was there.
+def check_wal(path: Path, before: WalCommits) -> None:
+    """After SQLite has recovered, with what stood there before: raises `CorruptLog` when it had to stop in the middle.
 
-    For whoever is alone with the file. While others write, a commit whose writer was killed before it could announce
-    it may lie behind theirs, and looks the same."""
-    now = newest_commit_in_wal(path)
-    if now is None or now[0] != committed[0]:
+    For whoever is alone with the file. One commit behind the last good frame is no damage: a process killed while it
+    wrote its last commit leaves that. Two are, because nobody begins the second before the first is whole.
+    """
+    now = commits_in_wal(path)
+    if now is None or now.salts != before.salts:
         return
     shm = path.with_name(path.name + "-shm").read_bytes()[SHM_MX_FRAME_OFFSET:][:4]
     (good,) = struct.unpack("=I", shm)
-    if good < committed[1]:
+    lost = [frame for frame in before.frames if frame > good]
+    if len(lost) > 1:
         raise CorruptLog(
-            f"{path.name}-wal is damaged after frame {good}: commits up to frame {committed[1]} were there and cannot "
-            f"be read; {_advice(path)}. To go on without them: sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+            f"{path.name}-wal is damaged after frame {good}: {len(lost)} commits behind it cannot be read; "
+            f"{_advice(path)}. To go on without them: sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
         )

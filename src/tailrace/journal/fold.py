@@ -177,7 +177,8 @@ class Fold:
         return self._open
 
     def _stop(self, *, final: bool) -> None:
-        self._open.stopped, self._open.final = True, final
+        if self._open.pieces:
+            self._open.stopped, self._open.final = True, final
         if not final:
             self._open = _Text()
 

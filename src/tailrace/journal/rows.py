@@ -200,7 +200,7 @@ def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after
 def read_all(connection: sqlite3.Connection, run_id: str, after: int, limit: int | None) -> Batch:
     entries: list[Entry] = []
     while limit is None or len(entries) < limit:
-        page = read_page(connection, run_id, after, PAGE_ENTRIES)
+        page = read_page(connection, run_id, after, PAGE_ENTRIES if limit is None else limit - len(entries))
         if not page:
             break
         entries += page

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from tailrace.errors import JournalError
-from tailrace.journal.damage import check_file, check_wal, newest_commit_in_wal, translated
+from tailrace.journal.damage import check_file, check_wal, commits_in_wal, translated
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
@@ -99,17 +100,17 @@ def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRA
     process has it open. Raises `CorruptLog` for one that is damaged and `JournalError` for one that is not ours or
     is too new; neither is written to."""
     check_file(path)
-    committed = newest_commit_in_wal(path) if alone else None
+    committed = commits_in_wal(path) if alone else None
     with translated(path):
-        connection = connect(path, writer=True)
-        try:
-            _check_identity(connection, path, len(migrations))
-            if committed is not None:
-                check_wal(path, committed)
+        if path.exists():
+            # Read-only, because the last one to close a file it may write to clears the write-ahead log away.
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                _check_identity(connection, path, len(migrations))
+                if committed is not None:
+                    check_wal(path, committed)
+        with closing(connect(path, writer=True)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             _migrate(connection, migrations)
-        finally:
-            connection.close()
 
 
 def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> None:

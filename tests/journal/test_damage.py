@@ -1,0 +1,141 @@
+"""I107: a torn or foreign file is found, said with what to do, and never written over."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import CorruptLog, JournalError
+from tailrace.events import MessageChunk
+from tailrace.journal.schema import MIGRATIONS, connect, prepare
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.testing.journal import finished_run, started, written
+
+
+async def copy_of_a_live_file(tmp_path: Path, *, commits: int = 30) -> tuple[Path, str]:
+    """The database and its write-ahead log as a killed process leaves them."""
+    source = tmp_path / "source.db"
+    journal = await SqliteJournal.open(source)
+    run, lease = await started(journal)
+    for number in range(commits):
+        await written(journal, lease, [MessageChunk(f"{number} ")])
+    copy = tmp_path / "copy.db"
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{source}{suffix}", f"{copy}{suffix}")
+    await journal.close()
+    return copy, run.id
+
+
+async def opened_and_closed(path: Path) -> None:
+    await (await SqliteJournal.open(path)).close()
+
+
+async def refused(path: Path) -> str:
+    """What is said; nothing in the files has changed."""
+    files = [file for file in (path, path.with_name(path.name + "-wal")) if file.exists()]
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(JournalError) as refusal:
+        await opened_and_closed(path)
+    assert [file.read_bytes() for file in files] == before
+    return str(refusal.value)
+
+
+async def test_what_a_killed_process_leaves_is_read_whole(tmp_path: Path) -> None:
+    path, run_id = await copy_of_a_live_file(tmp_path)
+    journal = await SqliteJournal.open(path)
+    assert len(await journal.read(run_id)) == 31
+    await journal.close()
+
+
+async def test_a_wal_damaged_in_the_middle_is_said(tmp_path: Path) -> None:
+    """SQLite alone would forget every commit behind the damage, without a word."""
+    path, _ = await copy_of_a_live_file(tmp_path)
+    wal = path.with_name(path.name + "-wal")
+    content = bytearray(wal.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    wal.write_bytes(content)
+    said = await refused(path)
+    assert "copy.db-wal is damaged after frame" in said
+    assert "nothing was written" in said
+    assert "wal_checkpoint" in said
+
+
+@pytest.mark.parametrize("torn", [b"", b"\0" * 100])
+async def test_a_wal_torn_at_its_end_was_never_committed(tmp_path: Path, torn: bytes) -> None:
+    """What a kill in the middle of a commit leaves, in a new log and in one that is written over."""
+    path, run_id = await copy_of_a_live_file(tmp_path)
+    wal = path.with_name(path.name + "-wal")
+    wal.write_bytes(wal.read_bytes()[:-100] + torn)
+    journal = await SqliteJournal.open(path)
+    assert [entry.seq for entry in await journal.read(run_id)] == list(range(1, 31))
+    await journal.close()
+
+
+async def test_a_file_cut_short_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    await finished_run(journal)
+    await journal.close()
+    path.write_bytes(path.read_bytes()[:-4096])
+    assert "it was cut off" in await refused(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but long enough to be one" * 9, b"SQLite format 3\x00short"]
+)
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "runs.db"
+    path.write_bytes(content)
+    assert "is not a database" in await refused(path)
+
+
+async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+        connection.commit()
+    assert "another program's database" in await refused(path)
+
+
+async def test_a_newer_format_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await opened_and_closed(path)
+    with closing(connect(path, writer=True)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    assert "upgrade Tailrace" in await refused(path)
+
+
+async def test_an_older_format_is_brought_forward(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    run = await finished_run(journal)
+    await journal.close()
+    newer = (*MIGRATIONS, "ALTER TABLE heads ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'")
+    prepare(path, migrations=newer)
+    prepare(path, migrations=newer)  # once is enough
+    with closing(connect(path, writer=False)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("SELECT colour FROM heads").fetchall() == [("blue",)]
+        assert connection.execute("SELECT id FROM runs").fetchall() == [(run.id,)]
+
+
+async def test_a_damaged_batch_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    for text in ("a", "b", "c"):
+        await written(journal, lease, [MessageChunk(text)])
+    with closing(connect(tmp_path / "runs.db", writer=True)) as connection:
+        connection.execute("UPDATE batches SET events = CAST(replace(events, 'b', 'B') AS BLOB) WHERE first_seq = 3")
+    with pytest.raises(CorruptLog, match=r"entries 3-3 are damaged"):
+        await journal.read(run.id)
+    assert len(await journal.read(run.id, limit=2)) == 2
+    assert len(await journal.read(run.id, after=3)) == 1
+    with closing(connect(tmp_path / "runs.db", writer=True)) as connection:
+        connection.execute("DELETE FROM batches WHERE first_seq = 3")
+    with pytest.raises(CorruptLog, match=r"entries 3-3 are missing"):
+        await journal.read(run.id)
+    await journal.close()

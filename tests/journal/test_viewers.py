@@ -1,0 +1,179 @@
+"""Many viewers, slow viewers, viewers that come and go: everyone gets everything, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.journal.live import PAGE_ENTRIES, WINDOW_ENTRIES, Tail
+from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.schema import connect
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.ports import Batch, Journal, Lease, NewRun
+from tailrace.testing.journal import started
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    journal: Journal
+    journal = MemoryJournal() if request.param == "memory" else await SqliteJournal.open(tmp_path / "runs.db")
+    yield journal
+    await journal.close()
+
+
+async def write(journal: Journal, lease: Lease, events: int) -> None:
+    for number in range(events):
+        journal.append(lease, [MessageChunk(f"{number} ")])
+        if number % 7 == 0:
+            await journal.commit(lease)
+        elif number % 3 == 0:
+            await asyncio.sleep(0)
+    output = "".join(f"{number} " for number in range(events))
+    await journal.seal(lease, RunFinished("completed", output))
+
+
+async def numbers_seen(viewer: AsyncIterator[Batch]) -> list[int]:
+    """The seqs alone: what a thousand viewers saw must fit into this test too."""
+    return [entry.seq async for batch in viewer for entry in batch]
+
+
+async def test_a_thousand_viewers_of_one_run(journal: Journal) -> None:
+    run, lease = await started(journal)
+    async with asyncio.TaskGroup() as group:
+        watching = [group.create_task(numbers_seen(journal.tail(run.id))) for _ in range(1000)]
+        group.create_task(write(journal, lease, 100))
+    assert all(task.result() == list(range(1, 103)) for task in watching)
+
+
+async def test_a_thousand_runs_with_a_viewer_each(journal: Journal) -> None:
+    async with asyncio.TaskGroup() as group:
+        watching = []
+        for _ in range(1000):
+            run, lease = await started(journal, NewRun("call"))
+            watching.append(group.create_task(numbers_seen(journal.tail(run.id))))
+            group.create_task(write(journal, lease, 8))
+    assert all(task.result() == list(range(1, 11)) for task in watching)
+
+
+async def test_F72_F73_stalled_viewers_cost_a_cursor_and_lose_nothing(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    viewers = [journal.tail(run.id) for _ in range(100)]
+    for viewer in viewers:
+        assert [entry.seq for entry in await anext(viewer)] == [1]
+    await write_windows(journal, lease, 1)  # what the tail keeps by itself is there from here on
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    more = [journal.tail(run.id, after=1) for _ in range(1000)]
+    for viewer in more:
+        await anext(viewer)  # each holds its place and asks for nothing more
+    await write_windows(journal, lease, 8)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown / len(more) < 1024, f"{grown / len(more):.0f} bytes per stalled viewer"
+    written = 9 * WINDOW_ENTRIES
+    await journal.seal(lease, RunFinished("completed", "x" * written))
+    for viewer in viewers:
+        assert await numbers_seen(viewer) == list(range(2, written + 3))
+    await journal.close()
+
+
+async def write_windows(journal: Journal, lease: Lease, windows: int) -> None:
+    for _ in range(windows * WINDOW_ENTRIES // 64):
+        journal.append(lease, [MessageChunk("x")] * 64)
+        await journal.commit(lease)
+
+
+async def test_H97_a_thousand_disconnects_and_resumes(journal: Journal) -> None:
+    chance = random.Random(97)
+    run, lease = await started(journal)
+    seen: list[Entry] = []
+
+    async def flaky() -> None:
+        drops = 0
+        while not seen or not isinstance(seen[-1].event, RunFinished):
+            viewer = journal.tail(run.id, after=seen[-1].seq if seen else 0)
+            if drops < 1000 and chance.random() < 0.9:
+                drops += 1
+                asking = asyncio.ensure_future(anext(viewer))
+                for _ in range(chance.randrange(4)):
+                    await asyncio.sleep(0)
+                if not asking.done():  # dropped before anything new came
+                    asking.cancel()
+                    await asyncio.wait([asking])
+                    continue
+                seen.extend(asking.result())
+            else:
+                seen.extend(await anext(viewer))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(flaky())
+        group.create_task(write(journal, lease, 400))
+    assert seen == list(await journal.read(run.id))
+
+
+async def test_a_viewer_far_behind_reads_by_the_page(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    written = 2 * PAGE_ENTRIES + 10
+    journal.append(lease, [MessageChunk("x")] * written)
+    await journal.seal(lease, RunFinished("completed", "x" * written))
+    await journal.close()
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    batches = [batch async for batch in journal.tail(run.id)]
+    assert [len(batch) for batch in batches] == [PAGE_ENTRIES, PAGE_ENTRIES, 12]
+    assert [entry.seq for batch in batches for entry in batch] == list(range(1, written + 3))
+    await journal.close()
+
+
+async def test_F74_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:
+    """Another process holds the write lock: appends return, ticks go on, and nothing is shown until it is written."""
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    other = connect(tmp_path / "runs.db", writer=True)
+    other.execute("BEGIN IMMEDIATE")
+    viewer = journal.tail(run.id, after=1)
+    watching = asyncio.ensure_future(anext(viewer))
+    for _ in range(100):
+        journal.append(lease, [MessageChunk("x")])
+        await asyncio.sleep(0)
+    assert not watching.done()
+    assert (await journal.get(run.id)).last_seq == 1  # a read does not wait for the write
+    other.execute("COMMIT")
+    other.close()
+    await journal.commit(lease)
+    assert (await watching)[0].seq == 2
+    await journal.close()
+
+
+async def test_F75_the_tail_keeps_a_window_however_long_the_run() -> None:
+    tail = Tail(last_seq=0)
+    for seq in range(1, 20 * WINDOW_ENTRIES):
+        tail.publish(Batch((Entry(seq, MessageChunk("x")),)))
+        assert tail.take(seq - 1) == (Entry(seq, MessageChunk("x")),)
+    kept = [after for after in range(20 * WINDOW_ENTRIES) if tail.take(after)]
+    assert WINDOW_ENTRIES <= len(kept) <= 2 * WINDOW_ENTRIES
+    assert tail.take(0) is None
+
+
+async def test_batches_are_taken_whole_and_joined_once() -> None:
+    tail = Tail(last_seq=0)
+    for seq in (1, 3, 5):
+        tail.publish(Batch((Entry(seq, MessageChunk("a")), Entry(seq + 1, MessageChunk("b")))))
+    joined = tail.take(2)
+    assert joined is not None
+    assert [entry.seq for entry in joined] == [3, 4, 5, 6]
+    assert tail.take(2) is joined
+    middle = tail.take(3)
+    assert middle is not None
+    assert [entry.seq for entry in middle] == [4, 5, 6]
+    assert tail.take(6) == ()
