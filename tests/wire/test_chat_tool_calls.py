@@ -121,6 +121,12 @@ def test_B25_objects_are_told_apart_wherever_the_pieces_are_cut(cuts: list[int])
     assert [json.loads(call[2]) for call in said.calls] == [{"a": '"}{'}, {"b": [{}]}, {"c": "\\"}]
 
 
+def test_B25_very_many_objects_in_one_piece_take_linear_time() -> None:
+    many = 100_000
+    said = decoded(calls(piece("{}" * many, name="f", index=0)) + DONE)
+    assert len(said.calls) == many
+
+
 def test_B25_with_an_id_two_objects_stay_one_call_that_is_never_run() -> None:
     said = answered(calls(piece("{}", name="f", index=0, id="a")), calls(piece("{}", index=0)))
     assert said.calls == [("a", "f", "{}{}")]
@@ -256,9 +262,8 @@ def test_the_predecessor_of_tool_calls() -> None:
     assert said.completion.stop == "tools"
 
 
-json_objects = st.dictionaries(
-    st.text(max_size=4), st.recursive(st.text(max_size=6) | st.integers(), st.lists), max_size=4
-)
+strings = st.text('ab"\\{}[] ż', max_size=6)
+json_objects = st.dictionaries(strings, strings | st.integers() | st.lists(strings, max_size=2), max_size=4)
 
 
 @given(value=json_objects, cuts=st.lists(st.integers(0, 200), max_size=6), rest=st.text(max_size=5))

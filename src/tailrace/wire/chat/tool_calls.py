@@ -14,6 +14,7 @@ import msgspec
 from tailrace.messages import AnyDelta, JsonObject, ToolCallDelta
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
+_WORD = re.compile(r"\S")
 _INSIDE = re.compile(r'["\\]')
 
 
@@ -79,25 +80,20 @@ class GrowingCall:
         self._scanned = 0  # pieces seen by `_end`
         self._whole = False
 
-    def add(self, arguments: str) -> str:
-        """Takes the next piece. Without an id two objects in a row are two calls (B25): returns what is beyond the
-        end of this one's."""
+    def add(self, arguments: str, start: int) -> int:
+        """Takes the next piece, from `start`. Without an id two objects in a row are two calls (B25): returns where
+        the rest begins that is beyond this one's."""
         if self.id:
-            self.pieces.append(arguments)
-            return ""
+            self.pieces.append(arguments[start:])
+            return len(arguments)
         if self.is_whole():
-            if not arguments.strip():
-                return ""
-            return arguments
-        end = self._end.find(arguments)
+            return _next_word(arguments, start)
+        end = self._end.find(arguments, start)
+        self._whole = end >= 0
         self._scanned += 1
-        if end < 0 or not arguments[end:].strip():
-            self._whole = end >= 0
-            self.pieces.append(arguments)
-            return ""
-        self._whole = True
-        self.pieces.append(arguments[:end])
-        return arguments[end:]
+        rest = _next_word(arguments, end) if self._whole else len(arguments)
+        self.pieces.append(arguments[start:] if rest == len(arguments) else arguments[start:end])
+        return rest
 
     def is_whole(self) -> bool:
         """The arguments so far are a finished object. Linear over the call's life, however often it is asked."""
@@ -172,19 +168,21 @@ class ToolCalls:
         self._grow(call, index, arguments, deltas)
 
     def _grow(self, call: GrowingCall, index: int | None, arguments: str, deltas: list[AnyDelta]) -> None:
+        rest = 0
         while True:
             before = len(call.pieces)
-            beyond = call.add(arguments) if arguments else ""
+            if arguments:
+                rest = call.add(arguments, rest)
             if call.announced:
                 if len(call.pieces) > before and call.pieces[-1]:
                     deltas.append(ToolCallDelta(call.position, arguments=call.pieces[-1], choice=self._choice))
             elif call.name and (arguments or not self._name_in_pieces):
                 self._announce(call, deltas)  # what came before the name was held, and goes along (B30)
-            if not beyond:
+            if rest >= len(arguments):
                 return
             name, kind = call.name, call.kind
             call = self._begin(index)
-            call.name, call.kind, arguments = name, kind, beyond.lstrip()
+            call.name, call.kind = name, kind
 
     def _announce(self, call: GrowingCall, deltas: list[AnyDelta]) -> None:
         call.announced = True
@@ -224,6 +222,12 @@ class ToolCalls:
         if index is None and call.name and name != call.name:
             return True
         return (name != call.name or arguments.lstrip().startswith("{")) and call.is_whole()
+
+
+def _next_word(arguments: str, start: int) -> int:
+    """Where the next object begins, or the end where only space follows."""
+    found = _WORD.search(arguments, start)
+    return found.start() if found else len(arguments)
 
 
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
