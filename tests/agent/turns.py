@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from tailrace.agent.approval import ApprovalPolicy, Asker
 from tailrace.agent.modelcall import ModelSettings
 from tailrace.agent.redact import Redactor
@@ -138,3 +137,6 @@ class Played:
 async def stage(directory: Path, *script: str | Scenario | Reply, **fields: Any) -> AsyncGenerator[Stage, None]:
     async with FaultyProvider(script=script) as server, open_transport() as transport:
         yield Stage(server, transport, directory, **fields)
+
+
+LONG_TEXT = "Water leaves the mill by the tailrace and goes wherever it is needed, none of it lost."

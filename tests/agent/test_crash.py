@@ -1,0 +1,82 @@
+"""A turn killed at each of its facts, in a real process with a real file, goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from agent.turns import LONG_TEXT
+from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolOutputRecorded
+from tailrace.journal.opening import open_journal
+from tailrace.messages import Dialect
+from tailrace.providers.scripted.asked import Asked
+from tailrace.testing.history import problems_in
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+
+DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
+FIRST = reply("I will write it down.", call("terminal", {"command": "echo done >> effects.txt"}, id="c1"))
+LAST = reply(LONG_TEXT)
+
+
+class Conversation(FaultyProvider):
+    """Answers by what was said so far, as a model would, so that it does not matter how often it is asked."""
+
+    def choose(self, told: Asked) -> Scenario:
+        said = str(told.body.get("messages") or told.body.get("input"))
+        return Scenario(reply=LAST if "[exit code" in said or "was interrupted" in said else FIRST)
+
+
+async def run_until(home: Path, die_at: int) -> str:
+    child = Path(__file__).with_name("crashing_turn.py")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(child), str(home), str(die_at), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode in (0, -9)
+    return out.decode()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_I100_I106_a_turn_killed_at_any_fact_ends_once_and_acts_once(tmp_path: Path, dialect: Dialect) -> None:
+    async with Conversation() as server:
+
+        async def killed_at(die_at: int) -> int:
+            home = tmp_path / str(die_at)
+            home.mkdir()
+            (home / "config.yaml").write_text(
+                "model: {provider: faulty, name: ok}\n"
+                f"providers: {{faulty: {{dialect: {dialect}, base_url: '{server.url}'}}}}\n"
+                "agent: {tools: [terminal]}\n",
+                encoding="utf-8",
+            )
+            await run_until(home, die_at)
+            run_id = await run_until(home, 10_000)
+            return await check(home, run_id)
+
+        last = await killed_at(10_000)
+        # Between them the dialects take every fact: what the log holds does not depend on who wrote the bytes.
+        places = range(2 + DIALECTS.index(dialect), last + 1, len(DIALECTS))
+        for at in places:
+            await killed_at(at)
+        assert [p for request in server.requests for p in problems_in(dialect, request.json())] == []
+
+
+async def check(home: Path, run_id: str) -> int:
+    async with open_journal("sqlite:///tailrace.db", home / "tailrace.db") as journal:
+        entries = await journal.read(run_id)
+    events = [entry.event for entry in entries]
+    assert [entry.seq for entry in entries] == list(range(1, len(entries) + 1))
+    assert [e.final for e in events if isinstance(e, MessageStop)].count(True) == 1
+    (finished,) = [e for e in events if isinstance(e, RunFinished)]
+    assert (finished.status, finished.output) == ("completed", LONG_TEXT)
+    shown = "".join(e.text for e in events if isinstance(e, MessageChunk))
+    assert shown == "I will write it down." + LONG_TEXT
+    outputs = [e for e in events if isinstance(e, ToolOutputRecorded)]
+    assert len(outputs) == 1
+    effects = (home / "effects.txt").read_text(encoding="utf-8") if (home / "effects.txt").exists() else ""
+    assert effects in ("", "done\n")  # killed between the start and the act: then the model was told, and nothing ran
+    assert effects or not outputs[0].ok
+    return entries[-1].seq
