@@ -68,7 +68,13 @@ def test_the_chunks_of_an_answer() -> None:
 
 
 def test_H93_the_usage_chunk_has_no_choices_and_comes_last() -> None:
-    raw = streamed(TextDelta("Hi"), UsageDelta(Usage(1, 1)), UsageDelta(Usage(2, 3, 1, 0, 1)), include_usage=True)
+    raw = streamed(
+        TextDelta("Hi"),
+        FinishDelta("stop"),
+        UsageDelta(Usage(1, 1)),
+        UsageDelta(Usage(2, 3, 1, 0, 1)),
+        include_usage=True,
+    )
     *chunks, usage, done = events(raw)
     assert all(chunk["usage"] is None for chunk in chunks)
     assert usage == {
@@ -120,15 +126,19 @@ plain = st.one_of(*(st.builds(kind, texts, choices) for kind in (TextDelta, Reas
 
 @st.composite
 def answers(draw: st.DrawFn) -> list[AnyDelta]:
-    """Deltas as a decoder hands them out: calls begin with id and name, each choice finishes at most once."""
-    deltas: list[AnyDelta] = list(draw(st.lists(plain, max_size=12)))
+    """Deltas as a decoder hands them out: calls begin with id and name; every choice finishes, at the end."""
+    deltas: list[AnyDelta] = [TextDelta("first"), *draw(st.lists(plain, max_size=12))]
+    called: set[int] = set()
     for choice in draw(st.sets(choices)):
         for index in range(draw(st.integers(0, 2))):
             deltas.append(ToolCallDelta(index, f"id{index}", draw(texts), draw(st.sampled_from(["", "{"])), choice))
             deltas += [
                 ToolCallDelta(index, arguments=text, choice=choice) for text in draw(st.lists(texts, max_size=3))
             ]
-        deltas.append(FinishDelta(draw(st.sampled_from(["stop", "length", "tool_calls"])), choice))
+            called.add(choice)
+    for choice in sorted({delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta))}):
+        reasons = ["tool_calls", "length"] if choice in called else ["stop", "length", "content_filter"]
+        deltas.append(FinishDelta(draw(st.sampled_from(reasons)), choice))
     return deltas
 
 
@@ -190,8 +200,29 @@ def test_a_completion_of_another_dialect_as_a_body(stop: Any, reason: str) -> No
     assert (back.text, back.reasoning, back.tool_calls) == ("Hi", "hm", completion.tool_calls)
 
 
+def reasons(raw: bytes) -> list[str]:
+    said = [e["choices"][0]["finish_reason"] for e in events(raw) if e != "[DONE]" and e["choices"]]
+    return [reason for reason in said if reason]
+
+
 def test_the_reasons_of_other_dialects_are_put_into_this_ones_words() -> None:
     raw = streamed(FinishDelta("tool_use"), FinishDelta("max_tokens", choice=1), FinishDelta("novel", choice=2))
-    assert [e["choices"][0]["finish_reason"] for e in events(raw) if e != "[DONE]"] == [
-        None, "tool_calls", None, "length", None, "novel",
-    ]  # fmt: skip
+    assert reasons(raw) == ["tool_calls", "length", "novel"]
+
+
+def test_there_is_always_one_reason_and_whoever_closes_may_give_it() -> None:
+    assert reasons(encoder().close()) == ["stop"]
+    assert reasons(streamed(ToolCallDelta(0, "a", "f"), FinishDelta("stop"))) == ["tool_calls"]
+    writer = encoder()
+    raw = writer.encode([TextDelta("Hel"), FinishDelta("stop"), TextDelta("lo")]) + writer.close("length")
+    assert reasons(raw) == ["length"]
+    assert decoded(raw).text == "Hello"
+    assert writer.close() == writer.encode([TextDelta("late")]) == b""
+
+
+def test_the_role_can_be_sent_before_there_is_anything_to_say() -> None:
+    writer = encoder()
+    first = writer.start()
+    assert events(first) == [said({"role": "assistant", "content": ""})]
+    assert writer.start() == b""
+    assert first + writer.encode([TextDelta("Hi")]) == encoder().encode([TextDelta("Hi")])

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 from tailrace.wire.chat.decode import ChatDecoder
-from tailrace.wire.chat.encode import StreamEncoder, encode_body
+from tailrace.wire.chat.encode import StreamEncoder, encode_body, error_body
 from tailrace.wire.chat.read import read
 from tailrace.wire.chat.request import encode_request
 
-__all__ = ["ChatDecoder", "StreamEncoder", "encode_body", "encode_request", "read"]
+__all__ = ["ChatDecoder", "StreamEncoder", "encode_body", "encode_request", "error_body", "read"]

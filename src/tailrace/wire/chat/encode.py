@@ -56,8 +56,11 @@ _ERROR_TYPES = {
 
 
 class StreamEncoder:
-    """Deltas in, SSE bytes out. The first chunk of each choice carries the role. `close` ends the stream with the
-    usage, where it was asked for, and `[DONE]`; after an error nothing follows, not even that (H94)."""
+    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from.
+
+    The first chunk of each choice carries the role. Finish reasons are held until `close`: text may still follow one,
+    and whoever closes may know better.
+    """
 
     def __init__(
         self,
@@ -76,40 +79,61 @@ class StreamEncoder:
         self._source = source
         self._usage = Usage()
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: what stands before and after a text
-        self._failed = False
+        self._reasons: dict[int, str] = {}
+        self._called: set[int] = set()  # choices with tool calls
+        self._ended = False
+
+    def start(self) -> bytes:
+        """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
+        out: list[bytes] = []
+        if 0 not in self._open:
+            self._begin(0, out)
+        return b"".join(out)
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
         """The chunks that say these deltas."""
         out: list[bytes] = []
         for delta in deltas:
-            if self._failed:
+            if self._ended:
                 break
             match delta:
                 case TextDelta(text=text, choice=choice):
                     before, after = self._open.get(choice) or self._begin(choice, out)
                     out += (before, _encode(text), after)
+                case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
+                    if delta.choice not in self._open:
+                        self._begin(delta.choice, out)
+                    if isinstance(delta, ToolCallDelta):
+                        self._called.add(delta.choice)
+                    out.append(self._chunk(delta.choice, _said(delta), None))
+                case FinishDelta(reason=reason, choice=choice):
+                    self._reasons[choice] = _REASON_OF.get(reason, reason)
                 case UsageDelta(usage=usage):
                     self._usage = usage
                 case ErrorDelta():
-                    self._failed = True
-                    out.append(encode_error(delta))
-                case ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
-                    if delta.choice not in self._open:
-                        self._begin(delta.choice, out)
-                    out.append(self._chunk(delta.choice, *_said(delta)))
+                    self._ended = True
+                    out.append(b"data: %b\n\n" % _encode(error_body(delta)))
                 case _:
                     assert_never(delta)
         return b"".join(out)
 
-    def close(self) -> bytes:
-        """The end of a whole answer; nothing where it failed."""
-        if self._failed:
+    def close(self, stop: Stop | None = None) -> bytes:
+        """The end of the answer; `stop` overrides what the deltas said. After an error, nothing: that was it (H94)."""
+        if self._ended:
             return b""
-        usage = b""
+        self._ended = True
+        out: list[bytes] = []
+        for choice in sorted({0, *self._open, *self._reasons}):
+            if choice not in self._open:
+                self._begin(choice, out)
+            reason = _REASONS[stop] if stop else self._reasons.get(choice, "stop")
+            if reason == "stop" and choice in self._called:
+                reason = "tool_calls"  # clients run what was called only under this word
+            out.append(self._chunk(choice, {}, reason))
         if self._include_usage:
             said = _encode(usage_body(self._usage, self._source))
-            usage = b'%b,"choices":[],"usage":%b}\n\n' % (self._head, said)
-        return usage + _DONE
+            out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, said))
+        return b"".join(out) + _DONE
 
     def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:
         out.append(self._chunk(choice, {"role": "assistant", "content": ""}, None))
@@ -123,12 +147,12 @@ class StreamEncoder:
         return b'%b,"choices":%b%b' % (self._head, said, self._tail)
 
 
-def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta | FinishDelta) -> tuple[JsonObject, str | None]:
+def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
     match delta:
         case ReasoningDelta(text=text):
-            return {"reasoning_content": text}, None
+            return {"reasoning_content": text}
         case RefusalDelta(text=text):
-            return {"refusal": text}, None
+            return {"refusal": text}
         case ToolCallDelta():
             function: JsonObject = {"arguments": delta.arguments}
             call: JsonObject = {"index": delta.index}
@@ -136,16 +160,9 @@ def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta | FinishDelta) ->
                 call |= {"id": delta.id, "type": "function"}
             if delta.name:
                 function = {"name": delta.name} | function
-            return {"tool_calls": [call | {"function": function}]}, None
-        case FinishDelta(reason=reason):
-            return {}, _REASON_OF.get(reason, reason)
+            return {"tool_calls": [call | {"function": function}]}
         case _:
             assert_never(delta)
-
-
-def encode_error(error: ErrorDelta) -> bytes:
-    """The frame that ends a stream which failed after it began."""
-    return b"data: %b\n\n" % _encode(error_body(error))
 
 
 def error_body(error: ErrorDelta) -> JsonObject:
