@@ -59,7 +59,7 @@ async def stop(journal: Journal, run_id: str, owner: str, *, at: float, by: str 
         await journal.unpark(run_id)
     await journal.signal(run_id, Signal("stop", by=by))
     try:
-        lease = await journal.claim(run_id, owner)
+        lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except RunOwned:
         return await journal.get(run_id)
     match (await journal.snapshot(run_id)).event:

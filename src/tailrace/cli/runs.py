@@ -1,0 +1,187 @@
+"""`tailrace runs | show | tail | stop`: runs of this machine's journal, also those another process executes.
+
+Thin: everything it shows is the journal's, in words for a person or, with `--json`, as the events themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+
+import msgspec
+
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE
+from tailrace.config import Config
+from tailrace.errors import RunSealed
+from tailrace.events import (
+    Commentary,
+    Entry,
+    GatewayNotice,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    RunStatus,
+    Snapshot,
+    ToolCallChunk,
+    ToolCallFinished,
+    entry_to_json,
+)
+from tailrace.journal.opening import open_journal
+from tailrace.journal.recovery import stop
+from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
+
+EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+OUTPUT_PREVIEW = 60  # characters of an answer in the list
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    command = parser.get_default("command")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    if command == "runs":
+        parser.add_argument("--session", help="only the runs of this session")
+        parser.add_argument("--unfinished", action="store_true", help="only those that have not ended")
+        parser.add_argument("--limit", type=int, default=20, help="how many (20)")
+        return
+    parser.add_argument("run", metavar="RUN", help="a run's id, as `tailrace runs` lists it")
+    if command == "tail":
+        parser.add_argument("--after", type=int, default=0, metavar="N", help="only entries after this one")
+
+
+def run(args: Namespace, config: Config) -> int:
+    return asyncio.run(_run(args, config))
+
+
+async def _run(args: Namespace, config: Config) -> int:
+    async with open_journal(config.store.url, config.database) as journal:
+        match args.command:
+            case "runs":
+                return await _list(journal, args)
+            case "show":
+                return await _show(journal, args)
+            case "tail":
+                return await _tail(journal, args)
+            case _:
+                return await _stop(journal, args)
+
+
+async def _list(journal: Journal, args: Namespace) -> int:
+    states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
+    for found in await journal.runs(session=args.session, states=states, limit=args.limit):
+        _say(_run_json(found) if args.json else _line(found))
+    return DONE
+
+
+def _line(run: Run) -> str:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+    text = run.finished.output if run.finished else run.parked.message if run.parked else ""
+    preview = " ".join(text.split())
+    preview = preview if len(preview) <= OUTPUT_PREVIEW else preview[: OUTPUT_PREVIEW - 1] + "…"
+    return f"{run.id}  {run.state:<10}  {began}  {run.new.kind:<8}  {run.last_seq:>6}  {_safe(preview)}".rstrip()
+
+
+async def _show(journal: Journal, args: Namespace) -> int:
+    found = await journal.get(args.run)
+    entry = await journal.snapshot(args.run)
+    if args.json:
+        _say(entry_to_json(*without_reasoning([entry])).decode())
+        return DONE
+    if not isinstance(entry.event, Snapshot):
+        raise TypeError(entry)
+    for line in _described(found, entry.event):
+        _say(line)
+    return DONE
+
+
+def _described(run: Run, state: Snapshot) -> list[str]:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+    owner = f", executed by {run.owner}" if run.owner else ""
+    usage = f"{state.usage.input_tokens} tokens in, {state.usage.output_tokens} out"
+    lines = [
+        f"{run.id}: {run.state}{owner}",
+        f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
+        f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
+    ]
+    if run.parked:
+        lines.append(f"parked: {run.parked.message}")
+    if state.error:
+        lines.append(f"error: {state.error.message}")
+    for tool in state.tools:
+        outcome = "running" if tool.ok is None else f"{'done' if tool.ok else 'failed'} in {tool.duration:.1f} s"
+        lines.append(f"tool {tool.tool_name}: {outcome}")
+    lines += [
+        f"approval {approval.asked.approval_id}: {approval.decision or 'waiting'}: {approval.asked.command}"
+        for approval in state.approvals
+    ]
+    for message in state.messages:
+        lines += ["", message.text]
+    return [_safe(line) for line in lines]
+
+
+async def _tail(journal: Journal, args: Namespace) -> int:
+    """Ends with the run, and with the exit code that says how that ended."""
+    status: RunStatus = "completed"
+    async for batch in journal.tail(args.run, after=args.after):
+        entries = list(without_reasoning(batch))
+        if args.json:
+            _say("\n".join(entry_to_json(entry).decode() for entry in entries))
+        else:
+            sys.stdout.write("".join(map(_shown, entries)))
+        sys.stdout.flush()
+        if isinstance(batch[-1].event, RunFinished):
+            status = batch[-1].event.status
+    return EXIT[status]
+
+
+def _shown(entry: Entry) -> str:
+    match entry.event:
+        case MessageChunk(text=text):
+            return _safe(text)
+        case MessageStop():
+            return "\n"
+        case Commentary(text=text):
+            return f"{_safe(text)}\n"
+        case ToolCallChunk(tool_name=name, preview=preview):
+            return f"· {_safe(name)} {_safe(preview or '')}".rstrip() + "\n"
+        case ToolCallFinished(tool_name=name, ok=False):
+            return f"· {_safe(name)} failed\n"
+        case GatewayNotice(text=text):
+            return f"{_safe(text)}\n"
+        case Snapshot(messages=messages):
+            return "".join(f"{_safe(message.text)}\n" for message in messages)
+        case RunFinished(status=status, error=error) if status != "completed":
+            return f"[{status}]" + (f" {_safe(error.message)}" if error else "") + "\n"
+        case _:
+            return ""
+
+
+async def _stop(journal: Journal, args: Namespace) -> int:
+    """Waits until the run has ended: until then it may still act."""
+    owner = f"tailrace stop {os.getpid()}"
+    try:
+        found = await stop(journal, args.run, owner, at=time.time(), by=os.environ.get("USER", ""))
+    except RunSealed:
+        found = await journal.get(args.run)
+    if found.state not in ENDED:
+        async for _ in journal.tail(args.run, after=found.last_seq):
+            pass
+        found = await journal.get(args.run)
+    _say(_run_json(found) if args.json else f"{found.id}: {found.state}")
+    return DONE
+
+
+def _run_json(run: Run) -> str:
+    return msgspec.json.encode(run).decode()
+
+
+def _safe(text: str) -> str:
+    """J122: what a model wrote moves no cursor and writes no clipboard."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")

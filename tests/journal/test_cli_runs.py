@@ -1,0 +1,117 @@
+"""`tailrace runs | show | tail | stop`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.main import main
+from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFailure, RunFinished, RunStatus
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.ports import Run
+from tailrace.testing.journal import started, written
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    return tmp_path
+
+
+async def a_run(home: Path, status: RunStatus | None = "completed", text: str = "Hello") -> Run:
+    journal = await SqliteJournal.open(home / "tailrace.db")
+    run, lease = await started(journal)
+    await written(journal, lease, [ReasoningChunk("secret thought"), MessageChunk(text), MessageStop(final=True)])
+    if status is None:
+        await journal.release(lease)
+    else:
+        error = RunFailure("cut", "the provider hung up") if status == "failed" else None
+        await journal.seal(lease, RunFinished(status, text, error=error))
+    run = await journal.get(run.id)
+    await journal.close()
+    return run
+
+
+def test_runs_lists_the_newest_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = asyncio.run(a_run(home)), asyncio.run(a_run(home, None))
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [[new.id, "pending"], [old.id, "completed"]]
+    assert lines[1].endswith("Hello")
+    assert main(["runs", "--unfinished", "--json"]) == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [new.id]
+
+
+def test_show_gives_the_folded_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = asyncio.run(a_run(home, "failed"))
+    assert main(["show", run.id]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{run.id}: failed\nagent m, begun ")
+    assert "error: the provider hung up\n\nHello\n" in out
+    assert main(["show", run.id, "--json"]) == 0
+    out = capsys.readouterr().out
+    state = json.loads(out)
+    assert (state["type"], state["seq"], state["status"], state["output"]) == ("snapshot", 5, "failed", "Hello")
+    assert "secret thought" not in out
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1), ("incomplete", 3)])
+def test_tail_ends_with_the_run_and_its_exit_code(
+    home: Path, capsys: pytest.CaptureFixture[str], status: RunStatus, code: int
+) -> None:
+    run = asyncio.run(a_run(home, status))
+    assert main(["tail", run.id]) == code
+    assert capsys.readouterr().out.startswith("Hello\n")
+    assert main(["tail", run.id, "--json", "--after", "2"]) == code
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(entry["seq"], entry["type"]) for entry in entries] == [
+        (3, "message_chunk"),
+        (4, "message_stop"),
+        (5, "run_finished"),
+    ]
+
+
+def test_J122_what_a_model_wrote_moves_no_cursor(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = asyncio.run(a_run(home, text="a\x1b]52;c;eA==\x07b"))
+    for command in ("tail", "show"):
+        main([command, run.id])
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "\x07" not in out
+
+
+def test_stop_ends_a_run_nobody_executes(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = asyncio.run(a_run(home, None))
+    assert main(["stop", run.id]) == 0
+    assert capsys.readouterr().out == f"{run.id}: stopped\n"
+    assert main(["stop", run.id]) == 0
+    assert capsys.readouterr().out == f"{run.id}: stopped\n"
+    assert main(["tail", run.id]) == 3
+
+
+def test_an_unknown_run_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "run_0"]) == 1
+    assert capsys.readouterr().err == "error: there is no run run_0\n"
+    assert main(["tail", "run_0"]) == 1
+
+
+async def test_tail_follows_a_run_that_another_process_executes(home: Path) -> None:
+    journal = await SqliteJournal.open(home / "tailrace.db")
+    run, lease = await started(journal)
+    follower = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tailrace", "tail", run.id, "--json", stdout=asyncio.subprocess.PIPE
+    )
+    assert follower.stdout is not None
+    assert json.loads(await follower.stdout.readline())["type"] == "run_started"
+    for text in ("live ", "and ", "direct"):
+        await written(journal, lease, [MessageChunk(text)])
+        assert json.loads(await follower.stdout.readline())["text"] == text  # shown while the run goes on
+    await journal.seal(lease, RunFinished("completed", "live and direct"))
+    assert json.loads(await follower.stdout.readline())["type"] == "run_finished"
+    assert await follower.wait() == 0
+    follower._transport.close()  # type: ignore[attr-defined]
+    await journal.close()

@@ -1,0 +1,185 @@
+"""Two processes on one file: who owns what, who is alive, and viewers that are woken and do not poll."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import RunOwned, StaleEpoch
+from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal import sqlite
+from tailrace.journal.bell import Bell
+from tailrace.journal.recovery import recover, stop
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.ports import Signal
+from tailrace.testing.journal import everything, started, texts_of, written
+
+EXECUTOR = Path(__file__).with_name("executor.py")
+
+
+@asynccontextmanager
+async def executor(database: Path, *args: str) -> AsyncIterator[tuple[Process, str]]:
+    """The process and the run it executes; it begins to write when it gets a line."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(EXECUTOR), str(database), *args, stdin=PIPE, stdout=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield process, (await process.stdout.readline()).decode().strip()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        process._transport.close()  # type: ignore[attr-defined]
+
+
+def go(process: Process) -> None:
+    assert process.stdin is not None
+    process.stdin.write(b"\n")
+
+
+async def test_viewers_of_another_processs_run_share_one_tail_and_see_all(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    async with executor(tmp_path / "runs.db", "50") as (process, run_id):
+        async with asyncio.TaskGroup() as group:
+            watching = [group.create_task(everything(journal.tail(run_id))) for _ in range(20)]
+            await asyncio.sleep(0)
+            go(process)
+        assert await process.wait() == 0
+    seen = watching[0].result()
+    assert seen == list(await journal.read(run_id))
+    assert texts_of(seen) == [f"{number} " for number in range(50)]
+    assert all(task.result() == seen for task in watching)
+    await journal.close()
+
+
+async def test_a_viewer_of_another_processs_run_does_not_poll(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    async with executor(tmp_path / "runs.db", "1") as (process, run_id):
+        viewer = journal.tail(run_id)
+        await anext(viewer)
+        waiting = asyncio.ensure_future(anext(viewer))
+        for _ in range(20):
+            await journal.get(run_id)  # whatever still had to be looked at has been
+        timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        assert [timer for timer in timers if not timer.cancelled()] == []  # nothing will look again by itself
+        assert not waiting.done()
+        go(process)
+        assert (await waiting)[0].seq == 2
+        await process.wait()
+    await journal.close()
+
+
+async def test_the_second_process_is_told_who_owns_a_run_and_that_it_lives(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    async with executor(tmp_path / "runs.db", "1") as (process, run_id):
+        with pytest.raises(RunOwned, match="the executor"):
+            await journal.claim(run_id, "me")
+        assert await journal.orphans() == []
+        go(process)
+        assert await process.wait() == 0
+    await journal.close()
+
+
+async def test_I101_a_dead_owners_run_is_taken_over_at_once(tmp_path: Path) -> None:
+    """No lease has run out: the bell says that the process is gone."""
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    async with executor(tmp_path / "runs.db", "3", "die") as (process, run_id):
+        go(process)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        process.kill()
+        await process.wait()
+        (found,) = [found async for found in recover(journal, "me")]
+        assert (found.run.id, found.run.kills, found.lease.epoch) == (run_id, 1, 2)
+        assert [entry.seq for entry in found.facts] == [1]
+        assert await written(journal, found.lease, [MessageChunk("3 ")], attempt=2) == 5
+        await journal.seal(found.lease, RunFinished("completed", "0 1 2 3 "))
+    await journal.close()
+
+
+async def test_a_stop_reaches_the_process_that_executes_the_run(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    async with executor(tmp_path / "runs.db", "0") as (process, run_id):
+        go(process)
+        asked = await stop(journal, run_id, "me", at=1.0)
+        assert asked.state == "running" or asked.finished
+        seen = await everything(journal.tail(run_id))
+        assert isinstance(seen[-1].event, RunFinished)
+        assert seen[-1].event.status == "stopped"
+        assert await process.wait() == 0
+    await journal.close()
+
+
+async def test_a_fenced_writer_in_another_process_stops_writing(tmp_path: Path) -> None:
+    """Two journals on one file stand for two processes: claims go through the file alone."""
+    now = 1000.0
+    ours = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: now)
+    theirs = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: now + 60.0)
+    run, lease = await started(ours)
+    watching = asyncio.ensure_future(everything(ours.tail(run.id)))
+    await written(ours, lease, [MessageChunk("a")])
+    newer = await theirs.claim(run.id, "them")
+    assert ours.append(lease, [MessageChunk("lost")]) == 3  # not known here yet
+    with pytest.raises(StaleEpoch):
+        await ours.commit(lease)
+    with pytest.raises(StaleEpoch):
+        ours.append(lease, [MessageChunk("lost")])
+    await written(theirs, newer, [MessageChunk("b")])
+    await theirs.seal(newer, RunFinished("completed", "ab"))
+    assert texts_of(await watching) == ["a", "b"]
+    await ours.close()
+    await theirs.close()
+
+
+async def test_a_signal_from_another_process_wakes_the_owner(tmp_path: Path) -> None:
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    waiting = asyncio.ensure_future(ours.signals(lease))
+    await asyncio.sleep(0)
+    sent = await theirs.signal(run.id, Signal("pause"))
+    assert await waiting == [sent]
+    await ours.close()
+    await theirs.close()
+
+
+async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "mkfifo")
+    monkeypatch.setattr(sqlite, "LOOK_AGAIN_S", 0.001)
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    watching = asyncio.ensure_future(everything(theirs.tail(run.id)))
+    await written(ours, lease, [MessageChunk("a")])
+    with pytest.raises(RunOwned):  # by its lease: nobody can see whether it lives
+        await theirs.claim(run.id, "them")
+    await ours.seal(lease, RunFinished("completed", "a"))
+    assert texts_of(await watching) == ["a"]
+    await ours.close()
+    await theirs.close()
+
+
+def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
+    first, second = Bell(tmp_path / "x.db"), Bell(tmp_path / "x.db")
+    name = second.name
+    assert first.is_alive(name)
+    assert second.has_company
+    first.heard()
+    company = [first.has_company]
+    second.close()
+    assert not first.is_alive(name)
+    first.ring_others()
+    company.append(first.has_company)
+    assert company == [True, False]
+    first.close()
+    assert list((tmp_path / "x.db-bells").iterdir()) == []
