@@ -229,14 +229,19 @@ class _Writer(threading.Thread):
                 with translated(self._path):
                     self._write(group)
             except JournalError as error:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.rollback()
-                for part in group:
-                    part.error = part.error or error
+                self._fail(group, error)
+            except Exception as exc:  # noqa: BLE001 - the top of the thread: a group that breaks must not take it along
+                self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
                 self._after_commit()
             self._settle(group)
         self._connection.close()
+
+    def _fail(self, group: _Group, error: JournalError) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self._connection.rollback()
+        for part in group:
+            part.error = part.error or error
 
     def _write(self, group: _Group) -> None:
         self._set_synchronous(full=any(part.log.fsync if isinstance(part, _Append) else part.fsync for part in group))
@@ -268,13 +273,19 @@ class _Writer(threading.Thread):
 
     @staticmethod
     def _rows(appends: list[_Append]) -> list[BoundRow]:
-        return [row for part in appends for row in part.rows()]
+        rows: list[BoundRow] = []
+        for part in appends:
+            try:
+                rows += part.rows()
+            except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
+                part.error = JournalError(f"run {part.log.run_id}: an event cannot be written as JSON: {exc}")
+        return rows
 
     def _insert(self, appends: list[_Append], rows: list[BoundRow]) -> None:
         self.pages += len(rows) + sum(len(row[5]) for row in rows if isinstance(row[5], bytes)) // PAGE_BYTES
         if rows and insert_rows(self._connection, rows) != len(rows):
             for part in appends:
-                part.error = self._refusal(part.log)
+                part.error = part.error or self._refusal(part.log)
 
     def _refusal(self, log: StoredLog) -> StaleEpoch | None:
         row = self._connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (log.num,)).fetchone()

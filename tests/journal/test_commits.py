@@ -1,0 +1,125 @@
+"""Group commit: what is written together, how durably, and what a failure takes along."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import JournalError
+from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
+from tailrace.journal.commits import MAX_ROWS
+from tailrace.journal.sqlite import SqliteJournal
+from tailrace.ports import Durability, NewRun
+from tailrace.testing.journal import everything, started, texts_of, written
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[SqliteJournal]:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    yield journal
+    await journal.close()
+
+
+def statements(journal: SqliteJournal) -> list[str]:
+    """What the writer's connection is told from here on."""
+    told: list[str] = []
+    journal._commits._writer._connection.set_trace_callback(told.append)
+    return told
+
+
+async def test_a_tick_of_many_runs_is_one_statement(journal: SqliteJournal) -> None:
+    runs = [await started(journal, NewRun("call")) for _ in range(100)]
+    told = statements(journal)
+    for _, lease in runs:
+        for text in ("a", "b", "c"):
+            journal.append(lease, [MessageChunk(text)])
+    await asyncio.gather(*(journal.commit(lease) for _, lease in runs))
+    assert len(told) == 1
+    assert told[0].startswith("INSERT INTO batches")
+    for run, _ in runs:
+        assert texts_of(await journal.read(run.id)) == ["a", "b", "c"]
+
+
+async def test_a_group_larger_than_a_statement_is_one_transaction(journal: SqliteJournal) -> None:
+    run, lease = await started(journal)
+    told = statements(journal)
+    for number in range(MAX_ROWS + 10):  # a row ends where the attempt changes
+        journal.append(lease, [MessageChunk(f"{number} ")], attempt=1 + number % 2)
+    await journal.commit(lease)
+    assert [statement.split()[0] for statement in told] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
+    assert texts_of(await journal.read(run.id)) == [f"{number} " for number in range(MAX_ROWS + 10)]
+
+
+@pytest.mark.parametrize(("durability", "pragmas"), [("committed", []), ("fsync", ["PRAGMA synchronous = FULL"])])
+async def test_fsync_is_for_those_who_ask(journal: SqliteJournal, durability: Durability, pragmas: list[str]) -> None:
+    told = statements(journal)
+    run, lease = await started(journal, NewRun("call", durability=durability))
+    await written(journal, lease, [MessageChunk("a")])
+    await journal.seal(lease, RunFinished("completed", "a"))
+    assert [statement for statement in told if statement.startswith("PRAGMA")] == pragmas
+    assert (await journal.get(run.id)).new.durability == durability
+    _, lease = await started(journal)  # and the next is back to what it asks for
+    await written(journal, lease, [MessageChunk("b")])
+    pragmas = pragmas and [*pragmas, "PRAGMA synchronous = NORMAL"]
+    assert [statement for statement in told if statement.startswith("PRAGMA")] == pragmas
+
+
+async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(journal: SqliteJournal) -> None:
+    run, lease = await started(journal)
+    watching = asyncio.ensure_future(everything(journal.tail(run.id)))
+    await written(journal, lease, [MessageChunk("a")])
+    connection = journal._commits._writer._connection
+    (most,) = connection.execute("PRAGMA max_page_count").fetchone()
+    connection.execute("PRAGMA max_page_count = 1")
+    journal.append(lease, [MessageChunk("x" * 100_000)])
+    with pytest.raises(JournalError, match="no space left"):
+        await journal.commit(lease)
+    with pytest.raises(JournalError, match="no space left"):
+        journal.append(lease, [MessageChunk("more")])
+    connection.execute(f"PRAGMA max_page_count = {most}")
+    lease = await journal.claim(run.id, "me")
+    assert await written(journal, lease, [MessageChunk("b")]) == 3
+    await journal.seal(lease, RunFinished("completed", "ab"))
+    assert texts_of(await watching) == ["a", "b"]
+
+
+@pytest.mark.parametrize("event", [MessageChunk("\ud800"), ToolCallChunk("t", args={"x": object()})])
+async def test_what_cannot_be_encoded_fails_its_own_run_alone(
+    journal: SqliteJournal, event: MessageChunk | ToolCallChunk
+) -> None:
+    _, bad = await started(journal)
+    good_run, good = await started(journal)
+    journal.append(bad, [event])
+    journal.append(good, [MessageChunk("fine")])
+    with pytest.raises(JournalError, match="cannot be written as JSON"):
+        await journal.commit(bad)
+    await journal.commit(good)
+    assert texts_of(await journal.read(good_run.id)) == ["fine"]
+
+
+async def test_cancelling_a_commit_takes_nothing_back(journal: SqliteJournal) -> None:
+    run, lease = await started(journal)
+    journal.append(lease, [MessageChunk("a")])
+    waiting = asyncio.ensure_future(journal.commit(lease))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await journal.seal(lease, RunFinished("completed", "a"))
+    assert texts_of(await journal.read(run.id)) == ["a"]
+
+
+async def test_closing_commits_what_is_queued(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "late.db")
+    run, lease = await started(journal)
+    journal.append(lease, [MessageChunk("a")])
+    await journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.append(lease, [MessageChunk("b")])
+    with pytest.raises(JournalError, match="closed"):
+        await journal.create(NewRun("call"))
+    again = await SqliteJournal.open(tmp_path / "late.db")
+    assert texts_of(await again.read(run.id)) == ["a"]
+    await again.close()
