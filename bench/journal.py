@@ -1,7 +1,5 @@
 """The run log, measured as ratios within one run on one machine.
 
-    python -m bench journal        (or: python bench/journal.py)
-
 Figures are CPU time of the whole process (both threads), so that a noisy neighbour costs them little.
 """
 
@@ -121,9 +119,7 @@ async def _many_runs(
     async def watch(lease: Lease) -> None:
         async for batch in journal.tail(lease.run_id, after=1):
             now = time.perf_counter()
-            for entry in batch:
-                if (at := sent.pop((lease.run_id, entry.seq), None)) is not None:
-                    waits.append(now - at)
+            waits.extend(now - at for entry in batch if (at := sent.pop((lease.run_id, entry.seq), None)) is not None)
 
     async def pace() -> None:
         begin, number = time.perf_counter(), 0
@@ -202,7 +198,8 @@ DBOS_ITEMS = 300
 _DBOS = f"""
 import sys, time
 from dbos import DBOS
-DBOS(config={{"name": "bench", "system_database_url": "sqlite:///" + sys.argv[1], "log_level": "ERROR", "run_admin_server": False}})
+database = "sqlite:///" + sys.argv[1]
+DBOS(config={{"name": "b", "system_database_url": database, "log_level": "ERROR", "run_admin_server": False}})
 @DBOS.workflow()
 def write(n):
     before = time.process_time()
@@ -248,6 +245,7 @@ def dbos(directory: Path, python: str) -> None:
 
 
 def main() -> None:
+    """`BENCH_DBOS_PYTHON` names an interpreter that can import dbos, which is no dependency of ours."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         throughput(directory)

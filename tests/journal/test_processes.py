@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from tailrace.journal import sqlite
 from tailrace.journal.bell import Bell
 from tailrace.journal.recovery import recover, stop
 from tailrace.journal.sqlite import SqliteJournal
-from tailrace.ports import Signal
+from tailrace.ports import Run, Signal
 from tailrace.testing.journal import everything, started, texts_of, written
 
 EXECUTOR = Path(__file__).with_name("executor.py")
@@ -183,3 +184,46 @@ def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     assert company == [True, False]
     first.close()
     assert list((tmp_path / "x.db-bells").iterdir()) == []
+
+
+def is_rung(bell: Bell) -> bool:
+    assert bell.fd is not None
+    return bool(select.select([bell.fd], [], [], 0)[0])
+
+
+def test_a_newcomer_rings_and_is_rung_back(tmp_path: Path) -> None:
+    """So that a commit made before the newcomer was known to the writer is not missed."""
+    first = Bell(tmp_path / "x.db")
+    newcomer = Bell(tmp_path / "x.db")
+    rung = [is_rung(first), is_rung(newcomer)]
+    first.heard()
+    rung += [is_rung(first), is_rung(newcomer)]
+    newcomer.heard()
+    rung += [is_rung(newcomer)]
+    first.heard()
+    rung += [is_rung(newcomer)]  # old acquaintances are rung for commits alone
+    assert rung == [True, False, False, True, False, False]
+    first.close()
+    newcomer.close()
+
+
+async def test_what_is_committed_while_a_viewer_arrives_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    get = theirs.get
+
+    async def slow_get(run_id: str) -> Run:
+        found = await get(run_id)
+        await written(ours, lease, [MessageChunk("meanwhile")])
+        for _ in range(20):
+            await get(run_id)  # the bell is heard, and nobody is there to be woken
+        return found
+
+    monkeypatch.setattr(theirs, "get", slow_get)
+    async with asyncio.timeout(10):
+        assert texts_of(await anext(theirs.tail(run.id, after=1))) == ["meanwhile"]
+    await ours.close()
+    await theirs.close()
