@@ -199,12 +199,33 @@ class Bus(Section):
     url: BusUrl = "memory://"
 
 
+Scope: TypeAlias = Literal["models", "runs", "admin"]
+
+
+class ServerKey(Section):
+    """A key of its own for one caller. `models`: /v1; `runs`: /runs; `admin`: all of it, and the metrics."""
+
+    name: str
+    key_env: EnvName
+    scopes: tuple[Scope, ...] = ("models", "runs")
+
+
 class Server(Section):
+    """`key_env` opens everything; `keys` are for callers that are to be told apart."""
+
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="a port from 0 (any free one) to 65535")] = 8642
     key_env: EnvName = "TAILRACE_API_KEY"
+    keys: tuple[ServerKey, ...] = ()
+    hosts: tuple[str, ...] = ()  # further names that it is reached by; without a key only these and loopback
     cors_origins: tuple[str, ...] = ()
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
+    max_requests: Count = 4096  # under way at once, streams included
+    drain_s: Seconds = 20.0  # for what is under way when the server is told to stop
+
+    def secret_variables(self) -> set[str]:
+        """The environment variables that hold the server's keys."""
+        return {self.key_env, *(key.key_env for key in self.keys)}
 
 
 class Flows(Section):

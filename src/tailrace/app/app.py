@@ -132,5 +132,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     """The secrets in use, by the variable that holds each: never shown, never passed on to a command."""
     names = {preset.key_env for preset in PRESETS.values()}
     names |= {settings.key_env for settings in config.providers.values()}
-    names |= {config.server.key_env, *config.platforms.secret_variables()}
+    names |= config.server.secret_variables() | config.platforms.secret_variables()
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -1,0 +1,70 @@
+"""The server put together: which routes there are, in which frame, at which address.
+
+The one place here that knows every route module. A module of routes has `routes(frame) -> Sequence[Route]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+from aiohttp import web
+
+from tailrace.app import App
+from tailrace.server import health, models, openapi, page, runs
+from tailrace.server.auth import Authoriser, Origins, check_bind
+from tailrace.server.frame import Frame
+from tailrace.server.listening import ConnectionLimits, listening
+from tailrace.server.metrics import Metrics
+from tailrace.server.routing import Route
+from tailrace.server.streams import StreamTiming
+
+RouteModule: TypeAlias = Callable[[Frame], Sequence[Route]]
+MODULES: tuple[RouteModule, ...] = (health.routes, models.routes, runs.routes, page.routes)
+
+
+def build(
+    app: App,
+    *,
+    extra: Iterable[RouteModule] = (),
+    metrics: Metrics | None = None,
+    timing: StreamTiming | None = None,
+) -> tuple[Frame, web.Application]:
+    """Frame and application for this config; `extra` are routes of others, signed webhooks for instance (their access
+    is `open`: the signature is their key). Raises `ConfigError`."""
+    settings = app.config.server
+    authoriser = Authoriser.of(app.config)
+    frame = Frame(
+        app,
+        authoriser=authoriser,
+        origins=Origins(hosts=settings.hosts, origins=settings.cors_origins, any_host=authoriser.required),
+        metrics=metrics,
+        timing=timing,
+        max_requests=settings.max_requests,
+    )
+    routes = [route for module in (*MODULES, *extra) for route in module(frame)]
+    routes += openapi.routes(routes)
+    return frame, frame.application(routes, max_body_bytes=int(settings.max_body_mb * 1_000_000))
+
+
+@asynccontextmanager
+async def serving(
+    app: App,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    extra: Iterable[RouteModule] = (),
+    metrics: Metrics | None = None,
+    timing: StreamTiming | None = None,
+    limits: ConnectionLimits | None = None,
+) -> AsyncGenerator[str, None]:
+    """Serves within the block, at the config's address unless another is given; yields it as a URL.
+    Raises `ConfigError`, also for a public address without a key (J117)."""
+    settings = app.config.server
+    host = settings.host if host is None else host
+    check_bind(host, Authoriser.of(app.config), settings.key_env)
+    frame, application = build(app, extra=extra, metrics=metrics, timing=timing)
+    port = settings.port if port is None else port
+    async with listening(frame, application, host, port, drain_s=settings.drain_s, limits=limits) as url:
+        yield url

@@ -1,0 +1,177 @@
+"""What a client is told when something fails: one error, in the words of the API that it speaks.
+
+Owns the translation of every exception into a status and a body. Never shows a traceback, a path of this machine or a
+secret: what nobody foresaw is "internal error" and a request id to look up in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import web
+
+from tailrace.errors import (
+    ConfigError,
+    CursorAhead,
+    JournalError,
+    ProviderError,
+    Retryable,
+    RunNotFound,
+    RunOwned,
+    RunParked,
+    RunSealed,
+    TailraceError,
+    TimedOut,
+    Unavailable,
+)
+
+Shape = Literal["openai", "anthropic", "plain"]
+
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_OPENAI_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+}
+# What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
+_PASSED_ON = frozenset({429, 503, 504, 529})
+
+
+class ApiError(TailraceError):
+    """A failure with a status of its own. `code` is for programs, `param` names the field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str = "",
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code or _word(status)
+        self.param = param
+        self.headers = dict(headers or {})
+
+
+def _word(status: int) -> str:
+    """`not_found` for 404."""
+    try:
+        return HTTPStatus(status).name.lower()
+    except ValueError:
+        return "overloaded" if status == 529 else "error"
+
+
+def shape_of(path: str) -> Shape:
+    """Whose words are spoken under this path."""
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return "anthropic"
+    return "openai" if path.startswith("/v1/") else "plain"
+
+
+def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[str, Any]:
+    """The body of an error response; in a stream, the payload of its error event."""
+    message = str(error)
+    match shape:
+        case "openai":
+            kind = _OPENAI_TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+            return {"error": {"message": message, "type": kind, "param": error.param, "code": error.code}}
+        case "anthropic":
+            default = "api_error" if error.status >= 500 else "invalid_request_error"
+            kind = _ANTHROPIC_TYPES.get(error.status, default)
+            body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
+            return {**body, "request_id": request_id} if request_id else body
+        case "plain":
+            plain: dict[str, Any] = {"kind": error.code, "message": message}
+            if error.param is not None:
+                plain["param"] = error.param
+            return {"error": plain, "request_id": request_id}
+
+
+def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.Response:
+    body = msgspec.json.encode(error_object(error, shape, request_id))
+    return web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
+
+
+def error_frame(error: ApiError, shape: Shape, request_id: str = "") -> bytes:
+    """The same as a server-sent event, for a stream that has begun (H94)."""
+    data = msgspec.json.encode(error_object(error, shape, request_id))
+    return b"data: %b\n\n" % data if shape == "openai" else b"event: error\ndata: %b\n\n" % data
+
+
+# ── from exceptions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_api_error(exc: Exception) -> ApiError:
+    """What to tell the client about this. Anything unforeseen is an internal error and says no more."""
+    match exc:
+        case ApiError():
+            return exc
+        case web.HTTPException():
+            return _of_http(exc)
+        case ProviderError():
+            return _of_provider(exc)
+        case RunNotFound():
+            return ApiError(404, str(exc))
+        case RunSealed() | RunOwned() | RunParked():
+            return ApiError(409, str(exc))
+        case CursorAhead():
+            return ApiError(409, str(exc), code="cursor_ahead")
+        case ConfigError():
+            return _of_config(exc)
+        case JournalError():
+            return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
+        case TimeoutError():
+            return ApiError(504, "timed out")
+        case _:
+            return ApiError(500, "internal error", code="internal_error")
+
+
+def _of_http(exc: web.HTTPException) -> ApiError:
+    match exc:
+        case web.HTTPNotFound():
+            return ApiError(404, "no such route")
+        case web.HTTPMethodNotAllowed():
+            allowed = ", ".join(sorted(exc.allowed_methods))
+            return ApiError(405, f"{exc.method} is not allowed here; try {allowed}", headers={"Allow": allowed})
+        case web.HTTPRequestEntityTooLarge():
+            return ApiError(413, "the body is larger than this server accepts", code="request_too_large")
+        case _:
+            return ApiError(exc.status, exc.reason.lower())
+
+
+def _of_config(exc: ConfigError) -> ApiError:
+    """A model that is not there is the client's mistake; one whose key is missing is not."""
+    if exc.key == "model" or (exc.key.startswith("providers.") and exc.key.count(".") == 1):
+        return ApiError(404, str(exc), code="model_not_found", param="model")
+    return ApiError(503, str(exc), code="not_configured")
+
+
+def _of_provider(exc: ProviderError) -> ApiError:
+    """A provider's refusal is passed on with its status; its failures are those of a gateway."""
+    if not isinstance(exc, Retryable):
+        status = exc.status if exc.status is not None and 400 <= exc.status < 500 else 502
+        return ApiError(status, str(exc), code=exc.code)
+    if isinstance(exc, TimedOut):
+        return ApiError(504, str(exc), code="timeout")
+    status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
+    headers = {}
+    if isinstance(exc, Unavailable) and exc.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(exc.retry_after_s)))
+    return ApiError(status, str(exc), code=exc.code, headers=headers)
