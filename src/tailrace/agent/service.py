@@ -136,10 +136,10 @@ class AgentService:
         payload = {"approval_id": approval_id, "decision": decision}
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
-    async def recover(self) -> list[str]:
-        """Goes on with the unfinished turns of dead processes; returns their runs."""
+    async def recover(self, *, session: str | None = None) -> list[str]:
+        """Goes on with the unfinished turns of dead processes, of one session where it is named; returns their runs."""
         found: list[str] = []
-        async for orphan in recover(self._journal, self._owner, lease_s=self._lease_s):
+        async for orphan in recover(self._journal, self._owner, session=session, lease_s=self._lease_s):
             if orphan.run.new.kind != KIND:
                 await self._journal.release(orphan.lease)
                 continue

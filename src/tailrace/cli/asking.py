@@ -1,0 +1,98 @@
+"""Approvals on the controlling terminal, for a command whose stdin and stdout may be anything.
+
+Owns `/dev/tty` while it asks. What is shown is the whole command, as the approval is bound to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import Final, Self
+
+from tailrace.cli.sanitize import one_line, sanitized
+from tailrace.events import ApprovalAsked, Decision
+
+# The whole word or its first letter; nothing else counts, so that what somebody happened to type approves nothing.
+ANSWERS: Final[dict[str, Decision]] = {
+    "o": "once",
+    "once": "once",
+    "y": "once",
+    "yes": "once",
+    "s": "session",
+    "session": "session",
+    "a": "always",
+    "always": "always",
+    "d": "deny",
+    "deny": "deny",
+    "n": "deny",
+    "no": "deny",
+}
+CHOICES: Final = "once, session, always or deny"
+
+
+def decision_of(answer: str) -> Decision | None:
+    return ANSWERS.get(answer.strip().lower())
+
+
+class TerminalAsker:
+    """Asks on one terminal. `open` gives None where there is nobody to ask (J108)."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, path: str = "/dev/tty") -> Self | None:
+        """None without a controlling terminal, and in the background: nobody looks there."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            if os.tcgetpgrp(descriptor) == os.getpgrp():
+                return cls(descriptor)
+        os.close(descriptor)
+        return None
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    async def ask(self, asked: ApprovalAsked, *, timeout_s: float) -> Decision | None:
+        """None when the time is up, or the terminal went away."""
+        self._write(f"\n{one_line(asked.tool_name, 60)} wants to run ({one_line(asked.reason)}):\n\n")
+        self._write("".join(f"  {line}\n" for line in sanitized(asked.command).split("\n")))
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    self._write(f"\n{CHOICES}? ")
+                    answer = await read_line(self._descriptor)
+                    if answer is None or (decision := decision_of(answer)):
+                        return decision if answer is not None else None
+        except TimeoutError:
+            self._write(f"\nno answer in {timeout_s:.0f} s: denied\n")
+            return None
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, text.encode(errors="replace"))
+
+
+async def read_line(descriptor: int) -> str | None:
+    """What is typed at a terminal up to the end of the line; None at the end of input."""
+    loop = asyncio.get_running_loop()
+    typed = b""
+    while not typed.endswith(b"\n"):
+        readable = asyncio.Event()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            piece = os.read(descriptor, 4096)
+        except OSError:  # the terminal was hung up
+            return None
+        if not piece:
+            return None
+        typed += piece
+    return typed.decode(errors="replace")

@@ -1,0 +1,187 @@
+"""A person's conversation with the agent: which session, which model, which switches.
+
+Owns what is asked and of which session; starts turns and finds those of before. Knows nothing of any screen.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from tailrace.agent.service import KIND, TurnSpec
+from tailrace.app import App
+from tailrace.app.models import LOCAL, named
+from tailrace.cli.chat import REQUESTER, Options
+from tailrace.cli.sanitize import one_line
+from tailrace.config import ModelChoice
+from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
+from tailrace.messages import user
+from tailrace.ports import ENDED, Run
+
+_LISTED_RUNS = 500  # how far back sessions are looked for
+
+
+async def ready(app: App, choice: ModelChoice) -> None:
+    """Finds out before the first question what would make every one fail; downloads and loads the embedded model, so
+    that a call's deadlines are about answering alone. Raises `ConfigError`, `ProviderError`."""
+    app.models.routes(choice)
+    if choice.provider != LOCAL:
+        return
+    try:
+        await app.models.local.start()
+    except ProviderError:
+        if not choice.fallbacks:
+            raise
+
+
+def turn_of(options: Options, question: str) -> TurnSpec:
+    return TurnSpec(
+        user(question),
+        model=options.model,
+        requester=REQUESTER,
+        yolo=options.yolo,
+        checkpoints=options.checkpoints,
+        max_turns=options.max_turns,
+    )
+
+
+def question_of(run: Run) -> str:
+    """What was asked in that run."""
+    try:
+        return msgspec.convert(run.new.input, TurnSpec).message.text
+    except msgspec.ValidationError:  # written by another version
+        return ""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A conversation of before, in one line. `unfinished` is its run that has not ended."""
+
+    id: str
+    question: str
+    turns: int
+    at: float
+    unfinished: Run | None = None
+
+    def describe(self, now: float) -> str:
+        turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
+        state = " · not finished" if self.unfinished else ""
+        return f"{self.id}  {_age(now - self.at)}  {turns}{state}  {one_line(self.question, 60)}"
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size:.0f}{unit} ago"
+    return "just now"
+
+
+def sessions_of(runs: Sequence[Run]) -> list[Session]:
+    """Runs, newest first, by the session they belong to."""
+    by_session: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.new.session:
+            by_session.setdefault(run.new.session, []).append(run)
+    return [
+        Session(
+            name,
+            question_of(own[-1]),
+            len(own),
+            own[0].created_at,
+            next((run for run in own if run.state not in ENDED), None),
+        )
+        for name, own in by_session.items()
+    ]
+
+
+class Conversation:
+    """One person's place in it. `options` hold the switches; the session changes with `/new` and `/resume`."""
+
+    def __init__(self, app: App, options: Options) -> None:
+        self.app = app
+        self.options = msgspec.structs.replace(options, session=options.session or new_session())
+        self.verbose = False
+
+    @property
+    def session(self) -> str:
+        return self.options.session
+
+    @property
+    def choice(self) -> ModelChoice:
+        return named(self.app.config, self.options.model)
+
+    def switch(self, **changes: bool | str) -> None:
+        self.options = msgspec.structs.replace(self.options, **changes)
+
+    async def use_model(self, name: str) -> None:
+        """Raises `TailraceError` where it cannot be asked; the model stays as it was."""
+        choice = named(self.app.config, name)
+        if not choice.name:
+            raise ConfigError("expected <provider>/<model>", key="model")
+        await ready(self.app, choice)
+        self.switch(model=name)
+
+    async def ask(self, question: str) -> Run:
+        spec = msgspec.structs.replace(turn_of(self.options, question), reachable=True)
+        return await self.app.agents.submit(spec, session=self.session)
+
+    async def stop(self, run_id: str) -> None:
+        await self.app.agents.stop(run_id, by=REQUESTER)
+
+    # ── what was said before ─────────────────────────────────────────────────────────────────────────────────
+
+    async def sessions(self) -> list[Session]:
+        """Newest first."""
+        return sessions_of(await self.app.journal.runs(kind=KIND, limit=_LISTED_RUNS))
+
+    async def find(self, word: str) -> Session:
+        """The session of that id, or that place in the list; empty: one that is not finished, else the newest other.
+        Raises `TailraceError` where there is none."""
+        sessions = await self.sessions()
+        others = [session for session in sessions if session.id != self.session]
+        if not word:
+            candidates = [session for session in sessions if session.unfinished] or others
+        elif word.isdecimal() and 0 < int(word) <= len(sessions):
+            candidates = [sessions[int(word) - 1]]
+        else:
+            candidates = [session for session in sessions if session.id.startswith(word)]
+        if not candidates:
+            raise TailraceError(f"no session {one_line(word, 60)}" if word else "no session to resume")
+        return candidates[0]
+
+    async def resume(self, session: Session) -> Run | None:
+        """Goes on in that session. Returns its unfinished run, which somebody executes from now on: whoever has it,
+        or this process where its own died."""
+        self.switch(session=session.id)
+        if session.unfinished is None:
+            return None
+        await self.app.agents.recover(session=session.id)
+        run = await self.app.journal.get(session.unfinished.id)
+        if run.state == "parked":
+            raise RunParked(run.parked.message if run.parked else f"run {run.id} is set aside")
+        return run
+
+    async def turns(self, limit: int) -> list[Run]:
+        """The session's latest runs that have ended, oldest first."""
+        runs = await self.app.journal.runs(session=self.session, kind=KIND, limit=limit + 1)
+        return [run for run in reversed(runs) if run.state in ENDED][-limit:]
+
+    async def left_behind(self) -> Session | None:
+        """A session whose run was in flight when its terminal died."""
+        orphans = {run.id for run in await self.app.journal.orphans() if run.new.kind == KIND and run.new.session}
+        if not orphans:
+            return None
+        for session in await self.sessions():
+            if session.unfinished is not None and session.unfinished.id in orphans:
+                return session
+        return None
+
+
+def new_session() -> str:
+    return f"ses_{secrets.token_hex(6)}"
+
+
+def now() -> float:
+    return time.time()

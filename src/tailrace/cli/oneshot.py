@@ -1,0 +1,192 @@
+"""One question, one answer: the answer alone on stdout, all else on stderr.
+
+A viewer of the run's log like any other. Streamed or not, the bytes on stdout are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tailrace.agent.service import TurnSpec
+from tailrace.app import App
+from tailrace.cli.asking import TerminalAsker
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, complain
+from tailrace.cli.outlet import Outlet
+from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Commentary,
+    Entry,
+    GatewayNotice,
+    MessageChunk,
+    MessageStop,
+    ReasoningChunk,
+    RunFinished,
+    RunStatus,
+    ToolCallChunk,
+    ToolCallFinished,
+    entry_to_json,
+)
+from tailrace.ports import without_reasoning
+
+FRAME_S: Final = 0.05  # a terminal is written to this often at most; a pipe at once
+EXIT: Final[dict[RunStatus, int]] = {
+    "completed": DONE,
+    "incomplete": INCOMPLETE,
+    "failed": FAILED,
+    "stopped": INTERRUPTED,
+}
+_C1: Final = re.compile("[\x7f-\x9f]")
+
+
+class PlainText:
+    """The visible text of a run, piece by piece. Every message ends its line; a blank line stands between two."""
+
+    def __init__(self) -> None:
+        self._last = ""  # the end of what was written of the open message
+        self._between = ""
+
+    def take(self, event: AnyEvent) -> str:
+        match event:
+            case MessageChunk(text) if text:
+                return self._more(text)
+            case Commentary(text) if text:
+                return self._more(text) + self._end()
+            case MessageStop() | RunFinished():
+                return self._end()
+            case _:
+                return ""
+
+    def _more(self, text: str) -> str:
+        between, self._between, self._last = self._between, "", text[-1]
+        return between + text
+
+    def _end(self) -> str:
+        if not self._last:
+            return ""
+        missing = "" if self._last == "\n" else "\n"
+        self._last, self._between = "", "\n"
+        return missing
+
+
+class OneShot:
+    """Asks one question and shows what becomes of it."""
+
+    def __init__(
+        self, app: App, *, streamed: bool, as_json: bool, reasoning: bool = False, asker: TerminalAsker | None = None
+    ) -> None:
+        self._app = app
+        self._streamed = streamed
+        self._as_json = as_json
+        self._reasoning = reasoning
+        self._asker = asker
+        self._out = Outlet(sys.stdout.fileno())
+        self._text = PlainText()
+        self._clean = Sanitizer()
+        self._held: list[str] = []  # what a viewer who does not want a stream gets at the end
+        self._tools: dict[int, ToolCallChunk] = {}
+        self._denied = False
+        self._seq = 0
+        self.finished: RunFinished | None = None
+
+    async def ask(self, spec: TurnSpec, session: str = "") -> int:
+        """The exit code. Cancelled, or unable to write, it stops the run first."""
+        spec = msgspec.structs.replace(spec, reachable=self._asker is not None)
+        run = await self._app.agents.submit(spec, session=session)
+        return await self.join(run.id)
+
+    async def join(self, run_id: str) -> int:
+        """The same for a run that has begun."""
+        try:
+            await self.watch(run_id)
+        except asyncio.CancelledError:
+            await self._app.agents.stop(run_id)
+            await self.watch(run_id)
+            raise
+        except OSError:
+            await self._app.agents.stop(run_id)
+            await self._app.agents.finished(run_id)
+            raise
+        return self._exit_code()
+
+    async def watch(self, run_id: str) -> None:
+        """Shows the log from where it was left until it ends."""
+        async for batch in self._app.journal.tail(run_id, after=self._seq):
+            await self._show(batch)
+            self._seq = batch[-1].seq
+            for entry in batch:
+                await self._handle(run_id, entry.event)
+            if self._out.is_terminal and self.finished is None:
+                await asyncio.sleep(FRAME_S)  # what comes meanwhile is taken in one go
+
+    async def _show(self, batch: Sequence[Entry]) -> None:
+        if self._as_json:
+            shown = batch if self._reasoning else without_reasoning(batch)
+            await self._out.write(b"".join(self._line(entry) for entry in shown))
+            return
+        text = "".join(self._text.take(entry.event) for entry in batch)
+        if self._out.is_terminal:
+            text = self._clean.feed(text)
+        self._held.append(text)
+        if self._streamed or isinstance(batch[-1].event, RunFinished):
+            held, self._held = self._held, []
+            await self._out.write("".join(held).encode(errors="replace"))
+
+    def _line(self, entry: Entry) -> bytes:
+        line = entry_to_json(entry) + b"\n"
+        if self._out.is_terminal:  # JSON escapes the other control characters itself
+            line = _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", line.decode()).encode()
+        return line
+
+    async def _handle(self, run_id: str, event: AnyEvent) -> None:
+        """Everything but the answer."""
+        match event:
+            case ApprovalAsked() if self._asker is not None:
+                decision = await self._asker.ask(event, timeout_s=self._app.config.approvals.timeout_s)
+                if decision is not None:
+                    await self._app.agents.answer(run_id, event.approval_id, decision, by=event.requester)
+            case ApprovalAsked(command=command, reason=reason):
+                say(f"not executed: {one_line(command)} ({reason}; nobody to ask: --yolo approves)")
+            case ApprovalAnswered(decision="deny"):
+                self._denied = True
+            case ToolCallChunk(index=index):
+                self._tools[index] = event
+            case ToolCallFinished(name, duration, ok, index):
+                preview = self._tools.pop(index).preview if index in self._tools else None
+                say(f"{'✓' if ok else '✗'} {one_line(name, 60)}  {one_line(preview or '')}  {duration:.1f}s")
+            case GatewayNotice(kind, text) if kind != "tool_progress":
+                say(one_line(text))
+            case ReasoningChunk(text) if self._reasoning and not self._as_json:
+                sys.stderr.write(sanitized(text))
+                sys.stderr.flush()
+            case RunFinished():
+                self._finish(event)
+            case _:
+                pass
+
+    def _finish(self, finished: RunFinished) -> None:
+        self.finished = finished
+        if finished.error is not None and finished.status == "incomplete":
+            say(f"incomplete: {one_line(finished.error.message, 2000)}")
+        elif finished.error is not None and finished.status == "failed":
+            complain(finished.error.message)
+
+    def _exit_code(self) -> int:
+        if self.finished is None:  # the journal was closed under it, or the run was put aside
+            complain("the run did not come to its end; tailrace runs shows it")
+            return FAILED
+        code = EXIT[self.finished.status]
+        return INCOMPLETE if code == DONE and self._denied else code
+
+
+def say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

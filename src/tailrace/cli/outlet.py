@@ -1,0 +1,44 @@
+"""Where the answer goes: stdout, written so that a reader who does not read holds up nobody.
+
+Bytes are written when the other side takes them. Waiting for that is waiting, not blocking: the run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+
+_PIECE_BYTES = select.PIPE_BUF  # so much a pipe that is ready takes without blocking
+
+
+class Outlet:
+    """One descriptor. Raises `BrokenPipeError` when whoever read it has gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        mode = os.fstat(descriptor).st_mode
+        self.is_terminal = os.isatty(descriptor)
+        self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or self.is_terminal
+
+    async def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            if self._can_wait:
+                await self._ready()
+                written = os.write(self._descriptor, rest[:_PIECE_BYTES])
+            else:  # a file: always ready, and no selector would take it
+                written = os.write(self._descriptor, rest)
+            rest = rest[written:]
+
+    async def _ready(self) -> None:
+        if select.select((), (self._descriptor,), (), 0)[1]:
+            return
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_writer(self._descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_writer(self._descriptor)
