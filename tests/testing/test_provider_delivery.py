@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 import time
 import zlib
 from contextlib import suppress
@@ -299,3 +300,30 @@ async def test_what_is_no_request_gets_a_clear_answer() -> None:
         async with connected(server) as (reader, writer):
             writer.write(b"POST /v1/messages HTTP/1.1\r\ncontent-length: 5\r\nconnection: close\r\n\r\n{nope")
             assert b"invalid_request_error" in await reader.read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uvloop does not exist there")
+def test_every_break_works_on_uvloop_too() -> None:
+    import uvloop
+
+    async def main() -> None:
+        async with FaultyProvider() as server:
+            for model, ended, reset in (
+                ("ok", True, False),
+                ("cut@100", False, False),
+                ("end@100", True, False),
+                ("reset@100", False, True),
+                ("ok+drip", True, False),
+            ):
+                heard = await hear(server, "chat", model)
+                assert (heard.ended, heard.reset) == (ended, reset)
+            async with connected(server) as (reader, writer):
+                writer.write(encoded("chat", "half-close@10"))
+                assert len(await reader.read()) > 10
+                request = server.requests[-1]
+                assert not request.over.is_set()
+            await request.over.wait()
+            assert request.disconnected_at is not None
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

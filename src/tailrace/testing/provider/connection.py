@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import msgspec
 
@@ -85,9 +85,8 @@ class Connection(asyncio.Protocol):
         self._number = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(0)  # a write that returned is with the kernel
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
+        self._transport.set_write_buffer_limits(0)  # a write that returned is with the kernel
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._serve())
         self._number = self._host.joined(self, self._task)
