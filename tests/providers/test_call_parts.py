@@ -1,0 +1,297 @@
+"""The pure parts of a call, each by itself: the seam, the itinerary, back-off, deadlines, who does not stream."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.config import CallPolicy
+from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
+from tailrace.providers.backoff import delay_s, retry_after_s
+from tailrace.providers.deadlines import Limits, Watch, idle_timeout_s, limits_of
+from tailrace.providers.itinerary import Itinerary
+from tailrace.providers.refusals import says_no_streaming
+from tailrace.providers.seam import Seam
+from tailrace.testing.clock import driven
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+TEXT = "The mill wheel turns, and the tailrace carries the water on.\n\n- Nothing is lost.\n- Nothing is doubled.\n"
+
+
+# ── the seam ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in pairwise(edges)]
+
+
+def through(shown: str, continuation: str, cuts: list[int] | None = None, *, cut: bool = False) -> str:
+    seam = Seam(shown)
+    parts = [seam.feed(piece) for piece in pieces(continuation, cuts or [])]
+    said = "".join(parts) + seam.close(cut=cut)
+    assert said == continuation[seam.removed :]
+    return said
+
+
+CUTS = st.lists(st.integers(0, 200), max_size=12)
+
+
+@given(at=st.integers(1, len(TEXT) - 1), cuts=CUTS)
+def test_an_exact_continuation_is_let_through_whole(at: int, cuts: list[int]) -> None:
+    """The model goes on from the shown text without its trailing white space, as it is asked to."""
+    shown = TEXT[:at]
+    assert shown + through(shown, TEXT[len(shown.rstrip()) :], cuts) == TEXT
+
+
+@given(at=st.integers(1, len(TEXT) - 1), cuts=CUTS)
+def test_an_answer_that_begins_anew_is_let_through_from_where_it_was(at: int, cuts: list[int]) -> None:
+    shown = TEXT[:at]
+    assert shown + through(shown, TEXT, cuts) == TEXT
+
+
+@given(at=st.integers(30, len(TEXT) - 1), back=st.integers(20, 29), cuts=CUTS)
+def test_a_continuation_that_repeats_the_last_words(at: int, back: int, cuts: list[int]) -> None:
+    shown = TEXT[:at]
+    assert shown + through(shown, TEXT[len(shown.rstrip()) - back :], cuts) == TEXT
+
+
+@given(at=st.integers(1, len(TEXT) - 1), second=st.integers(0, len(TEXT)), cuts=CUTS)
+def test_an_answer_that_begins_anew_and_is_cut_again_adds_only_what_is_new(
+    at: int, second: int, cuts: list[int]
+) -> None:
+    shown = TEXT[:at]
+    assert shown + through(shown, TEXT[:second], cuts, cut=True) == TEXT[: max(at, second)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "continuation", "joined"),
+    [
+        ("It was very", " very good.", "It was very very good."),  # meant: nothing proves otherwise
+        ("ha ha", " ha ha!", "ha ha ha ha!"),
+        ("quick bro", "brown fox", "quick brown fox"),  # the broken word, from its beginning
+        ("x = 10", "100", "x = 10100"),  # digits are no word
+        ("----------------", "--------", "------------------------"),
+        ("00000000000000000000 1", "0000000000000000", "00000000000000000000 10000000000000000"),
+        ("def f():\n", "\n    return 1", "def f():\n    return 1"),  # the white space that is shown already
+        ("def f():\n", "    return 1", "def f():\n    return 1"),
+        ("One.\n\n", "\n\nTwo.", "One.\n\nTwo."),
+        ("Hello", "", "Hello"),
+        ("你好世界", "你好世界，再见", "你好世界，再见"),
+    ],
+)
+def test_what_counts_as_said_twice(shown: str, continuation: str, joined: str) -> None:
+    for size in (1, 2, 3, 100):
+        cuts = list(range(0, len(continuation), size))
+        assert shown + through(shown, continuation, cuts) == joined
+
+
+def test_text_is_held_back_only_while_it_may_be_a_repetition() -> None:
+    seam = Seam("The mill wheel turns, and the")
+    assert seam.feed(" tail") == " tail"
+    assert seam.feed("race") == "race"
+
+
+# ── the itinerary ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NoJitter(random.Random):
+    def random(self) -> float:
+        return 0.0
+
+
+LATER = Unavailable("not now", status=429, retry_after_s=20.0)
+BROKEN = Unavailable("broken", status=500)
+NEVER = Rejected("no", status=401)
+
+
+@pytest.mark.parametrize(
+    ("failures", "order"),
+    [
+        ([BROKEN] * 6, [0, 0, 1, 1, 2, 2]),
+        ([NEVER] * 3, [0, 1, 2]),
+        ([LATER] * 6, [0, 1, 2, 0, 1, 2]),
+        ([LATER, BROKEN, LATER, BROKEN, LATER, BROKEN], [0, 1, 1, 2, 2, 0]),
+        ([BROKEN, LATER, NEVER, LATER, LATER], [0, 0, 1, 2, 2]),
+    ],
+)
+def test_who_is_asked_next(failures: list[ProviderError], order: list[int]) -> None:
+    itinerary = Itinerary([CallPolicy(max_attempts=2)] * 3, NoJitter())
+    now, asked = 0.0, []
+    for failure in failures:
+        leg = itinerary.next(now)
+        assert leg is not None
+        asked.append(leg[0])
+        now += leg[1]
+        itinerary.failed(failure, now)
+    assert asked == order
+    assert itinerary.next(now) is None
+
+
+def test_nobody_waits_while_somebody_is_free() -> None:
+    itinerary = Itinerary([CallPolicy()] * 2, random.Random(1))
+    assert itinerary.next(0.0) == (0, 0.0)
+    itinerary.failed(LATER, 0.0)
+    assert itinerary.next(0.0) == (1, 0.0)
+    itinerary.failed(LATER, 0.0)
+    leg = itinerary.next(5.0)
+    assert leg is not None
+    assert 15.0 <= leg[1] <= 17.0
+
+
+# ── back-off ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": format_datetime(NOW + timedelta(seconds=40), usegmt=True)}, 40.0),
+        ({"retry-after": format_datetime(NOW - timedelta(hours=1), usegmt=True)}, 0.0),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "Sun, 99 Nov 2026 12:00:00 GMT"}, None),
+        ({"retry-after": "Sun, 15 Nov 2026 12:00:30 GMT", "date": "Sun, 15 Nov 2026 12:00:10 GMT"}, 20.0),
+    ],
+)
+def test_E66_what_the_headers_ask_for(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(headers, now=NOW) == seconds
+
+
+@given(seed=st.integers(), failures=st.integers(1, 5000), asked=st.none() | st.floats(0, 1e12))
+def test_E66_a_wait_is_never_negative_nor_past_the_cap(seed: int, failures: int, asked: float | None) -> None:
+    policy = CallPolicy(backoff_s=0.5, backoff_max_s=30.0)
+    wait = delay_s(policy, failures=failures, asked_s=asked, rng=random.Random(seed))
+    assert 0 <= wait <= 33.0
+    if asked is not None:
+        assert wait >= min(asked, 30.0)
+
+
+# ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("seconds", "how"),
+    [
+        (180.0, {}),
+        (180.0, {"context_tokens": 50_000}),
+        (240.0, {"context_tokens": 50_001}),
+        (300.0, {"context_tokens": 100_001}),
+        (900.0, {"local": True}),
+        (900.0, {"local": True, "context_tokens": 200_000}),
+        (30.0, {"purpose": "step"}),
+        (30.0, {"purpose": "step", "local": True, "context_tokens": 200_000}),
+    ],
+)
+def test_how_long_a_stream_may_be_silent(seconds: float, how: dict[str, Any]) -> None:
+    assert idle_timeout_s(None, **how) == seconds
+    assert idle_timeout_s(7.0, **how) == 7.0
+
+
+def test_a_local_endpoints_other_deadlines_grow_unless_they_were_set() -> None:
+    policy = CallPolicy()
+    assert limits_of(policy, purpose="turn", context_tokens=0, local=False) == Limits(120.0, 180.0, 300.0, 1800.0)
+    assert limits_of(policy, purpose="turn", context_tokens=0, local=True) == Limits(900.0, 900.0, 900.0, 1800.0)
+    assert limits_of(policy, purpose="step", context_tokens=0, local=True) == Limits(120.0, 30.0, 300.0, 1800.0)
+    chosen = CallPolicy(first_token_timeout_s=5.0, progress_timeout_s=None, total_timeout_s=None)
+    assert limits_of(chosen, purpose="turn", context_tokens=0, local=True) == Limits(5.0, 900.0, None, None)
+
+
+async def beat(watch: Watch, *, every_s: float, times: int, advanced: bool) -> None:
+    for _ in range(times):
+        await asyncio.sleep(every_s)
+        watch.heard(advanced=advanced)
+
+
+@pytest.mark.parametrize(
+    ("limits", "advanced", "deadline", "after_s"),
+    [
+        (Limits(10, 5, 20, 100), False, "first_token", 10),
+        (Limits(10, 5, 20, 100), True, "total", 100),
+        (Limits(None, 5, 20, 100), False, "progress", 20),
+        (Limits(None, 1, 20, 100), False, "idle", 1),
+        (Limits(None, None, None, 50), False, "total", 50),
+    ],
+)
+@driven
+async def test_each_deadline_by_itself(limits: Limits, advanced: bool, deadline: str, after_s: float) -> None:
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(TimedOut) as caught:
+        async with Watch(limits, provider="p") as watch:
+            await beat(watch, every_s=2, times=1000, advanced=advanced)
+    assert (caught.value.deadline, caught.value.provider) == (deadline, "p")
+    assert asyncio.get_running_loop().time() - began == pytest.approx(after_s)
+
+
+@driven
+async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> None:
+    began = asyncio.get_running_loop().time()
+
+    async def fall_silent() -> None:
+        async with Watch(Limits(first_token_s=100, idle_s=5)) as watch:
+            await beat(watch, every_s=50, times=1, advanced=True)
+            await asyncio.sleep(1000)
+
+    with pytest.raises(TimedOut) as caught:
+        await fall_silent()
+    assert caught.value.deadline == "idle"
+    assert asyncio.get_running_loop().time() - began == pytest.approx(55)
+
+
+@driven
+async def test_a_watch_without_deadlines_never_interrupts() -> None:
+    async with Watch(Limits()) as watch:
+        await beat(watch, every_s=1e6, times=3, advanced=False)
+
+
+@driven
+async def test_nested_cancels_are_counted_right() -> None:
+    """An outer time-out that passes while ours is passing is not swallowed, nor is its count left behind."""
+
+    async def both() -> None:
+        async with asyncio.timeout(5), Watch(Limits(total_s=5.0)):
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        await both()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+# ── who does not stream ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "refused"),
+    [
+        ("Streaming is not supported for this model", 400, True),
+        ("Unsupported value: 'stream' does not support true with this model.", 400, True),
+        ("Your organization must be verified to stream this model.", 400, True),
+        ("stream=true is not allowed", 422, True),
+        ("This endpoint cannot stream", 501, True),
+        ("Unknown field stream_options is not supported", 400, False),
+        ("Tools are not supported", 400, False),
+        ("the upstream is not available", 503, False),
+        ("invalid api key", 401, False),
+    ],
+)
+def test_what_says_that_streaming_is_not_supported(message: str, status: int, refused: bool) -> None:
+    error = (Rejected if status < 500 else Unavailable)(message, status=status)
+    assert says_no_streaming(error) is refused
