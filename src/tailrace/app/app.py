@@ -16,7 +16,7 @@ from tailrace.agent.approval import ApprovalPolicy, Asker
 from tailrace.agent.modelcall import ModelSettings
 from tailrace.agent.redact import Redactor
 from tailrace.agent.runner import TurnSettings
-from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.agent.service import AgentService, OnEnd, TurnSpec
 from tailrace.agent.toolrun import Snapshots, ToolSettings
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.app.models import LOCAL, Models, named
@@ -43,12 +43,14 @@ class App:
         directory: Path,
         owner: str,
         tools: Sequence[Tool] = (),
+        caller: Caller | None = None,
+        on_end: OnEnd | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
         self.models = models
         self.owner = owner
-        self.caller = Caller()
+        self.caller = caller if caller is not None else Caller()
         self.secrets = secrets_of(config)
         self.redactor = Redactor(self.secrets.values())
         self._directory = directory
@@ -56,7 +58,9 @@ class App:
         self._tools = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._always = AlwaysAllowed(config.home / "approvals.json")
         self._session_allowed: dict[str, set[str]] = {}
-        self.agents = AgentService(journal, self.caller, self.equip, owner=owner, max_turns=config.agent.max_turns)
+        self.agents = AgentService(
+            journal, self.caller, self.equip, owner=owner, max_turns=config.agent.max_turns, on_end=on_end
+        )
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -109,16 +113,23 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    config: Config, *, directory: Path | None = None, tools: Sequence[Tool] = (), warm_up: bool = False
+    config: Config,
+    *,
+    directory: Path | None = None,
+    tools: Sequence[Tool] = (),
+    warm_up: bool = False,
+    caller: Caller | None = None,
+    on_end: OnEnd | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
+    `caller` and `on_end` are for whoever counts calls and runs.
 
     Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
         models = Models(config, transport)
-        app = App(config, journal, models, directory=directory, owner=owner, tools=tools)
+        app = App(config, journal, models, directory=directory, owner=owner, tools=tools, caller=caller, on_end=on_end)
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()

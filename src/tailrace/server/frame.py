@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from tailrace.server.auth import Access, Authoriser, Origins
+from tailrace.server.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.errors import ApiError, as_api_error, error_frame, error_response, shape_of
 from tailrace.server.metrics import Metrics
 from tailrace.server.requests import IDENTITY, REQUEST_ID, request_id_of
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.server")
+access_log = logging.getLogger("tailrace.access")
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
@@ -60,6 +61,7 @@ class Frame:
         self._stopping = False
         self._streams: set[EventStream] = set()
         self._owed: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
@@ -125,26 +127,54 @@ class Frame:
         task = _current_task()
         self._under_way.add(task)
         self._idle.clear()
+        started = self._loop.time()
+        response: web.StreamResponse | None = None
         try:
-            self._admit(request)
-            if request.method == "OPTIONS":
-                return self._preflight(request)
-            return await handler(request)
+            response = await self._answer(request, handler)
         except asyncio.CancelledError:
-            if not self._stopping or request.transport is None or request.transport.is_closing():
+            if not self._stopping or _gone(request):
                 raise
             task.uncancel()  # it was us, and the client is still there
-            return await self._answer_failure(request, _stopping())
-        except ConnectionError:
-            raise  # the client's: there is nobody to tell
-        except Exception as exc:  # noqa: BLE001 - the top of the request: whatever it is becomes an answer
-            return await self._answer_failure(request, exc)
+            response = await self._answer_failure(request, _stopping())
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
             self._under_way.discard(task)
             if not self._under_way:
                 self._idle.set()
+            self._account(request, response, self._loop.time() - started)
+        return response
+
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            self._admit(request)
+            if request.method == "OPTIONS":
+                return self._preflight(request)
+            return await handler(request)
+        except Exception as exc:
+            if isinstance(exc, ConnectionError) and _gone(request):
+                raise  # there is nobody to tell
+            return await self._answer_failure(request, exc)
+
+    def _account(self, request: web.Request, response: web.StreamResponse | None, duration_s: float) -> None:
+        """For the metrics and the log: the route, never what was in it. A client that left is a 499, as with nginx."""
+        route = self._routes.get(request.match_info.route)
+        path = route.path if route is not None else "-"
+        status = response.status if response is not None else 499
+        self.metrics.requests.inc(path, str(status))
+        if access_log.isEnabledFor(logging.INFO) and path != "/healthz":
+            who: Identity | None = request.get(IDENTITY)
+            extra = {
+                "request_id": request_id_of(request),
+                "method": request.method,
+                "route": path,
+                "status": status,
+                "duration_ms": round(duration_s * 1000, 1),
+                "key": who.name if who is not None else "-",
+            }
+            access_log.info("request", extra=extra)
 
     def _admit(self, request: web.Request) -> None:
         """Raises `ApiError` for whoever may not pass."""
@@ -216,6 +246,10 @@ class Frame:
         for task in self._under_way:
             task.cancel()
         await self.drain(timeout_s)
+
+
+def _gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def _stopping() -> ApiError:

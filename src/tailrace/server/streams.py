@@ -28,6 +28,19 @@ HEADERS: Final = {
 }
 
 
+def event(data: bytes, *, name: str = "", event_id: str = "") -> bytes:
+    """One server-sent event; `data` is JSON, which has no line ends. Raises `ValueError` for a line end or a NUL in
+    any of them: it would let what is sent write the next event (J121)."""
+    head = f"id: {event_id}\n" if event_id else ""
+    head += f"event: {name}\n" if name else ""
+    for text in (name, event_id):
+        if not text.isprintable():
+            raise ValueError(f"not a name or id of an event: {text!r}")
+    if b"\n" in data or b"\r" in data:
+        raise ValueError("the data of an event is one line")
+    return b"%bdata: %b\n\n" % (head.encode(), data)
+
+
 class StreamTiming(msgspec.Struct, frozen=True):
     """`silence_s`: a comment follows so much silence (H92). `stuck_s`: a reader that takes no byte for so long is
     dropped, at the latest after twice that (F73). `max_pending_bytes`: so is one that lets more pile up."""

@@ -1,0 +1,75 @@
+"""What the server writes about itself: one line per record, text or JSON, and never a secret (J114).
+
+Redaction happens where a line is made, so that it holds for every library's records too.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+import msgspec
+
+from tailrace.agent.redact import Redactor
+
+Format = Literal["text", "json"]
+FIELDS = ("request_id", "method", "route", "status", "duration_ms", "key")
+
+
+class _Lines(logging.Formatter):
+    """A record as one line without secrets. A traceback follows the text, and is a field of the JSON."""
+
+    def __init__(self, redactor: Redactor, form: Format) -> None:
+        super().__init__()
+        self._redactor = redactor
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+        if self._form == "json":
+            line = self._json(record, at, trace)
+        else:
+            line = " ".join([at, record.levelname.lower(), record.getMessage(), *self._pairs(record)])
+            line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line) + (f"\n{trace}" if trace else "")
+        return self._redactor.redact(line)
+
+    @staticmethod
+    def _json(record: logging.LogRecord, at: str, trace: str) -> str:
+        line: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
+        line["message"] = record.getMessage()
+        line.update({field: getattr(record, field) for field in FIELDS if hasattr(record, field)})
+        if trace:
+            line["trace"] = trace
+        return msgspec.json.encode(line).decode()
+
+    @staticmethod
+    def _pairs(record: logging.LogRecord) -> list[str]:
+        return [f"{field}={getattr(record, field)}" for field in FIELDS if hasattr(record, field)]
+
+
+class _WithoutPeersBytes(logging.Filter):
+    """aiohttp quotes a malformed request in its traceback, keys and all: that it was malformed is enough."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and record.exc_info[0] is not None:
+            record.msg = f"{record.getMessage()}: {record.exc_info[0].__name__}"
+            record.args, record.exc_info, record.exc_text = (), None, None
+        return True
+
+
+PEERS = logging.getLogger("tailrace.server.http")
+PEERS.addFilter(_WithoutPeersBytes())
+
+
+def configure(redactor: Redactor, *, form: Format = "text", stream: TextIO | None = None) -> logging.Handler:
+    """Everything of ours from `info` up, to stderr. Returns the handler, for whoever wants to take it off again."""
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.setFormatter(_Lines(redactor, form))
+    logger = logging.getLogger("tailrace")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    return handler
