@@ -52,20 +52,31 @@ class TurnSpec(Value):
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
+OnEnd = Callable[[Run, RunFinished], None]
 
 
 class AgentService:
     """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
 
     def __init__(
-        self, journal: Journal, caller: Caller, equip: Equip, *, owner: str, max_turns: int = 50, lease_s: float = 30.0
+        self,
+        journal: Journal,
+        caller: Caller,
+        equip: Equip,
+        *,
+        owner: str,
+        max_turns: int = 50,
+        lease_s: float = 30.0,
+        on_end: OnEnd | None = None,
     ) -> None:
+        """`on_end` is told of each run that ended here; it must return quickly."""
         self._journal = journal
         self._caller = caller
         self._equip = equip
         self._owner = owner
         self._max_turns = max_turns
         self._lease_s = lease_s
+        self._on_end = on_end
         self._sessions = Sessions()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stack = AsyncExitStack()
@@ -178,10 +189,10 @@ class AgentService:
             except StaleEpoch:
                 log.warning("run %s was taken over by another process", run.id)
             except TailraceError as exc:
-                await self._fail(lease, RunFailure("error", str(exc)))
+                await self._fail(run, lease, RunFailure("error", str(exc)))
             except Exception as exc:  # the top of the task: whatever it is, the run ends and says so
                 log.exception("run %s failed", run.id)
-                await self._fail(lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
+                await self._fail(run, lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
 
     async def _clear_session(self, run: Run, busy: Busy) -> None:
         """Runs of the session that other processes have, or left behind, come to their end first (I101)."""
@@ -204,12 +215,17 @@ class AgentService:
         turn.replay(entries)
         begun = any(isinstance(entry.event, MessageRecorded) for entry in entries)
         runner = TurnRunner(self._journal, lease, turn, self._caller, self._equip(spec, run))
-        await runner.run(None if begun else spec.message)
+        self._ended(run, await runner.run(None if begun else spec.message))
 
-    async def _fail(self, lease: Lease, failure: RunFailure) -> None:
+    async def _fail(self, run: Run, lease: Lease, failure: RunFailure) -> None:
         match (await self._journal.snapshot(lease.run_id)).event:
             case Snapshot(output=output, usage=usage):
                 finished = RunFinished("failed", output, usage, failure, time.time())
                 await self._journal.seal(lease, finished)
+                self._ended(run, finished)
             case _:
                 pass
+
+    def _ended(self, run: Run, finished: RunFinished) -> None:
+        if self._on_end is not None:
+            self._on_end(run, finished)
