@@ -197,6 +197,14 @@ async def test_an_answer_past_the_cap_is_refused(tmp_path: Path, monkeypatch: py
         await ask_raw(tmp_path, handler)
 
 
+async def test_a_stream_past_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """J126: deadlines alone would let a quick peer fill the memory."""
+    monkeypatch.setattr(http, "MAX_STREAM_BYTES", 5000)
+    async with faulty("long") as bench:
+        with pytest.raises(PeerError, match="the stream exceeds 5000 bytes"):
+            await drain(bench.provider())
+
+
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     """J115: the key goes nowhere that the user did not name."""
 

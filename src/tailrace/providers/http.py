@@ -25,6 +25,7 @@ from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
 _ENCODE = msgspec.json.Encoder().encode
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
@@ -189,6 +190,7 @@ class _StreamedAnswer:
         self._head = head
         self._failed = failed
         self._error: ProviderError | None = None
+        self._left = MAX_STREAM_BYTES
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
         return self
@@ -203,6 +205,9 @@ class _StreamedAnswer:
             data, self._head = self._head, b""
         else:
             data = await self._reply.read()
+        self._left -= len(data)
+        if self._left < 0:
+            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
         deltas = decoder.feed(data) if data else decoder.close()
         if deltas:
             if isinstance(last := deltas[-1], ErrorDelta):
