@@ -22,6 +22,8 @@ from tailrace.events import (
     Event,
     Fact,
     GatewayNotice,
+    InstanceState,
+    LlmDelta,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
@@ -31,6 +33,12 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     RunStatus,
+    SignalReceived,
+    StateChanged,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
     StreamEvent,
     ToolCallChunk,
     ToolCallFinished,
@@ -155,6 +163,13 @@ def test_an_entry_is_the_event_with_its_place() -> None:
     assert entry_from_json('{"type":"message_stop","seq":9}') == Entry(9, MessageStop(), 1)
 
 
+def test_the_live_words_of_a_step_are_the_contracts() -> None:
+    delta = entry_to_json(Entry(7, LlmDelta("greet", "Hel"), 2))
+    assert delta == b'{"seq":7,"attempt":2,"type":"llm_delta","block_id":"greet","delta":"Hel"}'
+    discarded = entry_to_json(Entry(8, AttemptDiscarded("cut", "greet"), 2))
+    assert discarded == b'{"seq":8,"attempt":2,"type":"attempt_discarded","reason":"cut","block_id":"greet"}'
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -216,7 +231,14 @@ FACTS: st.SearchStrategy[AnyEvent] = st.one_of(
         NUMBERS,
     ),
     st.builds(AttemptStarted, TEXT, TEXT),
-    st.builds(AttemptDiscarded, TEXT),
+    st.builds(AttemptDiscarded, TEXT, TEXT),
+    st.builds(StateChanged, st.sampled_from(get_args(InstanceState))),
+    st.builds(StepStarted, TEXT, st.integers(1, 2**31), NUMBERS),
+    st.builds(StepFailed, TEXT, st.builds(RunFailure, TEXT, TEXT, TEXT), st.integers(1, 9), st.none() | NUMBERS),
+    st.builds(StepFinished, TEXT, JSON),
+    st.builds(StepCancelled, TEXT),
+    st.builds(SignalReceived, st.integers(0, 2**53), TEXT, OBJECTS, TEXT),
+    st.builds(LlmDelta, TEXT, TEXT),
     st.builds(ReasoningChunk, TEXT),
     st.builds(MessageRecorded, st.builds(user, TEXT)),
     st.builds(ToolOutputRecorded, TEXT, TEXT, TEXT, st.booleans()),

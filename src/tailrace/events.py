@@ -97,10 +97,11 @@ class RunStarted(Event):
 
 
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not complete, in words for a person and a kind for a program."""
+    """Why a run did not complete, in words for a person and a kind for a program. `code` is closer than the kind."""
 
     kind: str
     message: str
+    code: str = ""
 
 
 class RunFinished(Event):
@@ -113,17 +114,20 @@ class RunFinished(Event):
     at: float = 0.0
 
 
-class AttemptStarted(Event):
-    """A try of a call at one provider begins. Which one: the entry's `attempt`, counted from 1 within the run."""
+class AttemptStarted(Event, omit_defaults=True):
+    """A try of a call at one provider begins. Which one: the entry's `attempt`, counted from 1 within the run, or
+    within the block where it is a step's."""
 
     provider: str = ""
     model: str = ""
+    block_id: str = ""
 
 
-class AttemptDiscarded(Event):
+class AttemptDiscarded(Event, omit_defaults=True):
     """What the entry's `attempt` showed is withdrawn: viewers that can redraw do so."""
 
     reason: str = ""
+    block_id: str = ""
 
 
 class ReasoningChunk(Event):
@@ -181,6 +185,66 @@ class UsageRecorded(Event):
     model: str = ""
 
 
+# ── a sequence's own facts ───────────────────────────────────────────────────────────────────────────────────
+# `block_id` is the block's id; inside an iteration or a sub-sequence the ids on the way to it stand before it:
+# `each[2].summarise`.
+
+InstanceState = Literal["scheduled", "running", "waiting", "paused", "completed", "failed", "cancelled"]
+
+
+class StateChanged(Event):
+    """What the instance as a whole is doing from here on."""
+
+    state: InstanceState
+
+
+class StepStarted(Event):
+    """A try of a step begins. `number` counts them from 1; the same number again is the same try, taken up again
+    after an interruption. `at` is the wall clock."""
+
+    block_id: str
+    number: int = 1
+    at: float = 0.0
+
+
+class StepFailed(Event):
+    """A try of a step failed. The next one is due at `retry_at` (the wall clock); None: there is none."""
+
+    block_id: str
+    error: RunFailure
+    number: int = 1
+    retry_at: float | None = None
+
+
+class StepFinished(Event):
+    """A step's output, recorded before anybody uses it. The step is never run again."""
+
+    block_id: str
+    output: Any = None
+
+
+class StepCancelled(Event):
+    """A step that had begun was given up because its result is no longer wanted."""
+
+    block_id: str
+
+
+class SignalReceived(Event):
+    """Somebody spoke to the run, and whoever executes it has heard."""
+
+    signal_id: int
+    name: str
+    payload: dict[str, Any] = {}
+    by: str = ""
+
+
+class LlmDelta(Event):
+    """The next piece of what a step's model says; the entry's `attempt` says in which of the block's attempts."""
+
+    block_id: str
+    delta: str
+
+
 # ── the state of a run, for whoever was not there ────────────────────────────────────────────────────────────
 
 
@@ -215,6 +279,20 @@ class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
+StepState = Literal["running", "finished", "failed", "cancelled"]
+
+
+class StepSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`text` is what the step's model has said and not taken back; a step that waits for its next try is running."""
+
+    block_id: str
+    state: StepState = "running"
+    number: int = 1
+    text: TextSoFar = TextSoFar()
+    output: Any = None
+    error: RunFailure | None = None
+
+
 class Snapshot(Event):
     """The state of a run at the entry's `seq`: stands in for every entry up to and including it.
 
@@ -229,8 +307,10 @@ class Snapshot(Event):
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
     usage: Usage = Usage()
-    output: str = ""  # the text of the last message
+    output: str = ""  # the text of the last message; of a sequence: its steps' outputs by block id, as JSON
     error: RunFailure | None = None
+    steps: tuple[StepSoFar, ...] = ()
+    state: InstanceState | None = None  # of a sequence
 
 
 Fact: TypeAlias = (
@@ -245,6 +325,13 @@ Fact: TypeAlias = (
     | ApprovalAsked
     | ApprovalAnswered
     | UsageRecorded
+    | StateChanged
+    | StepStarted
+    | StepFailed
+    | StepFinished
+    | StepCancelled
+    | SignalReceived
+    | LlmDelta
 )
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 

@@ -7,8 +7,10 @@ same, however long the log has become.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, assert_never, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, assert_never, get_args
+
+import msgspec
 
 from tailrace.events import (
     AnyEvent,
@@ -21,6 +23,8 @@ from tailrace.events import (
     Entry,
     GatewayNotice,
     HistoryCompressed,
+    InstanceState,
+    LlmDelta,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
@@ -30,7 +34,15 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     RunStatus,
+    SignalReceived,
     Snapshot,
+    StateChanged,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepSoFar,
+    StepStarted,
+    StepState,
     StreamEvent,
     TextSoFar,
     ToolCallChunk,
@@ -41,7 +53,9 @@ from tailrace.events import (
 )
 from tailrace.messages import Usage
 
-_SHOWN_ONLY = (*get_args(StreamEvent), ReasoningChunk, Snapshot)
+_SHOWN_ONLY = (*get_args(StreamEvent), ReasoningChunk, LlmDelta, Snapshot)
+SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
+_CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
 def is_fact(event: AnyEvent) -> bool:
@@ -86,6 +100,64 @@ class _Text:
         return text
 
 
+class _Step:
+    """What is known of one step of a sequence."""
+
+    __slots__ = ("error", "number", "output", "state", "text")
+
+    def __init__(self) -> None:
+        self.state: StepState = "running"
+        self.number = 1
+        self.text = _Text()
+        self.output: Any = None
+        self.error: RunFailure | None = None
+
+    def so_far(self, block_id: str) -> StepSoFar:
+        return StepSoFar(block_id, self.state, self.number, self.text.so_far(), self.output, self.error)
+
+    @classmethod
+    def from_so_far(cls, known: StepSoFar) -> _Step:
+        step = cls()
+        step.state, step.number, step.output, step.error = known.state, known.number, known.output, known.error
+        step.text = _Text.from_so_far(known.text)
+        return step
+
+
+_StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled | LlmDelta
+
+
+class _Steps(dict[str, _Step]):
+    """The steps of a sequence by block id, in the order in which they were first heard of."""
+
+    def __missing__(self, block_id: str) -> _Step:
+        step = self[block_id] = _Step()
+        return step
+
+    def apply(self, event: _StepEvent, attempt: int) -> None:
+        step = self[event.block_id]
+        match event:
+            case LlmDelta(delta=delta):
+                step.text.add(delta, attempt)
+            case StepStarted(number=number):
+                step.state, step.number = "running", number
+            case StepFailed(error=error, retry_at=retry_at):
+                step.state, step.error = "running" if retry_at is not None else "failed", error
+            case StepFinished(output=output):
+                step.state, step.output, step.error = "finished", output, None
+            case StepCancelled():
+                step.state = "cancelled"
+            case _:
+                assert_never(event)
+
+    def outputs(self) -> dict[str, Any]:
+        return {block_id: step.output for block_id, step in self.items() if step.state == "finished"}
+
+
+def outputs_text(outputs: Mapping[str, Any]) -> str:
+    """A sequence's output: its steps' outputs by block id, as JSON with sorted keys."""
+    return _CANONICAL.encode(outputs).decode()
+
+
 class Fold:
     """All that the entries so far say about a run."""
 
@@ -101,10 +173,15 @@ class Fold:
         self._approvals: dict[str, ApprovalSoFar] = {}
         self._usage = Usage()
         self._error: RunFailure | None = None
+        self._steps = _Steps()
+        self._state: InstanceState | None = None
 
     @property
     def output(self) -> str:
-        """The text of the last message: everything shown since the last tool boundary."""
+        """The text of the last message: everything shown since the last tool boundary. Of a sequence: `outputs_text`
+        of the steps that have finished."""
+        if self._started is not None and self._started.kind == SEQUENCE:
+            return outputs_text(self._steps.outputs())
         return self._open.text()
 
     def snapshot(self) -> Snapshot:
@@ -118,6 +195,8 @@ class Fold:
             self._usage,
             self.output,
             self._error,
+            tuple(step.so_far(block_id) for block_id, step in self._steps.items()),
+            self._state,
         )
 
     def entry(self) -> Entry:
@@ -149,8 +228,15 @@ class Fold:
             case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = self._tools.get(index, ToolSoFar(name, index, attempt))
                 self._tools[index] = ToolSoFar(name, index, begun.attempt, begun.preview, begun.args, ok, duration)
-            case AttemptDiscarded():
-                self._withdraw(attempt)
+            case AttemptDiscarded(block_id=block_id):
+                if block_id:
+                    self._steps[block_id].text.withdraw(attempt)
+                else:
+                    self._withdraw(attempt)
+            case LlmDelta() | StepStarted() | StepFailed() | StepFinished() | StepCancelled():
+                self._steps.apply(event, attempt)
+            case StateChanged(state=state):
+                self._state = state
             case ApprovalAsked(approval_id=approval_id):
                 self._approvals[approval_id] = ApprovalSoFar(event)
             case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
@@ -164,7 +250,7 @@ class Fold:
                 self.status, self._error = status, error
             case Snapshot():
                 self._restore(event)
-            case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted():
+            case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted() | SignalReceived():
                 pass  # the history's, not the screen's
             case LongToolHint() | GatewayNotice():
                 pass  # of the moment
@@ -202,6 +288,8 @@ class Fold:
         self._tools = {tool.index: tool for tool in state.tools}
         self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
         self._usage, self._error = state.usage, state.error
+        self._steps = _Steps({known.block_id: _Step.from_so_far(known) for known in state.steps})
+        self._state = state.state
 
 
 def fold(entries: Iterable[Entry]) -> Fold:
