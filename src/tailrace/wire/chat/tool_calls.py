@@ -216,8 +216,8 @@ class ToolCalls:
 
     def _begins_another(self, call: GrowingCall, index: int | None, name: str, arguments: str) -> bool:
         """Without an id, only what a piece brings can say that it is not a part of `call`. A name alone does not:
-        some servers resend it with every piece (B27)."""
-        if not name or self._name_in_pieces:
+        some servers resend it with every piece (B27), others send it after the arguments (B30)."""
+        if not name or self._name_in_pieces or not (call.name or arguments):
             return False
         if index is None and call.name and name != call.name:
             return True
