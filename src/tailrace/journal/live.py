@@ -14,7 +14,7 @@ from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import Entry, RunFinished
 from tailrace.ports import Batch
 
-WINDOW_ENTRIES = 512  # kept for viewers who are nearly up to date; the others read from storage
+WINDOW_ENTRIES = 64  # kept for viewers who are nearly up to date; the others read from storage
 PAGE_ENTRIES = 4096  # what a viewer far behind takes at a time
 
 NOTHING = Batch()
