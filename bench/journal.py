@@ -14,7 +14,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -22,9 +24,16 @@ from tailrace.events import MessageChunk, RunFinished, to_json
 from tailrace.journal.sqlite import SqliteJournal
 from tailrace.ports import Lease, NewRun
 
+T = TypeVar("T")
 READ = [MessageChunk(" the"), MessageChunk(" quick"), MessageChunk(" brown"), MessageChunk(" fox")]  # one read's deltas
 EVENTS = 200_000
 PER_COMMIT = (20, 200)  # events: a server with a handful of streams, and a busy one
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """On the loop that the product runs on."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 async def _start(journal: SqliteJournal) -> Lease:
@@ -90,7 +99,7 @@ def throughput(directory: Path) -> None:
         ours, bare = [], []
         for turn in range(3):
             name = f"{per_commit}-{turn}.db"
-            ours.append(EVENTS / asyncio.run(_append_and_tail(directory / f"tail{name}", EVENTS, per_commit)))
+            ours.append(EVENTS / _run(_append_and_tail(directory / f"tail{name}", EVENTS, per_commit)))
             bare.append(EVENTS / _executemany(directory / f"bare{name}", EVENTS, per_commit))
         mine, theirs = statistics.median(ours), statistics.median(bare)
         print(
@@ -150,8 +159,7 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 def many_runs(directory: Path) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        waits, late, cpu = runner.run(_many_runs(directory / "many.db", 1000, 20.0, 5.0))
+    waits, late, cpu = _run(_many_runs(directory / "many.db", 1000, 20.0, 5.0))
     print(f"1,000 runs at 20 events/s, a viewer each ({len(waits):,} events, {cpu:.0%} of a core):")
     print(f"  append to viewer         p50 {_percentile(waits, 0.5):6.1f} ms   p99 {_percentile(waits, 0.99):6.1f} ms")
     print(
@@ -186,7 +194,7 @@ async def _cost_at(path: Path, sizes: list[int]) -> list[tuple[int, float]]:
 
 def growth(directory: Path) -> None:
     print("cost per event by events in the file, 20 a commit:")
-    costs = asyncio.run(_cost_at(directory / "growth.db", [1_000, 10_000, 100_000, 1_000_000]))
+    costs = _run(_cost_at(directory / "growth.db", [1_000, 10_000, 100_000, 1_000_000]))
     for size, cost in costs:
         print(f"  {size:>9,}   {cost * 1e6:6.2f} µs   {cost / costs[0][1]:.2f} of the first")
 
@@ -229,8 +237,8 @@ def dbos(directory: Path, python: str) -> None:
         [python, "-c", _DBOS, str(directory / "dbos.db")], capture_output=True, text=True, check=False
     )
     theirs = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("CPU ")]
-    streamed = asyncio.run(_append_and_tail(directory / "item.db", EVENTS, PER_COMMIT[0])) / EVENTS
-    alone = asyncio.run(_one_by_one(directory / "alone.db", 5_000))
+    streamed = _run(_append_and_tail(directory / "item.db", EVENTS, PER_COMMIT[0])) / EVENTS
+    alone = _run(_one_by_one(directory / "alone.db", 5_000))
     print(f"one event of 20 in a group commit    {streamed * 1e6:8.1f} µs of CPU, tail included")
     print(f"one event, committed by itself       {alone * 1e6:8.1f} µs of CPU")
     if not theirs:
