@@ -83,8 +83,9 @@ async def test_a_continuation_that_is_cut_too_is_gone_on_from(dialect: Dialect) 
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_continuation_that_comes_whole_shows_the_rest(dialect: Dialect) -> None:
-    async with faulty("ok+cut@60%", "ok+json") as bench:
+@pytest.mark.parametrize("then", ["ok+json", "ok+no-streaming"])
+async def test_a_continuation_that_comes_whole_shows_the_rest(dialect: Dialect, then: str) -> None:
+    async with faulty("ok+cut@60%", then) as bench:
         result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
         assert result.completion.text == told.text == OK
 

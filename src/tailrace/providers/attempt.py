@@ -50,6 +50,7 @@ class Try:
     def __init__(self, route: Route, request: ModelRequest, shown: str, sink: Sink) -> None:
         self._route = route
         self._request = msgspec.structs.replace(request, model=route.model, prefill=shown.rstrip())
+        self._shown = shown
         self._seam = Seam(shown) if shown else None
         self._sink = sink
         self._answer: Answer | None = None
@@ -74,6 +75,7 @@ class Try:
         except ProviderError as exc:
             if self._heard or not says_no_streaming(exc):
                 raise
+        self._seam = Seam(self._shown) if self._shown else None  # the refused stream has used up the first
         completion = await self._run_whole(limits)
         refusals.remember(route.provider.name, route.model)
         return completion
