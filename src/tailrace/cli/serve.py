@@ -52,10 +52,10 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     metrics = Metrics()
     async with open_app(config, caller=MeteredCaller(metrics), on_end=count_runs(metrics)) as app:
         configure(app.redactor, form=args.log)
-        async with serving(app, host=args.host, port=args.port, metrics=metrics) as url:
+        async with serving(app, host=args.host, port=args.port, metrics=metrics) as server:
             if recovered := await app.agents.recover():
                 log.info("going on with %d unfinished runs", len(recovered))
-            print(f"tailrace listens on {url}", flush=True)  # noqa: T201 - what this command has to say
+            print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:
                 warming = group.create_task(_warm_up(app))
                 await told_to_stop.wait()

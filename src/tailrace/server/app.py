@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -22,6 +22,13 @@ from tailrace.server.streams import StreamTiming
 
 RouteModule: TypeAlias = Callable[[Frame], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (health.routes, models.routes, runs.routes, page.routes)
+
+
+class Serving(NamedTuple):
+    """A server that runs: where it is reached, and its frame."""
+
+    url: str
+    frame: Frame
 
 
 def build(
@@ -58,13 +65,13 @@ async def serving(
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
     limits: ConnectionLimits | None = None,
-) -> AsyncGenerator[str, None]:
-    """Serves within the block, at the config's address unless another is given; yields it as a URL.
-    Raises `ConfigError`, also for a public address without a key (J117)."""
+) -> AsyncGenerator[Serving, None]:
+    """Serves within the block, at the config's address unless another is given. Raises
+    `ConfigError`, also for a public address without a key (J117)."""
     settings = app.config.server
     host = settings.host if host is None else host
     check_bind(host, Authoriser.of(app.config), settings.key_env)
     frame, application = build(app, extra=extra, metrics=metrics, timing=timing)
     port = settings.port if port is None else port
     async with listening(frame, application, host, port, drain_s=settings.drain_s, limits=limits) as url:
-        yield url
+        yield Serving(url, frame)

@@ -27,6 +27,7 @@ from tailrace.errors import (
     TimedOut,
     Unavailable,
 )
+from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain"]
 
@@ -112,7 +113,7 @@ def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.R
 def error_frame(error: ApiError, shape: Shape, request_id: str = "") -> bytes:
     """The same as a server-sent event, for a stream that has begun (H94)."""
     data = msgspec.json.encode(error_object(error, shape, request_id))
-    return b"data: %b\n\n" % data if shape == "openai" else b"event: error\ndata: %b\n\n" % data
+    return encode_event(data, event="" if shape == "openai" else "error")
 
 
 # ── from exceptions ──────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,6 @@ Owns the listening socket and the connections' limits. Knows requests by their f
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,9 +16,9 @@ from aiohttp import web
 
 from tailrace.errors import ConfigError
 from tailrace.server.frame import Frame
+from tailrace.server.logs import PEERS
 
 BACKLOG: Final = 1024
-log = logging.getLogger("tailrace.server.http")
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -54,7 +53,7 @@ async def listening(
         max_field_size=limits.max_header_bytes,
         max_headers=limits.max_headers,
         access_log=None,
-        logger=log,
+        logger=PEERS,
         shutdown_timeout=1.0,
     )
     await runner.setup()

@@ -2,7 +2,8 @@
 
 Owns the bytes on the connection, the keep-alive comments and the deadline for readers that do not read. A send is one
 write into the transport: no task, no queue and no wait per event; what the socket cannot take piles up in the
-transport and leaves in one go. One timer per stream does the rest. Knows no event and no dialect.
+transport and leaves in one go. One timer per stream does the rest. Knows no event and no dialect:
+`wire.sse` makes events, and refuses what could break out of one (J121).
 
 A client that leaves, also while nothing is being written, ends in the cancellation of the request's handler; so does
 one that is dropped. A handler therefore needs no check of its own: sending to a client that is gone does nothing.
@@ -26,19 +27,6 @@ HEADERS: Final = {
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # nginx and its kin pass each event on as it comes (H91)
 }
-
-
-def event(data: bytes, *, name: str = "", event_id: str = "") -> bytes:
-    """One server-sent event; `data` is JSON, which has no line ends. Raises `ValueError` for a line end or a NUL in
-    any of them: it would let what is sent write the next event (J121)."""
-    head = f"id: {event_id}\n" if event_id else ""
-    head += f"event: {name}\n" if name else ""
-    for text in (name, event_id):
-        if not text.isprintable():
-            raise ValueError(f"not a name or id of an event: {text!r}")
-    if b"\n" in data or b"\r" in data:
-        raise ValueError("the data of an event is one line")
-    return b"%bdata: %b\n\n" % (head.encode(), data)
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
