@@ -149,6 +149,14 @@ async def test_keep_leaves_the_text_and_asks_nobody_else(dialect: Dialect) -> No
         assert len(bench.server.requests) == 1
 
 
+async def test_several_alternatives_at_once_are_kept_rather_than_repeated() -> None:
+    async with faulty("ok+cut@60%", "ok") as bench:
+        request = msgspec.structs.replace(ASK, extra={"n": 2})
+        result = await bench.call(bench.route(**AGAIN), request=request)
+        assert result.incomplete is not None
+        assert len(bench.server.requests) == 1
+
+
 async def test_the_policy_may_look_at_what_was_shown() -> None:
     seen: list[str] = []
 

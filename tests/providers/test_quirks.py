@@ -136,6 +136,18 @@ def test_a_continuation_is_prefilled_only_where_that_is_known_to_work(
     assert (CONTINUE in str(last)) is not prefilled
 
 
+def test_thoughts_and_schemas_do_not_go_with_a_prefill() -> None:
+    endpoint = Endpoint(name="l", dialect="chat", base_url="http://127.0.0.1:8080", quirks=("prefill",))
+    plain = ModelRequest("m", (user("hi"),), prefill="Water")
+    assert body_of(endpoint, plain)["messages"][-1]["role"] == "assistant"
+    for request in (
+        msgspec.structs.replace(plain, reasoning_effort="low"),
+        msgspec.structs.replace(plain, response_schema={"type": "object"}),
+    ):
+        assert CONTINUE in str(body_of(endpoint, request)["messages"][-1])
+    assert CONTINUE in str(body_of(endpoint, plain, thinking={"type": "enabled"})["messages"][-1])
+
+
 def test_vllm_is_told_to_go_on() -> None:
     endpoint = Endpoint(name="v", dialect="chat", base_url="http://127.0.0.1:8000", quirks=("vllm-prefill",))
     body = body_of(endpoint, ModelRequest("m", (user("hi"),), prefill="Water"))

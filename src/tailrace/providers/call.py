@@ -18,7 +18,7 @@ from tailrace.messages import AnyDelta, Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Route, Try
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.itinerary import Itinerary
-from tailrace.providers.joined import continued, without_calls
+from tailrace.providers.joined import can_be_continued, continued, without_calls
 from tailrace.providers.refusals import Refusals
 
 Recovery = Literal["continue", "restart", "keep"]
@@ -227,6 +227,8 @@ class _Call:
         self._standing.append(number)
         self._shown += text
         match self._on_cut if isinstance(self._on_cut, str) else self._on_cut(self._kept()):
+            case "continue" if received is not None and not can_be_continued(received):
+                return self._incomplete()
             case "continue":
                 return None
             case "keep":

@@ -16,6 +16,11 @@ from tailrace.wire.dialects import DIALECTS
 MARK = "tailrace"  # the field in which a joined body says so
 
 
+def can_be_continued(partial: Completion) -> bool:
+    """One text can be gone on from; several alternatives at once cannot."""
+    return partial.dialect != "chat" or len(_objects(partial.body.get("choices"))) <= 1
+
+
 def continued(last: Completion, *, shown: str, removed: int) -> Completion:
     """`last`, whose text goes on from `shown` but for its first `removed` characters, as one answer."""
     body = copy.deepcopy(last.body)

@@ -117,7 +117,7 @@ def adapted_body(
     quirks add to or take from the fields that neither of the two set."""
     quirks = tuple(quirks)
     chosen = merged(extra, request.extra)
-    request, fields = _continued(request, quirks)
+    request, fields = _continued(request, quirks, chosen)
     body = wire.encode_request(msgspec.structs.replace(request, extra={**fields, **chosen}), stream=stream)
     for quirk in quirks:
         if quirk.routing is not None:
@@ -159,12 +159,16 @@ def _matching(host: str, model: str, dialect: Dialect, names: tuple[str, ...]) -
     )
 
 
-def _continued(request: ModelRequest, quirks: tuple[Quirk, ...]) -> tuple[ModelRequest, Mapping[str, Any]]:
-    """A continuation as the endpoint takes it: from a last assistant message where it can, else by instruction."""
+def _continued(
+    request: ModelRequest, quirks: tuple[Quirk, ...], chosen: Mapping[str, Any]
+) -> tuple[ModelRequest, Mapping[str, Any]]:
+    """A continuation as the endpoint takes it: from a last assistant message where it can, else by instruction.
+    With thoughts or a schema asked for, endpoints that can refuse it."""
     if not request.prefill:
         return request, NOTHING
+    thinks = request.reasoning_effort not in (None, "none") or "thinking" in chosen
     for quirk in quirks:
-        if quirk.add_to_prefill is not None:
+        if quirk.add_to_prefill is not None and not thinks and request.response_schema is None:
             return request, quirk.add_to_prefill
     messages = (*request.messages, assistant(request.prefill), user(CONTINUE))
     return msgspec.structs.replace(request, messages=messages, prefill=""), NOTHING
