@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from pathlib import Path
+import os
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, regular_file, write_whole
-from tailrace.tools.typed import TypedTool, clipped, failed
+from tailrace.tools.paths import PathRefused, opened_file, placed, write_whole
+from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
+MAX_DIFF_CHARS = 8000
+_MAX_COMPARED_LINES = 5000
+_CONTEXT_LINES = 2
 
 
-class PatchArgs(msgspec.Struct):
+class PatchArgs(Arguments):
     path: Annotated[str, Meta(description="The file, relative to the working directory.")]
     old: Annotated[str, Meta(min_length=1, description="The exact text to replace, blanks and line ends included.")]
     new: Annotated[str, Meta(description="What to put in its place.")]
@@ -35,41 +37,62 @@ class Patch(TypedTool[PatchArgs]):
 
     async def do(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         try:
-            return await asyncio.to_thread(_patch, regular_file(args.path, context), args)
+            return await asyncio.to_thread(_patch, args, context)
         except PathRefused as exc:
             return failed(str(exc))
         except OSError as exc:
             return failed(f"{args.path}: {exc.strerror}")
 
 
-def _patch(path: Path, args: PatchArgs) -> ToolOutcome:
-    if path.stat().st_size > MAX_FILE_BYTES:
+def _patch(args: PatchArgs, context: ToolContext) -> ToolOutcome:
+    place = placed(args.path, context)
+    with opened_file(place) as file:
+        status = os.fstat(file.fileno())
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
         return failed(f"{args.path} is larger than {MAX_FILE_BYTES} bytes")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            before = file.read()
+        before = data.decode()
     except UnicodeDecodeError:
         return failed(f"{args.path} is not UTF-8 text")
     old, new = args.old, args.new
     if old not in before and "\r\n" in before:  # the model saw plain line ends
-        old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+        old, new = _with_crlf(old), _with_crlf(new)
     count = before.count(old)
     if count == 0:
         return failed(f"{args.path} does not contain that text. {_nearest(before, args.old)}".rstrip())
     if count > 1 and not args.replace_all:
         return failed(f"{args.path} contains that text {count} times; give more of it, or set replace_all")
-    after = before.replace(old, new) if args.replace_all else before.replace(old, new, 1)
-    write_whole(path, after)
-    return ToolOutcome(clipped(_diff(before, after, args.path), 8000) or "(no change)")
+    after = before.replace(old, new)
+    if after == before:
+        return failed("old and new are the same text; nothing was changed")
+    write_whole(place, after.encode(), expected=status)
+    return ToolOutcome(clipped(_diff(before, after, args.path), MAX_DIFF_CHARS))
+
+
+def _with_crlf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
 
 
 def _nearest(text: str, wanted: str) -> str:
     first = next((line for line in wanted.splitlines() if line.strip()), "")
-    lines = text.splitlines()
-    close = difflib.get_close_matches(first, lines[:5000], n=1, cutoff=0.6)
+    lines = text.split("\n")[:_MAX_COMPARED_LINES]
+    close = difflib.get_close_matches(first, lines, n=1, cutoff=0.6)
     return f"The closest line is {lines.index(close[0]) + 1}: {close[0].strip()!r}" if close else ""
 
 
 def _diff(before: str, after: str, name: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="", n=2)
-    return "\n".join(lines)
+    """What changed, with the lines around it. Looked for between the first and the last line that differ: a general
+    diff of a long file takes long."""
+    old, new = before.split("\n"), after.split("\n")
+    first = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    rest = min(len(old), len(new)) - first
+    same = next((i for i in range(rest) if old[-1 - i] != new[-1 - i]), rest)
+    start = max(0, first - _CONTEXT_LINES)
+    was = old[start : len(old) - same + _CONTEXT_LINES]
+    now = new[start : len(new) - same + _CONTEXT_LINES]
+    if len(was) + len(now) > _MAX_COMPARED_LINES:
+        return f"Changed {name} between lines {first + 1} and {len(new) - same}"
+    _, _, *lines = difflib.unified_diff(was, now, lineterm="", n=_CONTEXT_LINES)
+    shown = ("…" if line.startswith("@@") else line.rstrip("\r") for line in lines[1:])
+    return "\n".join((f"{name}, from line {start + 1}:", *shown))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
-from pathlib import Path
-from typing import Annotated
+import io
+import os
+from typing import Annotated, BinaryIO
 
-import msgspec
 from msgspec import Meta
 
 from tailrace.ports import ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, regular_file
-from tailrace.tools.typed import TypedTool, failed
+from tailrace.tools.paths import PathRefused, opened_file, placed
+from tailrace.tools.text import byte_order_mark
+from tailrace.tools.typed import Arguments, TypedTool, failed
 
 MAX_LINES = 2000
 MAX_LINE_CHARS = 2000
 MAX_OUTPUT_CHARS = 100_000
+_PROBE_BYTES = 8192
 
 
-class ReadFileArgs(msgspec.Struct):
+class ReadFileArgs(Arguments):
     path: Annotated[str, Meta(description="The file, relative to the working directory.")]
     offset: Annotated[int, Meta(ge=1, description="The first line to read, counted from 1.")] = 1
     limit: Annotated[int, Meta(ge=1, le=MAX_LINES, description="How many lines at most.")] = MAX_LINES
@@ -34,29 +35,51 @@ class ReadFile(TypedTool[ReadFileArgs]):
 
     async def do(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
         try:
-            path = regular_file(args.path, context)
-            return await asyncio.to_thread(_read, path, args)
+            return await asyncio.to_thread(_read, args, context)
         except PathRefused as exc:
             return failed(str(exc))
         except OSError as exc:
             return failed(f"{args.path}: {exc.strerror}")
 
 
-def _read(path: Path, args: ReadFileArgs) -> ToolOutcome:
-    with path.open("rb") as file:
-        if b"\0" in file.read(8192):
-            return failed(f"{args.path} is a binary file of {path.stat().st_size} bytes")
+def _read(args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
+    with opened_file(placed(args.path, context)) as file:
+        probe = file.read(_PROBE_BYTES)
+        encoding, mark = byte_order_mark(probe)
+        if encoding == "utf-8" and b"\0" in probe:
+            return failed(f"{args.path} is a binary file of {os.fstat(file.fileno()).st_size} bytes")
+        file.seek(mark)
+        return ToolOutcome(_numbered(file, encoding, args))
+
+
+def _numbered(file: BinaryIO, encoding: str, args: ReadFileArgs) -> str:
+    text = io.TextIOWrapper(file, encoding, errors="replace", newline=None)
     shown: list[str] = []
     size = 0
-    with path.open(encoding="utf-8", errors="replace", newline=None) as text:
-        for number, line in enumerate(islice(text, args.offset - 1, None), args.offset):
+    number = 0
+    try:
+        while line := _next_line(text):
+            number += 1
+            if number < args.offset:
+                continue
             if len(shown) >= args.limit or size > MAX_OUTPUT_CHARS:
                 shown.append(f"… more lines follow; read on with offset={number}")
                 break
-            content = line.rstrip("\n")
-            content = content if len(content) <= MAX_LINE_CHARS else content[:MAX_LINE_CHARS] + " …"
-            shown.append(f"{number:6}\t{content}")
+            shown.append(f"{number:6}\t{line.rstrip(chr(10))}")
             size += len(shown[-1])
-    if not shown:
-        return ToolOutcome("(the file is empty)" if args.offset == 1 else "(the file has no such line)")
-    return ToolOutcome("\n".join(shown))
+    finally:
+        text.detach()  # whoever opened the file closes it
+    if shown:
+        return "\n".join(shown)
+    return f"(the file ends at line {number})" if number else "(the file is empty)"
+
+
+def _next_line(text: io.TextIOWrapper) -> str:
+    """The next line, cut where it is too long: a file of one endless line is never in memory whole."""
+    line = text.readline(MAX_LINE_CHARS + 1)
+    if len(line) <= MAX_LINE_CHARS or line.endswith("\n"):
+        return line
+    left = 1
+    while (more := text.readline(65_536)) and not more.endswith("\n"):
+        left += len(more)
+    return f"{line[:MAX_LINE_CHARS]} … {left + len(more.rstrip(chr(10)))} more characters\n"

@@ -10,12 +10,17 @@ import msgspec
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 
-ArgsT = TypeVar("ArgsT", bound=msgspec.Struct)
+ArgsT = TypeVar("ArgsT", bound="Arguments")
 _MAX_PREVIEW_CHARS = 80
 
 
+class Arguments(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of a tool's arguments. A misspelt name is an error that the model reads, not a wish that is ignored."""
+
+
 class TypedTool(ABC, Generic[ArgsT]):
-    """A tool whose arguments are a struct. A subclass names itself, its `Args` and what it does."""
+    """A tool whose arguments are a struct. A subclass names itself, its `Args` and what it does. Text for a number is
+    taken for the number: models send it, and what they mean is plain."""
 
     name: ClassVar[str]
     description: ClassVar[str]

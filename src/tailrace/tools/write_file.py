@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, resolved, write_whole
-from tailrace.tools.typed import TypedTool, failed
+from tailrace.tools.paths import PathRefused, placed, write_whole
+from tailrace.tools.typed import Arguments, TypedTool, failed
 
 
-class WriteFileArgs(msgspec.Struct):
+class WriteFileArgs(Arguments):
     path: Annotated[str, Meta(description="The file, relative to the working directory. Directories are made.")]
     content: Annotated[str, Meta(description="The whole new content.")]
 
@@ -30,14 +29,10 @@ class WriteFile(TypedTool[WriteFileArgs]):
 
     async def do(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:
-            path = resolved(args.path, context)
-            existed = path.exists()
-            if path.is_dir():
-                return failed(f"{args.path} is a directory")
-            await asyncio.to_thread(write_whole, path, args.content)
+            replaced = await asyncio.to_thread(lambda: write_whole(placed(args.path, context), args.content.encode()))
         except PathRefused as exc:
             return failed(str(exc))
-        except OSError as exc:
-            return failed(f"{args.path}: {exc.strerror}")
-        lines = len(args.content.splitlines())
-        return ToolOutcome(f"{'Replaced' if existed else 'Created'} {args.path} ({lines} lines)")
+        except UnicodeEncodeError:
+            return failed("the content holds half of a surrogate pair, which no file can")
+        lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
+        return ToolOutcome(f"{'Replaced' if replaced else 'Created'} {args.path} ({lines} lines)")
