@@ -1,32 +1,30 @@
-"""Runs a shell command in a process group of its own, and ends the whole tree when it must."""
+"""Runs a shell command and shows the model its exit code and what it printed."""
 
 from __future__ import annotations
 
 import asyncio
 import codecs
-import os
-import signal
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.tools.paths import PathRefused, resolved
-from tailrace.tools.typed import TypedTool, failed, one_line
+from tailrace.tools.paths import PathRefused, placed
+from tailrace.tools.process import run_process
+from tailrace.tools.typed import Arguments, TypedTool, failed, one_line
 
 DEFAULT_TIMEOUT_S = 120
 MAX_TIMEOUT_S = 1800
 HEAD_CHARS = 20_000
 TAIL_CHARS = 10_000
-_READ_BYTES = 65_536
-_KILL_AFTER_S = 2.0  # between asking the tree to end and ending it
+_MAX_PROGRESS_CHARS = 200
 
 
-class TerminalArgs(msgspec.Struct):
+class TerminalArgs(Arguments):
     command: Annotated[str, Meta(min_length=1, description="A shell command line.")]
     directory: Annotated[str, Meta(description="Where to run it, relative to the working directory.")] = "."
     timeout_s: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_S, description="Seconds before it is ended.")] = (
@@ -38,7 +36,8 @@ class Terminal(TypedTool[TerminalArgs]):
     name = "terminal"
     description = (
         "Run a shell command and return its exit code and output (standard output and error together). There is no "
-        "terminal: programs that ask questions get no answer."
+        "terminal: programs that ask questions get no answer. A process left in the background (&) goes on; send its "
+        "output to a file, since nobody reads it here."
     )
     Args = TerminalArgs
 
@@ -54,62 +53,47 @@ class Terminal(TypedTool[TerminalArgs]):
         return Effect("command", str(args.get("command", "")))
 
     async def do(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
+        if "\0" in args.command:
+            return failed("a command cannot hold a NUL character")
         try:
-            directory = resolved(args.directory, context)
+            directory = await asyncio.to_thread(_directory, args.directory, context)
         except PathRefused as exc:
             return failed(str(exc))
-        if not directory.is_dir():
-            return failed(f"{args.directory} is not a directory")
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            args.command,
-            cwd=directory,
-            env=self._environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
-        output = _Output()
-        try:
-            async with asyncio.timeout(args.timeout_s):
-                await _collect(process, output, context)
-                code = await process.wait()
-        except TimeoutError:
-            await _end_tree(process)
-            return failed(f"{output.text()}\n[ended after {args.timeout_s} s: it had not finished]".lstrip())
-        except asyncio.CancelledError:
-            await asyncio.shield(_end_tree(process))
-            raise
-        finally:
-            _close_pipe(process)
-        return ToolOutcome(f"{output.text()}\n[exit code {code}]".lstrip(), ok=code == 0)
+        output = Output()
 
-
-async def _collect(process: asyncio.subprocess.Process, output: _Output, context: ToolContext) -> None:
-    """Reads until the shell has ended and its pipe is empty; a child left in the background does not hold it open."""
-    assert process.stdout is not None  # noqa: S101 - asked for above
-    ended = asyncio.ensure_future(process.wait())
-    try:
-        while True:
-            reading = asyncio.ensure_future(process.stdout.read(_READ_BYTES))
-            await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                await asyncio.wait({reading}, timeout=0.1)  # what the shell wrote last may still be in the pipe
-            if not reading.done():
-                reading.cancel()
-                return
-            data = reading.result()
-            if not data:
-                return
+        def take(data: bytes) -> None:
             if line := output.add(data):
                 context.progress(line)
-    finally:
-        ended.cancel()
+
+        try:
+            code = await run_process(
+                ("/bin/sh", "-c", args.command),
+                take,
+                directory=directory,
+                environment=self._environment,
+                timeout_s=args.timeout_s,
+            )
+        except OSError as exc:  # the command line is too long, no more processes
+            return failed(f"the shell cannot be started: {exc.strerror}")
+        if code is None:
+            return failed(_with(output, f"[ended after {args.timeout_s} s: it had not finished]"))
+        return ToolOutcome(
+            _with(output, f"[exit code {code}]" if code >= 0 else f"[ended by signal {-code}]"), code == 0
+        )
 
 
-class _Output:
+def _directory(path: str, context: ToolContext) -> Path:
+    directory = placed(path, context).path
+    if not directory.is_dir():
+        raise PathRefused(f"{path} is not a directory")
+    return directory
+
+
+def _with(output: Output, note: str) -> str:
+    return f"{output.text()}\n{note}".lstrip("\n")
+
+
+class Output:
     """Head and tail of what a command printed; the middle is counted and dropped as it comes."""
 
     def __init__(self) -> None:
@@ -123,44 +107,25 @@ class _Output:
     def add(self, data: bytes) -> str:
         """Keeps it, and returns its last line for whoever watches."""
         text = self._decode(data)
-        room = HEAD_CHARS - self._head_chars
-        self._head.append(text[:room])
-        self._head_chars += len(text[:room])
-        if rest := text[room:]:
-            self._tail.append(rest)
-            self._tail_chars += len(rest)
-            while self._tail_chars - len(self._tail[0]) > TAIL_CHARS:
-                first = self._tail.popleft()
-                self._tail_chars -= len(first)
-                self._dropped += len(first)
-        lines = text.rstrip().rsplit("\n", 1)
-        return lines[-1][-200:]
+        self._keep(text)
+        return text.rstrip().rpartition("\n")[2].rpartition("\r")[2][-_MAX_PROGRESS_CHARS:]
 
     def text(self) -> str:
+        self._keep(self._decode(b"", final=True))
         tail = "".join(self._tail)
         dropped = self._dropped + max(0, len(tail) - TAIL_CHARS)
         gap = f"\n… {dropped} characters left out …\n" if dropped else ""
         return ("".join(self._head) + gap + tail[-TAIL_CHARS:]).rstrip("\n")
 
-
-async def _end_tree(process: asyncio.subprocess.Process) -> None:
-    """Asks the whole process group to end, and ends it. The group outlives its leader, so it is always asked."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except ProcessLookupError:
-            break
-        if sign is signal.SIGTERM:
-            try:
-                async with asyncio.timeout(_KILL_AFTER_S):
-                    await process.wait()
-            except TimeoutError:
-                continue
-    await process.wait()
-
-
-def _close_pipe(process: asyncio.subprocess.Process) -> None:
-    """Lets go of the output pipe, which a child left in the background may hold open."""
-    transport = getattr(process, "_transport", None)  # asyncio offers no public way
-    if transport is not None:
-        transport.close()
+    def _keep(self, text: str) -> None:
+        room = HEAD_CHARS - self._head_chars
+        if head := text[:room]:
+            self._head.append(head)
+            self._head_chars += len(head)
+        if rest := text[room:]:
+            self._tail.append(rest)
+            self._tail_chars += len(rest)
+            while self._tail_chars - len(self._tail[0]) >= TAIL_CHARS:
+                first = self._tail.popleft()
+                self._tail_chars -= len(first)
+                self._dropped += len(first)
