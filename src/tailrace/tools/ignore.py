@@ -1,84 +1,142 @@
-"""What `.gitignore` files leave out of a walk over a tree."""
+"""What ignore files leave out of a walk over a tree, as git and ripgrep read them (gitignore(5)).
+
+`.gitignore` and `.git/info/exclude` count within a repository only; `.ignore` and `.rgignore` count everywhere and win
+over them. Imports nothing heavy: the search runs in a process of its own, which must start fast.
+"""
+
+# ruff: noqa: PTH110, PTH118, PTH120 - a walk looks at thousands of names, and strings are several times faster than `Path`
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
+
+_OWN_FILES = (".ignore", ".rgignore")  # the later one wins
 
 
 class _Rule(NamedTuple):
-    base: Path
     pattern: re.Pattern[str]
     negated: bool
     directories_only: bool
 
 
 class IgnoreRules:
-    """The rules in force, those of the directories above included up to the root of the repository."""
+    """The rules in force in one directory: its own, and through `above` those of the directories it lies in."""
 
-    def __init__(self, start: Path) -> None:
-        self._rules: list[_Rule] = []
-        above: list[Path] = []
-        for parent in start.parents if not (start / ".git").exists() else ():
-            above.append(parent)
-            if (parent / ".git").exists():
-                break
-        else:
-            above = []
-        for parent in reversed(above):
-            self.enter(parent)
+    def __init__(self, folder: str, above: IgnoreRules | None = None) -> None:
+        self._folder = folder
+        self._above = above
+        self._is_repository: bool = os.path.exists(os.path.join(folder, ".git"))
+        self._in_repository: bool = self._is_repository or (above is not None and above._in_repository)
+        self._own = [rule for name in _OWN_FILES for rule in _rules(os.path.join(folder, name))]
+        self._git: list[_Rule] = []
+        if self._is_repository:
+            self._git += _rules(os.path.join(folder, ".git", "info", "exclude"))
+        if self._in_repository:
+            self._git += _rules(os.path.join(folder, ".gitignore"))
 
-    def enter(self, folder: Path) -> None:
-        """Reads the rules of a directory on the way down."""
-        try:
-            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return
-        self._rules += [rule for line in lines if (rule := _rule(folder, line)) is not None]
+    @classmethod
+    def at(cls, folder: str) -> IgnoreRules:
+        """The rules for a walk that begins here, those of every directory above included."""
+        parent = os.path.dirname(folder)
+        return cls(folder, cls.at(parent) if parent != folder else None)
 
-    def ignores(self, path: Path, *, directory: bool) -> bool:
-        """The last rule that matches decides."""
-        for rule in reversed(self._rules):
-            if rule.directories_only and not directory:
-                continue
-            if path.is_relative_to(rule.base) and rule.pattern.fullmatch(path.relative_to(rule.base).as_posix()):
-                return not rule.negated
-        return False
+    def ignores(self, name: str, *, directory: bool) -> bool | None:
+        """Whether this entry of the directory is left out; None where no rule speaks of it. The nearest file that has
+        a word on it decides, and in it the last rule."""
+        path = os.path.join(self._folder, name)
+        for git in (False, True):
+            for level in self._upwards(stop_at_repository=git):
+                said = _verdict(level._git if git else level._own, os.path.relpath(path, level._folder), directory)
+                if said is not None:
+                    return said
+        return None
+
+    def _upwards(self, *, stop_at_repository: bool) -> Iterator[IgnoreRules]:
+        level: IgnoreRules | None = self
+        while level is not None:
+            yield level
+            if stop_at_repository and level._is_repository:
+                return
+            level = level._above
 
 
-def _rule(base: Path, line: str) -> _Rule | None:
-    text = line.rstrip()
+def _verdict(rules: list[_Rule], path: str, directory: bool) -> bool | None:
+    for rule in reversed(rules):
+        if (directory or not rule.directories_only) and rule.pattern.fullmatch(path):
+            return not rule.negated
+    return None
+
+
+def _rules(file: str) -> Iterator[_Rule]:
+    try:
+        with open(file, encoding="utf-8", errors="replace", opener=_open) as lines:
+            for line in lines:
+                if (rule := _rule(line.rstrip("\n"))) is not None:
+                    yield rule
+    except OSError:
+        return
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe of that name would wait for a writer
+
+
+def _rule(line: str) -> _Rule | None:
+    text = re.sub(r"(?<!\\)\s+$", "", line)  # trailing blanks count where they are escaped
     if not text or text.startswith("#"):
         return None
     negated = text.startswith("!")
-    text = text.removeprefix("!").removeprefix("\\")
+    text = text.removeprefix("!")
     directories_only = text.endswith("/")
-    text = text.rstrip("/")
+    text = text.removesuffix("/")
     anchored = "/" in text
-    regex = _regex(text.lstrip("/"))
-    try:
-        return _Rule(base, re.compile(regex if anchored else rf"(?:.*/)?{regex}"), negated, directories_only)
-    except re.error:
+    text = text.removeprefix("/")
+    if not text:
         return None
+    try:
+        regex = _regex(text)
+        return _Rule(re.compile(regex if anchored else f"(?:.*/)?{regex}", re.DOTALL), negated, directories_only)
+    except re.error:
+        return None  # git ignores a pattern that it cannot read
+
+
+def glob_pattern(glob: str) -> re.Pattern[str]:
+    """Matches the paths below a directory that a glob means: one without a slash means a name anywhere. Raises
+    `re.error`."""
+    regex = _regex(glob.removeprefix("/"))
+    return re.compile(regex if "/" in glob else f"(?:.*/)?{regex}", re.DOTALL)
+
+
+_TOKEN = re.compile(
+    r"(?P<deep>(?:^|(?<=/))\*\*/)|(?P<below>(?<=/)\*\*$)|(?P<all>^\*\*$)|(?P<stars>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^])?(?P<class>\]?[^\]]*)\]|\\(?P<escaped>.)|\{(?P<choices>[^{}]*)\}|(?P<plain>.)",
+    re.DOTALL,
+)
 
 
 def _regex(glob: str) -> str:
-    out, at = "", 0
-    while at < len(glob):
-        rest = glob[at:]
-        if rest.startswith("**/"):
-            out, at = out + "(?:.*/)?", at + 3
-        elif rest.startswith("**"):
-            out, at = out + ".*", at + 2
-        elif rest[0] == "*":
-            out, at = out + "[^/]*", at + 1
-        elif rest[0] == "?":
-            out, at = out + "[^/]", at + 1
-        elif rest[0] == "[" and "]" in rest[2:]:
-            end = rest.index("]", 2)
-            inner = rest[1:end].replace("\\", "\\\\")
-            out, at = out + "[" + ("^" + inner[1:] if inner[0] == "!" else inner) + "]", at + end + 1
-        else:
-            out, at = out + re.escape(rest[0]), at + 1
-    return out
+    return "".join(_translated(token) for token in _TOKEN.finditer(glob))
+
+
+def _translated(token: re.Match[str]) -> str:
+    match token.lastgroup:
+        case "deep":
+            return "(?:.*/)?"
+        case "below":
+            return ".+"
+        case "all":
+            return ".*"
+        case "stars":
+            return "[^/]*"
+        case "one":
+            return "[^/]"
+        case "class":
+            inner = re.sub(r"([\[\]&~|^])", r"\\\1", token["class"])
+            return f"(?!/)[{'^' if token['not'] else ''}{inner}]"
+        case "choices":
+            return f"(?:{'|'.join(_regex(choice) for choice in token['choices'].split(','))})"
+        case _:
+            return re.escape(token["escaped"] or token["plain"])
