@@ -10,9 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix")
 LOCKS = {
     "requirements/chat.txt": ["--extra", "local", "--group", "build"],
-    "requirements/dev.txt": ["--extra", "local", "--extra", "mcp", "--group", "dev"],
+    "requirements/dev.txt": [*(word for name in _TESTED_EXTRAS for word in ("--extra", name)), "--group", "dev"],
 }
 
 
