@@ -1,0 +1,1 @@
+"""Durable sequences of steps, on the journal."""
