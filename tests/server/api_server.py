@@ -43,6 +43,8 @@ def config_for(
 ) -> Config:
     home.mkdir(exist_ok=True)
     text = CONFIG.format(url=provider.openai_url, store=store) + config
+    if "server:" not in config:
+        text += "server: {drain_s: 0.05}\n"
     (home / "config.yaml").write_text(text, encoding="utf-8")
     return load(env or {}, home)
 

@@ -21,6 +21,7 @@ from aiohttp import HttpVersion11, web
 from tailrace.server.errors import ApiError
 
 T = TypeVar("T")
+_NOTHING: Final = -(1 << 62)
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -78,7 +79,7 @@ class EventStream:
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
         self._written = 0
-        self._taken = -1  # bytes that the socket had taken at the last look
+        self._taken = _NOTHING  # bytes of ours that the socket had taken at the last look
         self._last_sent = self._loop.time()
         self.response = web.StreamResponse(headers=HEADERS)
         self._timer = self._loop.call_later(timing.silence_s, self._look)
@@ -116,7 +117,9 @@ class EventStream:
                 return
         if not data or transport.is_closing():
             return  # an empty chunk would end the stream
-        transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        transport.write(data)
         self._written += len(data)
         self._last_sent = self._loop.time()
         if self._protocol.writing_paused and transport.get_write_buffer_size() > self._timing.max_pending_bytes:
@@ -155,13 +158,13 @@ class EventStream:
         now = self._loop.time()
         if transport is not None and (pending := transport.get_write_buffer_size()):
             taken = self._written - pending
-            if taken == self._taken:
+            if taken <= self._taken:
                 self._drop()
                 return
             self._taken = taken
             self._timer = self._loop.call_later(self._timing.stuck_s, self._look)
             return
-        self._taken = -1
+        self._taken = _NOTHING
         due = self._last_sent + self._timing.silence_s
         if now >= due:
             self.send(KEEP_ALIVE)

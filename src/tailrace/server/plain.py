@@ -1,0 +1,171 @@
+"""A raw model's answer to a client that waits for it: the provider's stream, said in the client's dialect.
+
+Owns the hot path. A read of the provider's socket becomes one write into the client's, in the same tick of the loop:
+nothing is queued, no task is woken. The run lives in memory and is recorded when it ends; the client's going ends the
+call, also while the provider is silent (F68).
+
+Raw means raw: the client sees what the provider sends. It cannot be made to forget, so an answer that breaks off either
+goes on where it stopped or ends in an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from aiohttp import web
+
+from tailrace.errors import JournalError, ProviderError
+from tailrace.events import RunFinished
+from tailrace.messages import AnyDelta, Dialect, JsonObject
+from tailrace.ports import Lease, NewRun, Run
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Attempt, CallResult
+from tailrace.server.answers import json_response
+from tailrace.server.asking import raw_routes
+from tailrace.server.call_log import KIND, LEASE_S, STROKE_S, CallLog
+from tailrace.server.errors import ApiError
+from tailrace.server.frame import Frame
+from tailrace.server.streams import EventStream
+from tailrace.server.voices import Encoder, Saying, Voice, answer_id, error_delta
+from tailrace.wire.asked import Asked
+from tailrace.wire.whole import deltas_of
+
+log = logging.getLogger("tailrace.server")
+
+
+async def answer_raw(
+    frame: Frame, request: web.Request, asked: Asked, voice: Voice, *, fields: JsonObject | None = None
+) -> web.StreamResponse:
+    """Raises `ProviderError` where no answer can be had, `ApiError` 400 for what the model cannot be asked."""
+    app = frame.app
+    routes = raw_routes(app, asked)
+    new = NewRun(KIND, {"api": voice.dialect, "request": asked.body}, asked.model, durability="memory")
+    run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
+    if lease is None:
+        raise AssertionError("a run without an idempotency key is a new one")
+    call = _PlainCall(frame, voice, asked, routes, run, lease, fields or {})
+    return await (call.streamed(request) if asked.stream else call.whole())
+
+
+class _PlainCall:
+    """One call for one client, who waits."""
+
+    def __init__(
+        self,
+        frame: Frame,
+        voice: Voice,
+        asked: Asked,
+        routes: tuple[Route, ...],
+        run: Run,
+        lease: Lease,
+        fields: JsonObject,
+    ) -> None:
+        self._frame = frame
+        self._voice = voice
+        self._asked = asked
+        self._routes = routes
+        self._run = run
+        self._lease = lease
+        self._fields = fields
+
+    async def whole(self) -> web.Response:
+        record = CallLog(self._frame.app.journal, self._lease, stroke_s=STROKE_S)
+        result = await self._complete(record)
+        await self._recorded(record.completed(result))
+        if result.incomplete is not None:
+            raise result.incomplete.error
+        return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
+
+    async def streamed(self, request: web.Request) -> web.StreamResponse:
+        live = _Live(self, self._asked)
+        live.stream = self._frame.stream(request, frame=live.error_frame)
+        result = await self._complete(live)
+        try:
+            if result.incomplete is not None:
+                return await live.stream.fail(_as_api_error(result.incomplete.error))
+            return await live.stream.end(live.ending(result))
+        finally:
+            await self._recorded(live.completed(result))
+
+    def log(self) -> tuple[Any, Lease]:
+        return self._frame.app.journal, self._lease
+
+    def encoder(self, provider: str) -> Encoder:
+        source = next(route.provider.dialect for route in self._routes if route.provider.name == provider)
+        return self._voice.encoder(self._saying(source))
+
+    def _saying(self, source: Dialect) -> Saying:
+        return Saying(
+            id=answer_id(self._voice, self._run.id),
+            model=self._asked.model,
+            created=int(self._run.created_at),
+            source=source,
+            include_usage=self._asked.include_usage,
+            fields=self._fields,
+        )
+
+    async def _complete(self, record: CallLog) -> CallResult:
+        try:
+            return await self._frame.app.caller.complete(self._asked.request, self._routes, listener=record)
+        except ProviderError as exc:
+            await self._recorded(record.failed(exc))
+            raise
+        except asyncio.CancelledError:
+            await self._recorded(record.stopped())
+            raise
+
+    async def _recorded(self, end: Coroutine[Any, Any, RunFinished]) -> None:
+        """The client has its answer: a journal that fails now is ours to know, not the client's."""
+        try:
+            finished = await self._frame.whole(end)
+        except JournalError:
+            log.exception("run %s ended and could not be recorded", self._run.id)
+        else:
+            self._frame.metrics.runs.inc(KIND, finished.status)
+
+
+class _Live(CallLog):
+    """What the call says goes to the client first, then to the record."""
+
+    stream: EventStream
+
+    def __init__(self, call: _PlainCall, asked: Asked) -> None:
+        journal, lease = call.log()
+        super().__init__(journal, lease, stroke_s=STROKE_S)
+        self._call = call
+        self._asked = asked
+        self._provider = ""
+        self._encoder: Encoder | None = None
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        self._provider = provider
+        super().attempt_started(number, provider, model)
+
+    def deltas(self, deltas: list[AnyDelta]) -> None:
+        encoder = self._encoder
+        if encoder is None:
+            encoder = self._encoder = self._call.encoder(self._provider)
+        if data := encoder.encode(deltas):
+            self.stream.send(data)
+        super().deltas(deltas)
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        """Raises the attempt's own error, which ends the call, where no other attempt could go on from what the client
+        has seen: a call whose arguments are open (B34), several choices, a question that cannot be put again."""
+        super().attempt_ended(attempt)
+        if attempt.error is not None and (self.called or self.choices > 1 or (self._asked.opaque and self.output)):
+            raise attempt.error
+
+    def ending(self, result: CallResult) -> bytes:
+        """The last events. An answer that came whole is said here."""
+        encoder = self._encoder or self._call.encoder(result.provider)
+        if result.attempts[-1].streamed:
+            return encoder.close()
+        return encoder.encode(deltas_of(result.completion, texts=not self.output)) + encoder.close()
+
+    def error_frame(self, error: ApiError) -> bytes:
+        encoder = self._encoder or self._call.encoder(self._provider or self._call.first)
+        return encoder.encode([error_delta(error)])
