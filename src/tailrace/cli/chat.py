@@ -122,7 +122,7 @@ async def _converse(config: Config, options: Options) -> int:
     async with open_app(config) as app:
         await ready(app, named(config, options.model))
         conversation = Conversation(app, options)
-        surface = import_module("tailrace.cli.plain")
+        surface = import_module("tailrace.cli.terminal" if _can_draw(config) else "tailrace.cli.plain")
         return int(await surface.converse(conversation))
 
 

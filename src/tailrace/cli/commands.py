@@ -6,6 +6,7 @@ Each command acts on the conversation and says what it did; how that is shown is
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -35,6 +36,9 @@ class Surface(Protocol):
 
     def leave(self) -> None:
         """Ends the conversation."""
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        """While the block runs, others may write to the terminal."""
 
 
 class Typed(NamedTuple):
@@ -78,7 +82,8 @@ async def _help(typed: Typed) -> None:
 
 async def _model(typed: Typed) -> None:
     if typed.argument:
-        await typed.conversation.use_model(typed.argument)
+        async with typed.surface.aside():  # the embedded model shows how far its download has come
+            await typed.conversation.use_model(typed.argument)
     choice = typed.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
     typed.surface.say(f"model: {choice.provider}/{choice.name}{stand_ins}")

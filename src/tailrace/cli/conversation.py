@@ -102,6 +102,7 @@ class Conversation:
     def __init__(self, app: App, options: Options) -> None:
         self.app = app
         self.options = msgspec.structs.replace(options, session=options.session or new_session())
+        self.resumed = bool(options.session)
         self.verbose = False
 
     @property

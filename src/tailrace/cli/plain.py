@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from tailrace.cli.asking import TerminalAsker, read_line
@@ -46,6 +47,9 @@ class Plain:
 
     def leave(self) -> None:
         self._left = True
+
+    def aside(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def converse(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,291 @@
+"""What a person sees of runs: events in, pieces to draw out.
+
+Owns what is settled and what is still moving. What is settled is handed out once, in order, and forgotten; what moves
+is made anew for every frame, and its size does not depend on how long the answer has become. Knows no terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tailrace.cli.blocks import Block, BlockSplitter
+from tailrace.cli.render import (
+    Asked,
+    BlockPiece,
+    BoxBottom,
+    BoxTop,
+    Piece,
+    Question,
+    Said,
+    Thought,
+    ToolLine,
+)
+from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    AttemptDiscarded,
+    Commentary,
+    Entry,
+    GatewayNotice,
+    MessageChunk,
+    MessageStop,
+    ReasoningChunk,
+    RunFinished,
+    Snapshot,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+)
+
+SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPIN_EVERY_S: Final = 0.1
+QUIET_S: Final = 0.4  # how long nothing comes before the spinner says so
+VERBOSE_LINES: Final = 20
+
+
+class Frame(NamedTuple):
+    """`settled` is drawn once; `moving` replaces what moved before."""
+
+    settled: list[Piece]
+    moving: list[Piece]
+
+
+class _Message:
+    """One message while it grows."""
+
+    def __init__(self) -> None:
+        self.chunks: list[tuple[int, str]] = []  # by attempt, so that one can be withdrawn
+        self.splitter = BlockSplitter()
+        self.clean = Sanitizer()
+        self.begun = False  # its border is drawn
+        self.blocks = 0
+
+    def feed(self, text: str) -> list[Piece]:
+        text = self.clean.feed(text)
+        pieces: list[Piece] = []
+        if not self.begun and text.strip():
+            self.begun = True
+            pieces.append(BoxTop())
+        return pieces + [self.piece(block) for block in self.splitter.feed(text)]
+
+    def close(self) -> list[Piece]:
+        pieces: list[Piece] = [self.piece(block) for block in self.splitter.close()]
+        return [*pieces, BoxBottom()] if self.begun else []
+
+    def piece(self, block: Block) -> BlockPiece:
+        self.blocks += 1
+        return BlockPiece(block, first=self.blocks == 1)
+
+    def moving(self) -> list[Piece]:
+        block = self.splitter.open if self.begun else None
+        return [BlockPiece(block, first=not self.blocks)] if block else []
+
+
+class Transcript:
+    """The state of the screen above the input line. `clock` counts seconds, from anywhere."""
+
+    def __init__(self, clock: Callable[[], float], *, streamed: bool = True) -> None:
+        self._clock = clock
+        self.streamed = streamed
+        self.reasoning = False
+        self.verbose = False
+        self.approval: ApprovalAsked | None = None
+        self._settled: list[Piece] = []
+        self._message: _Message | None = None
+        self._thoughts: list[str] = []  # the line of reasoning that has not ended
+        self._thinker = Sanitizer()
+        self._tools: dict[int, tuple[ToolCallChunk, float]] = {}
+        self._outputs: list[str] = []
+        self._status = ""
+        self._since: float | None = None  # something is under way, and nothing has come from it since
+        self._began = 0.0
+
+    # ── what is drawn ────────────────────────────────────────────────────────────────────────────────────────
+
+    def frame(self) -> Frame:
+        settled, self._settled = self._settled, []
+        return Frame(settled, self._moving())
+
+    @property
+    def spinning(self) -> bool:
+        """Whether a frame is due although nothing happened."""
+        return self._since is not None and self.approval is None
+
+    def _moving(self) -> list[Piece]:
+        moving: list[Piece] = []
+        if self._thoughts:
+            moving.append(Thought("".join(self._thoughts)))
+        if self._message is not None and self.streamed:
+            moving += self._message.moving()
+        now = self._clock()
+        mark = SPINNER[int(now / SPIN_EVERY_S) % len(SPINNER)]
+        for tool, began in self._tools.values():
+            moving.append(ToolLine(one_line(tool.tool_name, 60), _preview(tool), now - began, mark=mark))
+        if self._since is not None and self.approval is None and not self._tools and now - self._since >= QUIET_S:
+            waited = f" {now - self._began:.0f}s" if now - self._began >= 2 else ""
+            moving.append(Said(f"{mark} {self._status or 'thinking'}{waited}"))
+        return moving
+
+    # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, question: str) -> None:
+        self._settled.append(Asked(sanitized(question)))
+        self.waiting()
+
+    def waiting(self) -> None:
+        """A run is under way."""
+        self._since = self._began = self._clock()
+
+    def say(self, text: str, style: str = "dim") -> None:
+        """Words of the program itself. In the middle of a message they stand between two of its blocks."""
+        self._settled.append(Said(sanitized(text), style))
+
+    def apply(self, entry: Entry) -> None:
+        event = entry.event
+        if self._since is not None and not isinstance(event, GatewayNotice):
+            self._since, self._status = self._clock(), ""
+        match event:
+            case MessageChunk(text):
+                self._chunk(text, entry.attempt)
+            case MessageStop():
+                self._end_message()
+            case Commentary(text):
+                self._end_message()
+                self._chunk(text, entry.attempt)
+                self._end_message()
+            case ReasoningChunk(text):
+                self._think(text)
+            case AttemptDiscarded():
+                self._withdraw(entry.attempt)
+            case RunFinished():
+                self._finish(event)
+            case Snapshot():
+                self._catch_up(event)
+            case _:
+                self._activity(event)
+
+    def _chunk(self, text: str, attempt: int) -> None:
+        self._end_thought()
+        message = self._message = self._message or _Message()
+        message.chunks.append((attempt, text))
+        if self.streamed:
+            self._settled += message.feed(text)
+
+    def _end_message(self) -> None:
+        self._end_thought()
+        message, self._message = self._message, None
+        if message is None:
+            return
+        if not self.streamed:
+            self._settled += message.feed("".join(text for _, text in message.chunks))
+        self._settled += message.close()
+
+    def _withdraw(self, attempt: int) -> None:
+        """What that attempt said is not part of the message. What is in the scrollback stays there, and says so."""
+        message = self._message
+        if message is None or all(number != attempt for number, _ in message.chunks):
+            return
+        kept = [(number, text) for number, text in message.chunks if number != attempt]
+        if self.streamed and message.begun:
+            self._settled += [*message.close(), Said("the answer was withdrawn; it starts over", "yellow")]
+        self._message = None
+        for number, text in kept:
+            self._chunk(text, number)
+
+    def _think(self, text: str) -> None:
+        if not self.reasoning:
+            return
+        *whole, rest = (self._thinker.feed(text)).split("\n")
+        for line in whole:
+            self._thoughts.append(line)
+            self._end_thought()
+        if rest:
+            self._thoughts.append(rest)
+
+    def _end_thought(self) -> None:
+        thought, self._thoughts = "".join(self._thoughts), []
+        if thought.strip():
+            self._settled.append(Thought(thought))
+
+    def _activity(self, event: AnyEvent) -> None:
+        """Tools, approvals, notices."""
+        match event:
+            case ToolCallChunk(index=index):
+                self._end_message()
+                self._tools[index] = (event, self._clock())
+            case ToolOutputRecorded(output=output) if self.verbose:
+                self._outputs.append(output)
+            case ToolCallFinished(name, duration, ok, index):
+                begun = self._tools.pop(index, None)
+                preview = _preview(begun[0]) if begun else ""
+                self._settled.append(ToolLine(one_line(name, 60), preview, duration, ok))
+                self._show_outputs()
+            case ApprovalAsked(tool_name=name, reason=reason, command=command):
+                self._end_message()
+                self.approval = event
+                self._settled.append(Question(one_line(name, 60), one_line(reason), sanitized(command)))
+            case ApprovalAnswered():
+                self._answered(event)
+            case GatewayNotice(kind, text) if kind != "tool_progress":
+                self._status = one_line(text)
+                if self._message is None:
+                    self._settled.append(Said(self._status, "yellow"))
+            case _:
+                pass
+
+    def _answered(self, answered: ApprovalAnswered) -> None:
+        self.approval = None
+        if answered.decision == "deny":
+            why = {"timeout": " (no answer in time)", "nobody": " (nobody to ask)"}.get(answered.by, "")
+            self._settled.append(Said(f"✗ denied{why}", "red"))
+        else:
+            self._settled.append(Said(f"✓ approved: {answered.decision}", "green"))
+
+    def _show_outputs(self) -> None:
+        for output in self._outputs:
+            lines = sanitized(output).rstrip().split("\n")
+            more = [f"… {len(lines) - VERBOSE_LINES} more lines"] if len(lines) > VERBOSE_LINES else []
+            self._settled.append(Said("\n".join(lines[:VERBOSE_LINES] + more), "dim", indent=4))
+        self._outputs = []
+
+    def _finish(self, finished: RunFinished) -> None:
+        self._end_message()
+        self._tools.clear()
+        self.approval = self._since = None
+        match finished.status, finished.error:
+            case "stopped", _:
+                self._settled.append(Said("interrupted", "yellow"))
+            case "incomplete", error if error is not None:
+                self._settled.append(Said(f"incomplete: {one_line(error.message, 2000)}", "yellow"))
+            case "failed", error if error is not None:
+                self._settled.append(Said(f"error: {one_line(error.message, 2000)}", "red"))
+            case _:
+                pass
+        if self.verbose:
+            usage = finished.usage
+            self._settled.append(Said(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
+
+    def _catch_up(self, state: Snapshot) -> None:
+        """A run whose pieces are no longer kept: its messages and tools, as they were when they ended."""
+        *earlier, last = state.messages or (None,)
+        for text in earlier:
+            if text is not None:
+                self._chunk(text.text, 1)
+                self._end_message()
+        for tool in state.tools:
+            if tool.ok is not None:
+                line = ToolLine(one_line(tool.tool_name, 60), one_line(tool.preview or ""), tool.duration, tool.ok)
+                self._settled.append(line)
+        if last is not None:
+            for attempt, length in last.pieces or ((1, len(last.text)),):
+                start = sum(len(piece) for _, piece in self._message.chunks) if self._message else 0
+                self._chunk(last.text[start : start + length], attempt)
+            if last.stopped:
+                self._end_message()
+
+
+def _preview(tool: ToolCallChunk) -> str:
+    return one_line(tool.preview or "")
