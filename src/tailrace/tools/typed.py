@@ -32,15 +32,10 @@ class TypedTool(ABC, Generic[ArgsT]):
         self.spec = ToolSpec(self.name, self.description, schema_of(self.Args))
 
     def invalid(self, args: JsonObject) -> str:
-        try:
-            msgspec.convert(args, self.Args, strict=False)
-        except msgspec.ValidationError as exc:
-            return f"Invalid arguments: {exc}"
-        return ""
+        return invalid_arguments(args, self.Args)
 
     def preview(self, args: JsonObject) -> str:
-        first = next((value for value in args.values() if isinstance(value, str)), "")
-        return one_line(first)
+        return preview_of(args)
 
     def effect(self, _args: JsonObject) -> Effect:
         return Effect()
@@ -51,6 +46,20 @@ class TypedTool(ABC, Generic[ArgsT]):
     @abstractmethod
     async def do(self, args: ArgsT, context: ToolContext) -> ToolOutcome:
         """What the tool does with its arguments. A failure that the model can act on is an outcome."""
+
+
+def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:
+    """What is wrong with the arguments, in words for the model; empty when nothing is."""
+    try:
+        msgspec.convert(args, expected, strict=False)
+    except msgspec.ValidationError as exc:
+        return f"Invalid arguments: {exc}"
+    return ""
+
+
+def preview_of(args: JsonObject) -> str:
+    """The first text among the arguments: what a call is about, in most tools."""
+    return one_line(next((value for value in args.values() if isinstance(value, str)), ""))
 
 
 def one_line(text: str, max_chars: int = _MAX_PREVIEW_CHARS) -> str:
