@@ -112,7 +112,7 @@ class HttpProvider:
                 status=status,
                 provider=self.name,
             )
-        data = await _read_some(reply, MAX_ERROR_BYTES)
+        data = self._safe(await _read_some(reply, MAX_ERROR_BYTES))
         try:
             error = failure_in(decode_object(data), status=status)
         except PeerError:
@@ -150,27 +150,24 @@ class HttpProvider:
             raise PeerError(f"the answer exceeds {MAX_BODY_BYTES} bytes", excerpt=data)
         try:
             body = decode_object(data)
-        except PeerError as exc:
-            raise PeerError(f"expected an answer in JSON, got {_excerpt(data)}", excerpt=self._safe(data)) from exc
+        except PeerError:  # whose excerpt may hold the key
+            safe = self._safe(data)
+            raise PeerError(f"expected an answer in JSON, got {_excerpt(safe)}", excerpt=safe) from None
         if (error := failure_of_body(self.dialect, body)) is not None:
             raise self._failed(error)
         if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
-            raise PeerError(
-                f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(data)}", excerpt=self._safe(data)
-            )
+            safe = self._safe(data)
+            raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
         return self._wire.read(body)
 
     async def _not_a_stream(self, reply: Reply, kind: str, head: bytes = b"") -> PeerError:
-        data = head + await _read_some(reply, 1024)
-        return PeerError(
-            self._endpoint.redacted(f"expected an answer, got {kind}: {_excerpt(data)}"),
-            excerpt=self._safe(data),
-            status=reply.status,
-            provider=self.name,
-        )
+        safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
+        message = f"expected an answer, got {kind}: {_excerpt(safe)}"
+        return PeerError(message, excerpt=safe, status=reply.status, provider=self.name)
 
     def _safe(self, data: bytes) -> bytes:
-        return self._endpoint.redacted(data[:1024].decode("utf-8", "replace")).encode()
+        """The same without secrets; before it is cut short, or half a key would be left (J114)."""
+        return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
 
 
 class _StreamedAnswer:
