@@ -116,6 +116,15 @@ async def test_B34_B38_an_open_call_is_named_when_attempts_are_exhausted(dialect
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
+async def test_B38_a_call_is_still_open_when_later_attempts_do_not_get_to_it(dialect: Dialect) -> None:
+    async with faulty("text-and-tools+cut@75%", "reasoning+cut@45%", "status-500") as bench:
+        result = await bench.call(bench.route(dialect, **AGAIN))
+        assert result.incomplete is not None
+        assert result.incomplete.open_calls[0] == "get_weather"
+        assert result.completion.text == "Let me look that up."
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
 async def test_text_alone_is_kept_without_a_word_when_attempts_are_exhausted(dialect: Dialect) -> None:
     async with faulty() as bench:
         result = await bench.call(bench.route(dialect, model="ok+cut@60%", **AGAIN), told=(told := Told()))

@@ -160,7 +160,7 @@ class _Call:
         self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
         self._newest: Completion | None = None  # the last answer of which anything came
-        self._open_calls: tuple[str, ...] = ()  # of that answer
+        self._open_calls: tuple[str, ...] = ()  # of the last answer that made any: still to be done
         self._silent_s = 0.0
 
     async def run(self, purpose: Purpose, budget_s: float | None) -> CallResult:
@@ -220,7 +220,8 @@ class _Call:
         text = received.text[one.removed :] if received is not None else ""
         if received is not None and received.message.parts:
             self._newest = received
-            self._open_calls = () if self._on_cut == "restart" else tuple(call.name for call in received.tool_calls)
+            if received.tool_calls and self._on_cut != "restart":
+                self._open_calls = tuple(call.name for call in received.tool_calls)
         if not text.strip():
             self._discard(number)
             return None
