@@ -131,3 +131,12 @@ class CursorAhead(JournalError):
 
 class CorruptLog(JournalError):
     """The record cannot be trusted: stop, say so, overwrite nothing."""
+
+
+class PlatformError(TailraceError):
+    """A chat platform cannot be reached, or refuses us. `permanent`: trying again changes nothing until somebody does
+    something about it (a token, a right)."""
+
+    def __init__(self, message: str, *, platform: str = "", permanent: bool = False) -> None:
+        self.platform, self.permanent = platform, permanent
+        super().__init__(f"{platform}: {message}" if platform else message)

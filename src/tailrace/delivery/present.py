@@ -1,0 +1,146 @@
+"""How everything that is not the answer looks in a chat: tools, comments, notices, questions, failures.
+
+Pure: events in, Markdown out. A platform that wants it otherwise subclasses `Presenter` and overrides what it wants;
+one that overrides nothing behaves right. Never knows when or whether a text is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from tailrace.delivery.port import Button, Card
+from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
+
+Chrome = Literal["lines", "verbose", "none"]
+
+MAX_PREVIEW = 160  # characters of a tool's preview on one line
+DECISIONS: dict[Decision, str] = {
+    "once": "Approve once",
+    "session": "Approve for session",
+    "always": "Always",
+    "deny": "Deny",
+}
+_OUTCOMES: dict[Decision, str] = {
+    "once": "✅ Approved once",
+    "session": "✅ Approved for this session",
+    "always": "✅ Approved always",
+    "deny": "🚫 Denied",
+}
+_QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for screens that can redraw a line
+_BACKTICKS = re.compile("`+")
+
+
+class Presenter:
+    """Each method returns Markdown, or None where nothing is to be shown.
+
+    `chrome` is how much is shown of tools: one settling line each, the arguments too, or nothing."""
+
+    def __init__(self, chrome: Chrome = "lines") -> None:
+        self.chrome: Chrome = chrome
+
+    def tool(self, tool: ToolSoFar) -> str | None:
+        """One line for one tool; it is asked for again when the tool has ended."""
+        if self.chrome == "none":
+            return None
+        mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
+        shown = [f"{mark} **{_plain(tool.tool_name)}**"]
+        if preview := one_line(tool.preview or "", MAX_PREVIEW if self.chrome == "lines" else 10 * MAX_PREVIEW):
+            shown.append(code_span(preview))
+        if tool.ok is not None:
+            shown.append(f"({tool.duration:.1f} s)")
+        return " ".join(shown)
+
+    def card(self, tool: ToolSoFar) -> Card | None:
+        """The same where a native stream shows tools as cards."""
+        if self.chrome == "none":
+            return None
+        title = one_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
+        return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
+
+    def commentary(self, text: str) -> str | None:
+        return text or None
+
+    def notice(self, notice: GatewayNotice) -> str | None:
+        return notice.text or None if notice.kind not in _QUIET_NOTICES else None
+
+    def hint(self, hint: LongToolHint) -> str | None:
+        """Asked once per user at most."""
+        if self.chrome == "verbose":
+            return None
+        name = _plain(hint.tool_name) or "the tool"
+        return f"💡 {name} is taking a while. /verbose shows more of what tools do."
+
+    def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
+        """The question with all of what would run (J111), and what became of it."""
+        asked = approval.asked
+        lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
+        lines += ["", fenced(asked.command), ""]
+        if approval.decision is not None:
+            lines.append(_OUTCOMES[approval.decision] + _answered_by(approval))
+        elif not buttons:
+            lines.append("Answer /approve, /approve session, /approve always or /deny.")
+        return "\n".join(lines).rstrip()
+
+    def approval_buttons(self, approval: ApprovalSoFar) -> tuple[Button, ...]:
+        if approval.decision is not None:
+            return ()
+        return tuple(Button(label, f"{approval.asked.approval_id}:{name}") for name, label in DECISIONS.items())
+
+    def ending(self, finished: RunFinished, *, shown: bool) -> str | None:
+        """What is to be said of how a run ended, beside its answer. `shown`: there is an answer."""
+        match finished.status:
+            case "failed":
+                return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
+            case "incomplete" if not shown:
+                return f"⚠️ {finished.error.message}" if finished.error else "⚠️ The answer was cut off."
+            case "completed" if not shown:
+                return "The model gave no answer."
+            case _:
+                return None
+
+    def suspended(self) -> str:
+        """Ends a text that was cut by a shutdown."""
+        return "⏸ Interrupted by a restart; this goes on afterwards."
+
+    def moved(self) -> str:
+        """The thread that the answer belonged to is gone (G85)."""
+        return "ℹ️ The thread is gone, so the answer is here."
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text without line ends and controls, cut at `limit` characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def code_span(text: str) -> str:
+    """The text as inline code, whatever backticks it contains (CommonMark 6.1)."""
+    marker = "`" * (_longest_run(text) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{marker}{pad}{text}{pad}{marker}"
+
+
+def fenced(text: str, info: str = "") -> str:
+    """The text as a code block that nothing in it can end (J111)."""
+    marker = "`" * max(3, _longest_run(text) + 1)
+    return f"{marker}{info}\n{text}\n{marker}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+
+
+def _plain(name: str) -> str:
+    """A tool's name is shown, never read as markup."""
+    return re.sub(r"[^\w.:-]", "", name)
+
+
+def _answered_by(approval: ApprovalSoFar) -> str:
+    match approval.by:
+        case "timeout":
+            return ": nobody answered in time"
+        case "nobody":
+            return ": there was nobody to ask"
+        case _:
+            return ""

@@ -1,0 +1,1 @@
+"""Chat platforms: one adapter per file, and the gateway that runs them."""
