@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.api_server import api, config_for
+from server.framed_server import api, config_for
 from tailrace.app import open_app
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
@@ -86,7 +86,7 @@ async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, head
 
 async def test_a_key_reaches_as_far_as_its_scopes(tmp_path: Path) -> None:
     paths = ("/v1/models", "/runs", "/metrics", "/readyz")
-    reached = {}
+    reached: dict[str, list[int]] = {}
     async with api(tmp_path, config=SEVERAL, env=SEVERAL_ENV) as server:
         for name, secret in SEVERAL_ENV.items():
             headers = {"x-api-key": secret}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from server.api_server import api, raw
+from server.framed_server import api, raw
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
 from tailrace.server.errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.frame import Frame

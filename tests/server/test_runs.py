@@ -7,20 +7,19 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from server.api_server import api, sse
+from server.framed_server import api, sse
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
-from tailrace.tools.typed import TypedTool
+from tailrace.tools.typed import Arguments, TypedTool
 
 TEXT = "One two three four five six seven eight nine ten"
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
 
 
-class LaunchArgs(msgspec.Struct):
+class LaunchArgs(Arguments):
     what: str
 
 

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from server.api_server import Api, api, sse
+from server.framed_server import Api, api, sse
 from tailrace.errors import Rejected
 from tailrace.server.app import RouteModule
 from tailrace.server.frame import Frame
@@ -23,6 +23,7 @@ from tailrace.testing.provider import Scenario, reply
 from tailrace.wire.sse import encode_event
 
 Play = Callable[[EventStream], Awaitable[None]]
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 HEAD = "GET /v1/chat/play HTTP/1.{}\r\nHost: localhost\r\n\r\n"
 
 
@@ -130,9 +131,7 @@ async def test_a_client_of_http_1_0_gets_the_events_and_the_end_of_the_connectio
 # ── clients that leave ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def leaving(
-    loop_factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path, *, reset: bool, begun: bool
-) -> float:
+def leaving(loop_factory: LoopFactory, tmp_path: Path, *, reset: bool, begun: bool) -> float:
     """How long a handler that waits in silence lives on after its client has left."""
 
     async def main() -> float:

@@ -65,6 +65,7 @@ class Frame:
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
+        self.router: web.UrlDispatcher  # once `application` has made it
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -111,6 +112,7 @@ class Frame:
 
         application = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._finish_head)
+        self.router = application.router
         for route in routes:
             self._routes[application.router.add_route(route.method, route.path, route.handler)] = route
         return application

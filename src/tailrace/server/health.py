@@ -44,7 +44,9 @@ def routes(frame: Frame) -> Sequence[Route]:
 
     async def metrics(_: web.Request) -> web.Response:
         frame.metrics.running.set(len(frame.app.agents.running))
-        return web.Response(text=frame.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(
+            body=frame.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
 
     return (
         Route(

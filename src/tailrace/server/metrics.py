@@ -99,7 +99,7 @@ class Metrics:
             "tailrace_inter_token_seconds", "Between two reads that brought pieces.", INTER_TOKEN_BUCKETS
         )
         self.journal_lag = Histogram(
-            "tailrace_journal_lag_seconds", "From a call to the journal to its commit.", LAG_BUCKETS
+            "tailrace_journal_lag_seconds", "From asking for a run to its commit in the journal.", LAG_BUCKETS
         )
 
     def text(self) -> str:
