@@ -16,6 +16,7 @@ MAX_CODE_LINES: Final = 100  # of one part of a listing; it is cut earlier, wher
 MIN_CODE_LINES: Final = 24
 MIN_LIST_LINES: Final = 24  # after so many the next item of the list begins a new part
 MAX_TABLE_ROWS: Final = 100
+MAX_COLUMN: Final = 1 << 30  # beyond any indentation
 
 _FENCE: Final = re.compile(r"( {0,3})(?:(`{3,})([^`]*)|(~{3,})(.*))$")
 _HEADING: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
@@ -51,6 +52,9 @@ class BlockSplitter:
         self._fence = ("", 0, "")  # its mark, its indentation, its language
         self._bullet = ""  # what marks the items of the open list
         self._content_at = 0  # the column where the text of its last item begins
+        self._needs_indent = False  # its last line can only be followed by an indented one: an empty item, a listing
+        self._item_fence = ""  # the mark of the listing within an item that is open
+        self._item_text = False  # the last item is not empty
         self._next_number = 1  # of the item after the last
         self._start: int | None = None
         self._table_head: tuple[str, str] = ("", "")
@@ -114,7 +118,7 @@ class BlockSplitter:
             return
         if item := _ITEM.match(line):
             self._open_list(line, item)
-        elif line.startswith(("    ", "\t")):
+        elif _indented(line):
             self._inside, self._lines = "indented", [line]
         else:
             self._inside = "quote" if _QUOTE.match(line) else "text"
@@ -141,10 +145,10 @@ class BlockSplitter:
             self._finish()
         elif self._opens_alone(line):
             return
-        elif (item := _ITEM.match(line)) and _may_interrupt(item):
+        elif (item := _ITEM.match(line)) and (self._inside != "text" or _may_interrupt(item)):
             self._finish()
             self._open_list(line, item)
-        elif self._inside != "quote" and _QUOTE.match(line):
+        elif (self._inside != "quote" and _QUOTE.match(line)) or (self._inside == "table" and _indented(line)):
             self._finish()
             self._begin(line)
         else:
@@ -152,12 +156,16 @@ class BlockSplitter:
             self._watch_table(line)
 
     def _watch_table(self, line: str) -> None:
-        """A row of dashes under a row of cells makes a table of both."""
-        if self._inside == "text" and len(self._lines) == 2 and "|" in self._lines[0] and _DELIMITER_ROW.match(line):
-            self._inside, self._table_head = "table", (self._lines[0], line)
-        elif self._inside == "table" and len(self._lines) >= MAX_TABLE_ROWS + 2:
-            self._cut()
-            self._lines = list(self._table_head)
+        """A row of dashes under a row of as many cells makes a table of both."""
+        if self._inside == "table":
+            if len(self._lines) >= MAX_TABLE_ROWS + 2:
+                self._cut()
+                self._lines = list(self._table_head)
+        elif self._inside == "text" and len(self._lines) > 1 and _is_table_head(self._lines[-2], line):
+            self._table_head = (self._lines[-2], line)
+            del self._lines[-2:]
+            self._finish()
+            self._inside, self._lines = "table", list(self._table_head)
 
     def _in_fence(self, line: str) -> None:
         mark, indent, _ = self._fence
@@ -176,7 +184,7 @@ class BlockSplitter:
         if not line.strip():
             self._blank = True
             self._lines.append(line)
-        elif line.startswith(("    ", "\t")):
+        elif _indented(line):
             self._blank = False
             if len(self._lines) >= MAX_CODE_LINES:
                 self._cut()
@@ -191,30 +199,47 @@ class BlockSplitter:
         self._inside, self._lines, self._blank = "list", [line], False
         self._bullet = item[2] or item[4]
         self._start = int(item[3]) if item[3] else None
-        self._next_number = (self._start or 0) + 1
+        self._next_number = self._start or 0
+        self._begin_item(line, item)
+
+    def _begin_item(self, line: str, item: re.Match[str]) -> None:
+        self._next_number += 1
         self._content_at = _content_column(item)
+        self._item_fence, self._item_text = "", False
+        self._watch_item(line[item.end() :])
 
     def _in_list(self, line: str) -> None:
         if not line.strip():
+            if self._lines[-1].strip() and not self._item_text:
+                self._content_at = MAX_COLUMN  # an item that begins with two blank lines is empty
             self._blank = True
             self._lines.append(line)
             return
         indent = len(line) - len(line.lstrip(" "))
         item = _ITEM.match(line)
-        within = indent >= self._content_at
-        if not within and item and not _RULE.match(line) and (item[2] or item[4]) == self._bullet:
-            if indent < 2 and len(self._lines) >= MIN_LIST_LINES:
+        if indent >= self._content_at:
+            self._watch_item(line.strip())
+        elif item and not _RULE.match(line) and (item[2] or item[4]) == self._bullet:
+            if len(self._lines) >= MIN_LIST_LINES:
                 self._cut()
                 self._start = self._next_number if item[3] else None
-            if indent < 2:
-                self._next_number += 1
-                self._content_at = _content_column(item)
-        elif not within and (self._blank or item or _FENCE.match(line) or _HEADING.match(line) or _RULE.match(line)):
+            self._begin_item(line, item)
+        elif self._blank or self._needs_indent or item or _ends_item(line):
             self._finish()
             self._begin(line)
             return
         self._blank = False
         self._lines.append(line)
+
+    def _watch_item(self, content: str) -> None:
+        """Keeps track of what the item holds: only a paragraph can go on with text that is not indented."""
+        self._item_text = self._item_text or bool(content.strip())
+        self._needs_indent = bool(self._item_fence) or not content.strip()
+        if self._item_fence:
+            closes = content.startswith(self._item_fence) and not content.strip(self._item_fence[0])
+            self._item_fence = "" if closes else self._item_fence
+        elif found := _FENCE.match(content):
+            self._item_fence, self._needs_indent = found[2] or found[4], True
 
     # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,6 +275,26 @@ class BlockSplitter:
 def _may_interrupt(item: re.Match[str]) -> bool:
     """CommonMark 5.3: an empty item cannot interrupt a paragraph, nor can a number other than 1."""
     return bool(item[5]) and (item[3] is None or int(item[3]) == 1)
+
+
+def _indented(line: str) -> bool:
+    return line.startswith(("    ", "\t"))
+
+
+def _is_table_head(cells: str, dashes: str) -> bool:
+    return "|" in cells and bool(_DELIMITER_ROW.match(dashes)) and _columns(cells) == _columns(dashes)
+
+
+def _columns(row: str) -> int:
+    bare = row.strip().removeprefix("|")
+    if bare.endswith("|") and not bare.endswith("\\|"):
+        bare = bare[:-1]
+    return bare.count("|") - bare.count("\\|") + 1
+
+
+def _ends_item(line: str) -> bool:
+    """What is no text cannot go on with an item's paragraph without being indented."""
+    return any(start.match(line) for start in (_FENCE, _HEADING, _RULE, _QUOTE))
 
 
 def _content_column(item: re.Match[str]) -> int:
