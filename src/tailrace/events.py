@@ -97,11 +97,13 @@ class RunStarted(Event):
 
 
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not complete, in words for a person and a kind for a program. `code` is closer than the kind."""
+    """Why a run did not complete, in words for a person and a kind for a program. `code` is closer than the kind;
+    `status` is the HTTP status that a failed call stands for, 0 where none does."""
 
     kind: str
     message: str
     code: str = ""
+    status: int = 0
 
 
 class RunFinished(Event):

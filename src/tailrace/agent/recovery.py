@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.errors import ErrorKind, Permanent, ProviderError
+from tailrace.errors import ErrorKind, Permanent, ProviderError, TimedOut
 from tailrace.events import GatewayNotice, RunFailure
 from tailrace.messages import Stop, ToolCall
 
@@ -51,7 +51,8 @@ def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
 
 def failure_of(error: ProviderError) -> RunFailure:
     kind: ErrorKind = error.kind
-    return RunFailure(error.code or kind, str(error))
+    status = 504 if isinstance(error, TimedOut) else error.status or 0
+    return RunFailure(error.code or kind, str(error), status=status)
 
 
 def stall_notice(provider: str, silent_s: float) -> GatewayNotice:

@@ -23,7 +23,7 @@ from tailrace.events import Decision, Entry, MessageRecorded, RunFailure, RunFin
 from tailrace.journal.lease import held
 from tailrace.journal.recovery import recover
 from tailrace.journal.recovery import stop as stop_run
-from tailrace.messages import Message, ModelRequest, ToolSpec, Value
+from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, Lease, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 
@@ -49,6 +49,7 @@ class TurnSpec(Value):
     max_turns: int | None = None
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # what becomes of a run that has the session's turn: it is stopped, or waited for
+    origin: JsonObject = msgspec.field(default_factory=dict)  # as the asker put it: kept for whoever shows the run
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]

@@ -68,7 +68,7 @@ class App:
         tools = self._tools_for(spec, choice)
         directory = Path(spec.directory) if spec.directory else self._directory
         base = spec.request or ModelRequest(choice.name, ())
-        system = spec.system or base.system or system_prompt(directory, with_tools=bool(tools))
+        system = spec.system or _joined(system_prompt(directory, with_tools=bool(tools)), base.system)
         return TurnSettings(
             model=ModelSettings(
                 routes=self.models.routes(choice),
@@ -85,11 +85,17 @@ class App:
         )
 
     def _tools_for(self, spec: TurnSpec, choice: ModelChoice) -> Mapping[str, Tool]:
-        """The embedded model is too small to call tools: it is offered none unless somebody asked for them."""
-        if spec.tools is not None:
-            return {name: tool for name, tool in self._all_tools().items() if name in spec.tools}
+        """The embedded model is too small to call tools: it is offered none unless somebody asked for them. A tool of
+        the asker's own stands before one of ours with the same name."""
+        foreign = {tool.name for tool in spec.foreign}
         asked_for = self.config.agent.tools != AgentSettings().tools
-        return self._own_tools if choice.provider == LOCAL and not asked_for else self._all_tools()
+        few = spec.tools is None and choice.provider == LOCAL and not asked_for
+        offered = self._own_tools if few else self._all_tools()
+        return {
+            name: tool
+            for name, tool in offered.items()
+            if name not in foreign and (spec.tools is None or name in spec.tools)
+        }
 
     def _all_tools(self) -> dict[str, Tool]:
         return {**self._tools, **self._own_tools}
@@ -109,6 +115,10 @@ class App:
         from tailrace.tools.checkpoint import TurnSnapshots
 
         return TurnSnapshots(self.config.home / "checkpoints", directory)
+
+
+def _joined(*texts: str) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 @asynccontextmanager

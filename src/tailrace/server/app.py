@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tailrace.app import App
-from tailrace.server import health, models, openapi, page, runs
+from tailrace.server import chat, health, messages, models, openapi, page, runs
 from tailrace.server.auth import Authoriser, Origins, check_bind
 from tailrace.server.frame import Frame
 from tailrace.server.listening import ConnectionLimits, listening
@@ -21,7 +21,14 @@ from tailrace.server.routing import Route
 from tailrace.server.streams import StreamTiming
 
 RouteModule: TypeAlias = Callable[[Frame], Sequence[Route]]
-MODULES: tuple[RouteModule, ...] = (health.routes, models.routes, runs.routes, page.routes)
+MODULES: tuple[RouteModule, ...] = (
+    health.routes,
+    models.routes,
+    chat.routes,
+    messages.routes,
+    runs.routes,
+    page.routes,
+)
 
 
 class Serving(NamedTuple):

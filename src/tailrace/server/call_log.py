@@ -25,7 +25,7 @@ from tailrace.events import (
     RunStatus,
     UsageRecorded,
 )
-from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, Usage
+from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from tailrace.ports import Journal, Lease
 from tailrace.providers.call import Attempt, CallResult, Silent
 
@@ -47,9 +47,10 @@ class CallLog(Silent):
         self._thinking = False  # what is pending is thought
         self._attempt = 1
         self._before = 0  # attempts of earlier processes
-        self._spoke = False  # the attempt under way showed text
         self._output: list[tuple[int, str]] = [(0, shown)] if shown else []
         self._usage = Usage()
+        self.called = False  # the attempt under way has begun a tool call
+        self.several = False  # it answers more than once
 
     @property
     def output(self) -> str:
@@ -64,18 +65,23 @@ class CallLog(Silent):
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._attempt = self._before + number
-        self._spoke = False
+        self.called = self.several = False
         self._append(AttemptStarted(provider, model))
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         pending = self._pending
         for delta in deltas:
-            if isinstance(delta, (TextDelta, ReasoningDelta)) and not delta.choice:
+            if isinstance(delta, (TextDelta, ReasoningDelta)):
+                if delta.choice:
+                    self.several = True
+                    continue
                 thinking = delta.__class__ is ReasoningDelta
                 if thinking is not self._thinking:
                     self._flush()
                     self._thinking = thinking
                 pending.append(delta.text)
+            elif delta.__class__ is ToolCallDelta:
+                self.called = True
         if pending and (now := self._now()) >= self._due:
             self._flush()
             self._due = now + self._stroke_s
@@ -101,7 +107,6 @@ class CallLog(Silent):
         if self._thinking:
             self._append(ReasoningChunk(text))
         else:
-            self._spoke = True
             self._output.append((self._attempt, text))
             self._append(MessageChunk(text))
 
@@ -113,7 +118,7 @@ class CallLog(Silent):
     async def completed(self, result: CallResult) -> RunFinished:
         """The answer as it was given, or as far as it came."""
         completion = result.completion
-        if not self._spoke and not self._output:
+        if not result.attempts[-1].streamed and not self._output:
             self._take_whole(completion)
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)

@@ -22,9 +22,16 @@ _DESCRIPTIONS: Final = {
     401: "A valid API key is needed.",
     403: "The key, the page or the caller may not do this.",
     404: "There is no such thing.",
+    408: "The body did not arrive in time.",
     409: "It does not fit the state that things are in.",
+    410: "It is no longer kept.",
     413: "The body is too large.",
+    422: "The provider cannot make sense of the request.",
+    429: "The provider asks for patience.",
+    501: "Not offered here.",
+    502: "The provider failed.",
     503: "Not now; `Retry-After` says when.",
+    504: "The provider did not answer in time.",
 }
 _ALWAYS: Final = (400, 401, 403, 503)
 ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
@@ -20,7 +20,7 @@ from aiohttp import web
 from tailrace.errors import JournalError, ProviderError
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject
-from tailrace.ports import Lease, NewRun, Run
+from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Attempt, CallResult
 from tailrace.server.answers import json_response
@@ -80,22 +80,19 @@ class _PlainCall:
         return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
 
     async def streamed(self, request: web.Request) -> web.StreamResponse:
-        live = _Live(self, self._asked)
+        live = _Live(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque)
         live.stream = self._frame.stream(request, frame=live.error_frame)
         result = await self._complete(live)
         try:
             if result.incomplete is not None:
-                return await live.stream.fail(_as_api_error(result.incomplete.error))
+                raise result.incomplete.error
             return await live.stream.end(live.ending(result))
         finally:
             await self._recorded(live.completed(result))
 
-    def log(self) -> tuple[Any, Lease]:
-        return self._frame.app.journal, self._lease
-
-    def encoder(self, provider: str) -> Encoder:
-        source = next(route.provider.dialect for route in self._routes if route.provider.name == provider)
-        return self._voice.encoder(self._saying(source))
+    def _encoder(self, provider: str) -> Encoder:
+        dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
+        return self._voice.encoder(self._saying(dialects.get(provider, self._routes[0].provider.dialect)))
 
     def _saying(self, source: Dialect) -> Saying:
         return Saying(
@@ -132,11 +129,12 @@ class _Live(CallLog):
 
     stream: EventStream
 
-    def __init__(self, call: _PlainCall, asked: Asked) -> None:
-        journal, lease = call.log()
+    def __init__(
+        self, journal: Journal, lease: Lease, encoder_of: Callable[[str], Encoder], *, can_go_on: bool
+    ) -> None:
         super().__init__(journal, lease, stroke_s=STROKE_S)
-        self._call = call
-        self._asked = asked
+        self._encoder_of = encoder_of
+        self._can_go_on = can_go_on
         self._provider = ""
         self._encoder: Encoder | None = None
 
@@ -147,7 +145,7 @@ class _Live(CallLog):
     def deltas(self, deltas: list[AnyDelta]) -> None:
         encoder = self._encoder
         if encoder is None:
-            encoder = self._encoder = self._call.encoder(self._provider)
+            encoder = self._encoder = self._encoder_of(self._provider)
         if data := encoder.encode(deltas):
             self.stream.send(data)
         super().deltas(deltas)
@@ -156,16 +154,16 @@ class _Live(CallLog):
         """Raises the attempt's own error, which ends the call, where no other attempt could go on from what the client
         has seen: a call whose arguments are open (B34), several choices, a question that cannot be put again."""
         super().attempt_ended(attempt)
-        if attempt.error is not None and (self.called or self.choices > 1 or (self._asked.opaque and self.output)):
+        if attempt.error is not None and (self.called or self.several or (self.output and not self._can_go_on)):
             raise attempt.error
 
     def ending(self, result: CallResult) -> bytes:
         """The last events. An answer that came whole is said here."""
-        encoder = self._encoder or self._call.encoder(result.provider)
+        encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed:
             return encoder.close()
         return encoder.encode(deltas_of(result.completion, texts=not self.output)) + encoder.close()
 
     def error_frame(self, error: ApiError) -> bytes:
-        encoder = self._encoder or self._call.encoder(self._provider or self._call.first)
+        encoder = self._encoder or self._encoder_of(self._provider)
         return encoder.encode([error_delta(error)])

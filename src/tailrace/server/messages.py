@@ -1,0 +1,93 @@
+"""`/v1/messages`: the agent, and every raw model, to whoever speaks Anthropic's dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aiohttp import web
+
+from tailrace.server.asking import is_agent, refused
+from tailrace.server.errors import ApiError
+from tailrace.server.frame import Frame
+from tailrace.server.plain import answer_raw
+from tailrace.server.requests import read_object
+from tailrace.server.routing import Route
+from tailrace.server.turns import answer_turn
+from tailrace.server.voices import MESSAGES
+from tailrace.wire.asked import Misasked
+
+VERSIONS: Final = frozenset({"2023-01-01", "2023-06-01"})
+_VERSION_HEADER = {"anthropic-version": f"One of {', '.join(sorted(VERSIONS))}; left out, the newest."}
+_REQUEST = {
+    "type": "object",
+    "required": ["model", "messages", "max_tokens"],
+    "properties": {
+        "model": {"type": "string", "description": "`tailrace`, or `<provider>/<model>` for the raw model."},
+        "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "max_tokens": {"type": "integer", "minimum": 1},
+        "stream": {"type": ["boolean", "null"]},
+    },
+    "additionalProperties": True,
+    "description": "As Anthropic's API documents it. A raw model of the same dialect is told every field.",
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["id", "type", "role", "model", "content", "stop_reason", "usage"],
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "message"},
+        "role": {"const": "assistant"},
+        "model": {"type": "string"},
+        "content": {"type": "array", "items": {"type": "object"}},
+        "stop_reason": {"type": ["string", "null"]},
+        "usage": {"type": "object"},
+    },
+    "additionalProperties": True,
+}
+
+
+def routes(frame: Frame) -> Sequence[Route]:
+    async def create(request: web.Request) -> web.StreamResponse:
+        _check_version(request)
+        body = await read_object(request)
+        try:
+            asked = MESSAGES.read(body)
+        except Misasked as exc:
+            raise refused(exc) from exc
+        answer = answer_turn if is_agent(asked) else answer_raw
+        return await answer(frame, request, asked, MESSAGES)
+
+    async def count(_: web.Request) -> web.StreamResponse:
+        """Only the model's own provider knows how it counts, and none of the other dialects can be asked."""
+        raise ApiError(501, "tokens are not counted here before they are spent", code="not_implemented")
+
+    return (
+        Route(
+            method="POST",
+            path="/v1/messages",
+            handler=create,
+            access="models",
+            summary="A message, streamed or whole.",
+            headers=_VERSION_HEADER,
+            body=_REQUEST,
+            answer=_ANSWER,
+            streams=True,
+            errors=(404, 408, 409, 413, 422, 429, 502, 504),
+        ),
+        Route(
+            method="POST",
+            path="/v1/messages/count_tokens",
+            handler=count,
+            access="models",
+            summary="Not offered: says so.",
+            errors=(501,),
+        ),
+    )
+
+
+def _check_version(request: web.Request) -> None:
+    version = request.headers.get("anthropic-version")
+    if version is not None and version not in VERSIONS:
+        known = ", ".join(sorted(VERSIONS))
+        raise ApiError(400, f"there is no version {version[:40]!r}; there are {known}", param="anthropic-version")
