@@ -73,9 +73,10 @@ class Frame:
         """The stream that answers this request; one per request. `frame` makes the event that ends a stream that
         failed; without it, the error event of the route's dialect."""
         shape, request_id = shape_of(request.path), request_id_of(request)
+        make = frame or (lambda error: error_frame(error, shape, request_id))
         stream = EventStream(
             request,
-            error_frame=frame or (lambda error: error_frame(error, shape, request_id)),
+            error_frame=lambda error: make(self._without_secrets(error)),
             timing=self._timing,
             on_close=self._closed,
         )
@@ -221,7 +222,14 @@ class Frame:
         stream: EventStream | None = request.get(STREAM)
         if stream is not None and stream.begun:
             return await stream.fail(error)
-        return error_response(error, shape_of(request.path), request_id)
+        return error_response(self._without_secrets(error), shape_of(request.path), request_id)
+
+    def _without_secrets(self, error: ApiError) -> ApiError:
+        """Messages quote what clients and providers sent; a key of ours may be in it (J114)."""
+        message = self.app.redactor.redact(str(error))
+        if message == str(error):
+            return error
+        return ApiError(error.status, message, code=error.code, param=error.param, headers=error.headers)
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,166 @@
+"""`tailrace serve` as a process: one line, an orderly stop, and runs that go on after it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from server.framed_server import config_for, sse
+from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
+
+TEXT = "One two three four five six seven eight nine ten"
+STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+SQLITE = "sqlite:///runs.db"
+
+
+class Process:
+    """The command, started; `url` is what its one line says."""
+
+    def __init__(self, child: asyncio.subprocess.Process, url: str, client: aiohttp.ClientSession) -> None:
+        self.child = child
+        self.url = url
+        self.client = client
+
+    async def start(self, **body: object) -> str:
+        async with self.client.post(self.url + "/runs", json={"input": "Count.", **body}) as response:
+            assert response.status == 201, await response.text()
+            run_id: str = (await response.json())["id"]
+            return run_id
+
+    async def stop(self) -> tuple[int, str]:
+        self.child.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> tuple[int, str]:
+        _, err = await self.child.communicate()
+        return self.child.returncode or 0, err.decode()
+
+
+@asynccontextmanager
+async def command(home: Path, *args: str, **env: str) -> AsyncGenerator[asyncio.subprocess.Process, None]:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tailrace", "serve", "--port", "0", *args),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TAILRACE_HOME": str(home), **env},
+        cwd=home,
+    )
+    try:
+        yield child
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+
+
+@asynccontextmanager
+async def served(home: Path, *args: str, **env: str) -> AsyncGenerator[Process, None]:
+    async with command(home, *args, **env) as child, aiohttp.ClientSession() as client:
+        assert child.stdout is not None
+        line = (await child.stdout.readline()).decode()
+        assert line.startswith("tailrace listens on http://127.0.0.1:"), (await child.communicate())[1].decode()
+        yield Process(child, line.split()[-1], client)
+
+
+async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> None:
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path)
+        async with served(tmp_path) as process:
+            async with process.client.get(process.url + "/healthz") as response:
+                assert await response.json() == {"status": "ok"}
+            code, err = await process.stop()
+    assert code == 0
+    assert "Traceback" not in err
+    assert "stopping" in err
+
+
+async def test_a_stream_that_can_end_in_time_does(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[Scenario(reply=reply(TEXT), pace_s=0.02)]) as provider:
+        config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 20}\n")
+        async with served(tmp_path) as process:
+            run = await process.start()
+            async with process.client.get(f"{process.url}/runs/{run}/stream") as response:
+                stream = sse(response)
+                seen = [await anext(stream)]
+                process.child.send_signal(signal.SIGTERM)
+                seen += [event async for event in stream]
+            code, _ = await process.ended()
+    assert code == 0
+    assert seen[-1]["type"] == "run_finished"
+    assert seen[-1]["output"] == TEXT
+
+
+async def test_a_run_that_cannot_end_in_time_goes_on_in_the_next_process(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[STALLED, reply(TEXT)]) as provider:
+        config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 0.2}\n")
+        seen: list[dict[str, Any]] = []
+        async with served(tmp_path) as process:
+            run = await process.start()
+            async with process.client.get(f"{process.url}/runs/{run}/stream") as response:
+                stream = sse(response)
+                while not seen or seen[-1]["type"] != "message_chunk":
+                    seen.append(await anext(stream))
+                process.child.send_signal(signal.SIGTERM)
+                rest = [event async for event in stream]
+            await process.ended()
+        assert rest[-1]["error"]["kind"] == "server_stopping"
+        seen += rest[:-1]
+        async with served(tmp_path) as process:
+            cursor = {"Last-Event-ID": str(seen[-1]["seq"])}
+            async with process.client.get(f"{process.url}/runs/{run}/stream", headers=cursor) as response:
+                seen += [event async for event in sse(response)]
+            await process.stop()
+    assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
+    assert "".join(event["text"] for event in seen if event["type"] == "message_chunk") == TEXT
+    assert seen[-1]["status"] == "completed"
+
+
+async def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["silence"]) as provider:
+        config_for(provider, tmp_path, config="server: {drain_s: 600}\n")
+        async with served(tmp_path) as process:
+            await process.start()
+            await provider.request()
+            process.child.send_signal(signal.SIGINT)
+            assert process.child.stderr is not None
+            async for line in process.child.stderr:
+                if b"stopping" in line:
+                    break
+            process.child.send_signal(signal.SIGINT)
+            async with asyncio.timeout(20):
+                assert await process.child.wait() == 130
+
+
+@pytest.mark.parametrize(("host", "code"), [("0.0.0.0", 1), ("::", 1)])
+async def test_J117_it_refuses_a_public_address_without_a_key(tmp_path: Path, host: str, code: int) -> None:
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path)
+        async with command(tmp_path, "--host", host) as child:
+            out, err = await child.communicate()
+    assert child.returncode == code
+    assert out == b""
+    assert err.decode().startswith("error: server.host: ")
+    assert "TAILRACE_API_KEY" in err.decode()
+
+
+async def test_J114_with_a_key_nothing_that_it_writes_has_it(tmp_path: Path) -> None:
+    key = "sk-the-servers-own-key"
+    async with FaultyProvider(script=["status-500", "status-500", "status-500"]) as provider:
+        config_for(provider, tmp_path)
+        async with served(tmp_path, "--log", "json", TAILRACE_API_KEY=key) as process:
+            headers = {"Authorization": f"Bearer {key}"}
+            for path in ("/runs", f"/runs/{key}", f"/{key}"):
+                async with process.client.get(process.url + path, headers=headers) as response:
+                    assert key not in await response.text()
+            _, err = await process.stop()
+    assert '"route":"/runs"' in err
+    assert key not in err
