@@ -186,6 +186,20 @@ class Approvals(Section):
     allow: tuple[str, ...] = ()
 
 
+class McpServer(Section):
+    """Where tools come from: a program that speaks MCP over its pipes (`command`), or an address (`url`)."""
+
+    command: tuple[str, ...] = ()
+    env_allow: tuple[EnvName, ...] = ()  # what the program sees of the environment, beside PATH, HOME and the like
+    url: HttpUrl | None = None
+    key_env: EnvName | None = None  # sent as a bearer token to `url`
+    timeout_s: Seconds = 60.0  # for connecting, and for each call
+
+
+class Mcp(Section):
+    servers: Mapping[str, McpServer] = NOTHING
+
+
 class Checkpoints(Section):
     enabled: bool = False
 
@@ -311,6 +325,7 @@ class Sections(Section):
     call: CallPolicy = CallPolicy()
     agent: AgentSettings = AgentSettings()
     approvals: Approvals = Approvals()
+    mcp: Mcp = Mcp()
     checkpoints: Checkpoints = Checkpoints()
     store: Store = Store()
     bus: Bus = Bus()

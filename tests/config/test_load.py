@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace._config_yaml import bind
-from tailrace.config import CallPolicy, Config, ModelRef, Sections, Telegram, WhatsApp, load
+from tailrace.config import CallPolicy, Config, McpServer, ModelRef, Sections, Telegram, WhatsApp, load
 from tailrace.errors import ConfigError
 
 EVERYTHING = """\
@@ -29,6 +29,8 @@ call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progre
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
 agent: {max_turns: 3, tools: [terminal], show_reasoning: true}
 approvals: {mode: deny, timeout_s: 5, allow: ["git status"]}
+mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
+  remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY}}}
 checkpoints: {enabled: true}
 store: {url: "postgresql://u:p@db/tailrace", durability: fsync}
 bus: {url: "redis://bus:6379/0"}
@@ -102,6 +104,10 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     )
     assert (config.store.durability, config.bus.url) == ("fsync", "redis://bus:6379/0")
     assert config.flows.env_allow == ("MY_KEY",)
+    assert dict(config.mcp.servers) == {
+        "notes": McpServer(("notes-mcp", "--all"), ("NOTES_DIR",), timeout_s=5),
+        "remote": McpServer(url="https://mcp.example/mcp", key_env="MCP_KEY"),
+    }
     assert config.platforms.discord is not None
     assert config.platforms.discord.gateway_url == "ws://x/"
     assert config.platforms.matrix is not None

@@ -1,0 +1,190 @@
+"""The tools of MCP servers (the Model Context Protocol), from the config, as tools of the agent.
+
+Each is named `<server>__<tool>`. What a server says of its own tools is believed as far as its hints go: one that only
+reads runs without asking, any other counts as acting outside this machine. A server that crashed is one failed call,
+and is connected anew at the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from tailrace.config import McpServer
+from tailrace.errors import ConfigError
+from tailrace.messages import JsonObject, ToolSpec
+from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
+from tailrace.tools.typed import clipped, failed, preview_of
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from tailrace.tools._mcp_link import Link
+
+MAX_CHARS: Final = 50_000
+MAX_NAME_CHARS: Final = 64  # the least that every provider takes
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,30}")
+
+
+class McpServers:
+    """The servers of the config. Connected when their tools are first asked for, let go when the block is left."""
+
+    def __init__(self, servers: Mapping[str, McpServer], *, environment: Mapping[str, str]) -> None:
+        """`environment` is where `key_env` and `env_allow` are looked up. Raises `ConfigError`."""
+        for name, settings in servers.items():
+            _check(name, settings, environment)
+        self._links: dict[str, Link] = _links(servers, environment) if servers else {}
+        self.problems: dict[str, str] = {}  # by server: why it could not be reached when it was last asked for
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    async def tools(self) -> dict[str, Tool]:
+        """The tools of every server that can be reached; the others are in `problems`, and tried again next time."""
+        async with asyncio.TaskGroup() as group:
+            listings = [(link, group.create_task(self._listed(link))) for link in self._links.values()]
+        tools: dict[str, Tool] = {}
+        for link, listing in listings:
+            for described in listing.result():
+                tool = McpTool(link, described)
+                tools[tool.spec.name] = tool
+        return tools
+
+    async def _listed(self, link: Link) -> list[mcp_types.Tool]:
+        from tailrace.tools._mcp_link import McpFailed
+
+        try:
+            tools = await link.tools()
+        except McpFailed as exc:
+            self.problems[link.name] = str(exc)
+            return []
+        self.problems.pop(link.name, None)
+        return tools
+
+
+class McpTool:
+    """One tool of one server."""
+
+    def __init__(self, link: Link, described: mcp_types.Tool) -> None:
+        hints = described.annotations
+        self._link = link
+        self._name = described.name
+        self._reads_only = bool(hints and hints.read_only_hint)
+        self.repeatable = self._reads_only or bool(hints and hints.idempotent_hint)
+        self.parallel = self._reads_only
+        self.spec = ToolSpec(
+            offered_name(link.name, described.name), described.description or "", dict(described.input_schema)
+        )
+        self._validator = _validator(self.spec.parameters)
+
+    def invalid(self, args: JsonObject) -> str:
+        return _invalid(self._validator, args)
+
+    def preview(self, args: JsonObject) -> str:
+        return preview_of(args)
+
+    def effect(self, args: JsonObject) -> Effect:
+        if self._reads_only:
+            return Effect()
+        return Effect("external", f"{self.spec.name} {msgspec.json.encode(args).decode()}")
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        from tailrace.tools._mcp_link import McpFailed
+
+        try:
+            result = await self._link.call(self._name, args, context)
+        except McpFailed as exc:
+            return failed(str(exc))
+        return ToolOutcome(clipped(text_of(result), MAX_CHARS), not result.is_error)
+
+
+def offered_name(server: str, tool: str) -> str:
+    """The name that a model sees: letters, digits, `_` and `-` alone, and no longer than providers take."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", f"{server}__{tool}")
+    if plain == f"{server}__{tool}" and len(plain) <= MAX_NAME_CHARS:
+        return plain
+    mark = hashlib.sha256(tool.encode()).hexdigest()[:6]  # what was changed must not meet another tool's name
+    return f"{plain[: MAX_NAME_CHARS - 7]}_{mark}"
+
+
+def text_of(result: mcp_types.CallToolResult) -> str:
+    """What the model reads of a result. What is no text is named."""
+    parts = [_part(block) for block in result.content]
+    if not parts and result.structured_content is not None:
+        parts = [msgspec.json.encode(result.structured_content).decode()]
+    return "\n".join(parts) or "(done)"
+
+
+def _part(block: mcp_types.ContentBlock) -> str:
+    from mcp_types import AudioContent, EmbeddedResource, ImageContent, ResourceLink, TextContent, TextResourceContents
+
+    match block:
+        case TextContent(text=text):
+            return text
+        case ImageContent(mime_type=kind) | AudioContent(mime_type=kind):
+            return f"[{kind}: not shown]"
+        case ResourceLink(name=name, uri=uri):
+            return f"[{name}: {uri}]"
+        case EmbeddedResource(resource=TextResourceContents(text=text)):
+            return text
+        case EmbeddedResource(resource=resource):
+            return f"[{resource.uri}: not shown]"
+
+
+def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
+    key = f"mcp.servers.{name}"
+    if not _SERVER_NAME.fullmatch(name):
+        raise ConfigError("a server's name is made of letters, digits, _ and -, at most 30", key=key)
+    if bool(settings.command) == (settings.url is not None):
+        raise ConfigError("give either command or url", key=key)
+    if settings.key_env is not None and settings.url is None:
+        raise ConfigError("key_env goes with url; a program gets its key by env_allow", key=key)
+    if settings.key_env is not None and not environment.get(settings.key_env):
+        raise ConfigError(f"{settings.key_env} is not set in the environment", key=f"{key}.key_env")
+
+
+def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> dict[str, Link]:
+    try:
+        from tailrace.tools._mcp_link import Link
+    except ModuleNotFoundError as exc:
+        raise ConfigError('MCP servers need an extra: pip install "tailrace[mcp]"', key="mcp.servers") from exc
+    return {name: Link(name, settings, environment) for name, settings in servers.items()}
+
+
+def _validator(schema: JsonObject) -> Any:
+    """Checks arguments by the server's schema, which may refer to nothing outside itself; None where it is no schema:
+    then the server alone has the word."""
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    kind = validator_for(schema, default=Draft202012Validator)
+    try:
+        kind.check_schema(schema)
+    except SchemaError:
+        return None
+    return kind(schema, registry=Registry())
+
+
+def _invalid(validator: Any, args: JsonObject) -> str:
+    from jsonschema.exceptions import best_match
+    from referencing.exceptions import Unresolvable
+
+    if validator is None:
+        return ""
+    try:
+        error = best_match(validator.iter_errors(args))
+    except Unresolvable:
+        return ""
+    return "" if error is None else f"Invalid arguments: {error.message} - at `{error.json_path}`"

@@ -1,0 +1,230 @@
+"""MCP servers as tools, against real servers of the official SDK: over pipes and over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp", reason="the extra is not installed")
+
+from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+
+from tailrace.config import McpServer
+from tailrace.errors import ConfigError
+from tailrace.ports import Effect, Tool, ToolOutcome
+from tailrace.tools.mcp import McpServers, offered_name, text_of
+from tools.tool_context import PATH, Workplace, is_alive
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+ODD = "odd.name/with everything that no provider takes in the name of a tool, and long"
+ENVIRONMENT = {"PATH": PATH, "GIVEN": "yes", "KEPT": "s3cret", "MCP_KEY": "k-123"}
+
+
+def over_pipes(*env_allow: str) -> McpServers:
+    server = McpServer(command=(sys.executable, SERVER, "stdio"), env_allow=env_allow, timeout_s=30)
+    return McpServers({"local": server}, environment=ENVIRONMENT)
+
+
+@contextmanager
+def http_server(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    process = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def over_http(port: int, timeout_s: float = 30) -> McpServers:
+    server = McpServer(url=f"http://127.0.0.1:{port}/mcp", key_env="MCP_KEY", timeout_s=timeout_s)
+    return McpServers({"web": server}, environment=ENVIRONMENT)
+
+
+def children() -> list[int]:
+    """The processes that this one has started and that still run."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    return [int(pid) for pid in listed.read_text().split() if is_alive(int(pid))] if listed.exists() else []
+
+
+async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) -> None:
+    """What is the same over either transport."""
+    add, variable = tools[f"{server}__add"], tools[f"{server}__variable"]
+    assert add.spec.description == "Adds two numbers."
+    assert add.spec.parameters["required"] == ["a", "b"]
+    assert (add.repeatable, add.parallel, add.effect({"a": 1})) == (True, True, Effect())
+    assert (variable.repeatable, variable.parallel) == (True, False)
+    assert variable.effect({"name": "X"}) == Effect("external", f'{server}__variable {{"name":"X"}}')
+    assert tools[f"{server}__die"].repeatable is False
+    assert add.invalid({"a": 1, "b": 2}) == ""
+    assert add.invalid({"a": 1}) == "Invalid arguments: 'b' is a required property - at `$`"
+    assert add.invalid({"a": "x", "b": 2}) == "Invalid arguments: 'x' is not of type 'integer' - at `$.a`"
+    assert await add.run({"a": 2, "b": 3}, here) == ToolOutcome("5")
+    both = await asyncio.gather(*(add.run({"a": n, "b": n}, here) for n in range(5)))
+    assert [outcome.output for outcome in both] == ["0", "2", "4", "6", "8"]
+    odd = tools[offered_name(server, ODD)]
+    assert await odd.run({}, here) == ToolOutcome("words\n[image/png: not shown]")
+    refused = await tools[f"{server}__refuse"].run({}, here)
+    assert (refused.ok, "not today" in refused.output) == (False, True)
+
+
+async def test_a_server_over_pipes(here: Workplace) -> None:
+    before = children()
+    async with over_pipes("GIVEN") as servers:
+        tools = await servers.tools()
+        assert servers.problems == {}
+        await check_the_tools(tools, "local", here)
+        variable = tools["local__variable"]
+        assert (await variable.run({"name": "GIVEN"}, here)).output == "yes"
+        assert (await variable.run({"name": "KEPT"}, here)).output == "(not set)"
+    assert children() == before
+
+
+async def test_a_server_over_http(here: Workplace) -> None:
+    with http_server() as (_, port):
+        async with over_http(port) as servers:
+            tools = await servers.tools()
+            assert servers.problems == {}
+            await check_the_tools(tools, "web", here)
+            assert (await tools["web__token"].run({}, here)).output == "Bearer k-123"
+
+
+async def test_a_crash_is_one_failed_call_and_the_next_one_connects_anew(here: Workplace) -> None:
+    async with over_pipes() as servers:
+        tools = await servers.tools()
+        crashed = await tools["local__die"].run({}, here)
+        assert crashed == ToolOutcome(
+            "the MCP server local was lost (out of memory, of all things); the next call connects anew", ok=False
+        )
+        assert await tools["local__add"].run({"a": 1, "b": 1}, here) == ToolOutcome("2")
+
+
+async def test_an_http_server_that_went_away_and_came_back(here: Workplace) -> None:
+    with http_server() as (process, port):
+        async with over_http(port) as servers:
+            add = (await servers.tools())["web__add"]
+            process.kill()
+            process.wait()
+            gone = await add.run({"a": 1, "b": 1}, here)
+            assert not gone.ok
+            assert "the MCP server web" in gone.output
+            with http_server(port):
+                assert await add.run({"a": 1, "b": 1}, here) == ToolOutcome("2")
+
+
+async def test_a_call_that_takes_too_long_is_given_up(here: Workplace) -> None:
+    async with over_pipes() as servers:
+        tools = await servers.tools()
+        assert tools
+        servers._links["local"]._settings = McpServer(command=("unused",), timeout_s=0.3)
+        outcome = await tools["local__never"].run({}, here)
+        assert outcome == ToolOutcome("the MCP server local did not answer within 0.3 s", ok=False)
+        servers._links["local"]._settings = McpServer(command=("unused",), timeout_s=30)
+        assert (await tools["local__add"].run({"a": 1, "b": 1}, here)).ok  # the connection is still good
+    assert here.reports == ["about to wait"]
+
+
+async def test_cancelling_a_call_leaves_the_connection_good(here: Workplace) -> None:
+    async with over_pipes() as servers:
+        tools = await servers.tools()
+        running = asyncio.ensure_future(tools["local__never"].run({}, here))
+        await here.until(bool)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert (await tools["local__add"].run({"a": 1, "b": 1}, here)).ok
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("/none/such-program",), "No such file"),
+        ((sys.executable, "-c", "import sys; sys.exit('no licence')"), "no licence"),
+    ],
+)
+async def test_a_server_that_does_not_start_is_a_problem_and_not_the_end(command: tuple[str, ...], why: str) -> None:
+    settings = {
+        "broken": McpServer(command=command, timeout_s=20),
+        "local": McpServer(command=(sys.executable, SERVER, "stdio")),
+    }
+    async with McpServers(settings, environment=ENVIRONMENT) as servers:
+        tools = await servers.tools()
+        assert "local__add" in tools
+        assert list(servers.problems) == ["broken"]
+        assert why in servers.problems["broken"]
+
+
+async def test_a_server_that_never_greets_is_ended() -> None:
+    before = children()
+    silent = McpServer(command=(sys.executable, "-c", "import sys; sys.stdin.read()"), timeout_s=0.5)
+    async with McpServers({"silent": silent}, environment=ENVIRONMENT) as servers:
+        assert await servers.tools() == {}
+        assert servers.problems == {"silent": "the MCP server silent did not answer within 0.5 s"}
+        assert children() == before
+
+
+async def test_leaving_while_connecting_leaves_nothing() -> None:
+    before = children()
+    async with over_pipes() as servers:
+        asking = asyncio.ensure_future(servers.tools())
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert children() == before
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_without_servers_nothing_is_needed() -> None:
+    async with McpServers({}, environment={}) as servers:
+        assert await servers.tools() == {}
+
+
+def test_naming_the_module_imports_no_sdk() -> None:
+    code = "import sys, tailrace.tools.mcp; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("a b", McpServer(command=("x",)), "mcp.servers.a b: a server's name is made of"),
+        ("a", McpServer(), "mcp.servers.a: give either command or url"),
+        ("a", McpServer(command=("x",), url="http://x/"), "mcp.servers.a: give either command or url"),
+        ("a", McpServer(command=("x",), key_env="MCP_KEY"), "mcp.servers.a: key_env goes with url"),
+        ("a", McpServer(url="http://x/", key_env="UNSET"), "mcp.servers.a.key_env: UNSET is not set"),
+    ],
+)
+def test_mistakes_in_the_config(name: str, settings: McpServer, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        McpServers({name: settings}, environment=ENVIRONMENT)
+    assert str(caught.value).startswith(why)
+
+
+def test_names_that_every_provider_takes() -> None:
+    assert offered_name("github", "create_issue") == "github__create_issue"
+    odd = offered_name("s", ODD)
+    assert len(odd) == 64
+    assert odd.startswith("s__odd_name_with_everything")
+    assert offered_name("s", "a.b") != offered_name("s", "a/b") != offered_name("s", "a_b")
+    assert offered_name("s" * 30, "t" * 100) != offered_name("s" * 30, "t" * 101)
+
+
+def test_results_of_every_kind() -> None:
+    blocks: list[ContentBlock] = [
+        TextContent(text="a"),
+        ResourceLink(name="n", uri="file:///x"),
+        EmbeddedResource(resource=TextResourceContents(uri="file:///y", text="inside")),
+    ]
+    assert text_of(CallToolResult(content=blocks)) == "a\n[n: file:///x]\ninside"
+    assert text_of(CallToolResult(content=[], structured_content={"a": 1})) == '{"a":1}'
+    assert text_of(CallToolResult(content=[])) == "(done)"
