@@ -259,9 +259,12 @@ def test_A06_A08_A09_A10_other_framings_of_the_same() -> None:
     assert deltas == [TextDelta("x")] * 5 + [FinishDelta("completed")]
 
 
-def test_the_events_name_stands_in_for_a_missing_type() -> None:
-    raw = b'event: response.output_text.delta\ndata: {"item_id":"m","output_index":0,"delta":"x"}\n\n'
-    assert run(raw)[0][0] == TextDelta("x")
+@pytest.mark.parametrize("place", ['"item_id":"m","output_index":0,', '"output_index":0,"content_index":0,', ""])
+def test_the_events_name_stands_in_for_a_missing_type(place: str) -> None:
+    raw = f'event: response.output_text.delta\ndata: {{{place}"delta":"x"}}\n\n'.encode()
+    deltas, decoder = run(raw, raw, completed())
+    assert deltas == [TextDelta("x")] * 2 + [FinishDelta("completed")]
+    assert read(decoder.body()).text == "xx"
 
 
 @pytest.mark.parametrize("data", ['{"type":"ping"}{"type":"ping"}', "[1]", '{"type":', "<html>", '"text"'])

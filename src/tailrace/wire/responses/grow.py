@@ -66,7 +66,7 @@ class Growing:
     __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "says", "summary_index", "type")
 
     def __init__(self) -> None:
-        self.type = ""  # none: no event that has a delta is without a type
+        self.type: str | None = None  # none grows: no event is of this type, not even one whose JSON names none
         self.item_id = ""
         self.output_index = self.content_index = self.summary_index = 0
         self.append: Callable[[str], None] = list[str]().append
@@ -109,7 +109,7 @@ class GrowingAnswer:
 
     def apply(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         """One event. Kinds that are not known change nothing: what they are about comes whole in its item."""
-        self.growing.type = ""
+        self.growing.type = None
         if (slot := DELTA_SLOTS.get(kind)) is not None:
             self._grow(slot, event, out)
         elif (slot := DONE_SLOTS.get(kind)) is not None:
