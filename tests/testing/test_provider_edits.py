@@ -53,18 +53,9 @@ def test_an_edit_changes_the_stream_and_leaves_the_right_one_alone(name: str, di
     assert right == events_of(dialect, scenario(name).reply, TOLD[dialect])
 
 
-LATE_NAME = pytest.mark.xfail(
-    strict=True, reason="the chat decoder takes a name that comes after the whole arguments for another call"
-)
-
-
 @pytest.mark.parametrize(
     ("name", "dialect"),
-    [
-        pytest.param(name, dialect, marks=LATE_NAME if name == "arguments-first" else ())
-        for name, dialect in CASES
-        if "error-" not in name and name not in ENDS_BADLY
-    ],
+    [(name, dialect) for name, dialect in CASES if "error-" not in name and name not in ENDS_BADLY],
 )
 def test_what_was_meant_is_heard_all_the_same(name: str, dialect: Dialect) -> None:
     meant = DIALECTS[dialect].read(body_of(dialect, scenario(name).reply, TOLD[dialect]))
