@@ -21,8 +21,8 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.wire._json import decode_object
 from tailrace.wire.failure import failure_in
+from tailrace.wire.peer_json import decode_object
 from tailrace.wire.responses import ResponsesDecoder, read
 from tailrace.wire.sse import SseDecoder, encode_event
 from wire.recordings import Recording, load, needs_recordings, random_pieces

@@ -18,9 +18,9 @@ import msgspec
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, FinishDelta, JsonObject
-from tailrace.wire._json import decode_object
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure_in
+from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks
 
 PIECE_BYTES: Final = 64 * 1024

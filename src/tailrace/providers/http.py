@@ -20,9 +20,9 @@ from tailrace.providers.backoff import retry_after_s
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
 from tailrace.providers.transport import Reply, Transport
-from tailrace.wire._json import decode_object
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
+from tailrace.wire.peer_json import decode_object
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does

@@ -11,8 +11,8 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
-from tailrace.wire._json import decode_object
 from tailrace.wire.anthropic._text import text_of
+from tailrace.wire.peer_json import decode_object
 
 
 class TextPiece(msgspec.Struct, tag="text_delta", gc=False):

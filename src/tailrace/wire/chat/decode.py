@@ -20,12 +20,12 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire._json import decode_object
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.failure import broken, cut, failure, failure_in
+from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 

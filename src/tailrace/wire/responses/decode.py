@@ -10,8 +10,8 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, JsonObject
-from tailrace.wire._json import decode_object
 from tailrace.wire.failure import broken, cut
+from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.responses.grow import GrowingAnswer, Piece
 from tailrace.wire.sse import SseDecoder
