@@ -151,10 +151,7 @@ class AgentService:
     async def recover(self, *, session: str | None = None) -> list[str]:
         """Goes on with the unfinished turns of dead processes, of one session where it is named; returns their runs."""
         found: list[str] = []
-        async for orphan in recover(self._journal, self._owner, session=session, lease_s=self._lease_s):
-            if orphan.run.new.kind != KIND:
-                await self._journal.release(orphan.lease)
-                continue
+        async for orphan in recover(self._journal, self._owner, kind=KIND, session=session, lease_s=self._lease_s):
             spec = msgspec.convert(orphan.run.new.input, TurnSpec)
             entries = await self._journal.read(orphan.run.id)
             self._spawn(orphan.run, orphan.lease, spec, list(entries))

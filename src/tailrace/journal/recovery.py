@@ -25,15 +25,21 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 async def recover(
-    journal: Journal, owner: str, *, session: str | None = None, lease_s: float = 30.0, max_kills: int = MAX_KILLS
+    journal: Journal,
+    owner: str,
+    *,
+    kind: str | None = None,
+    session: str | None = None,
+    lease_s: float = 30.0,
+    max_kills: int = MAX_KILLS,
 ) -> AsyncIterator[Recovered]:
-    """Claims what no living process owns, of one session where it is named, oldest first, one at a time: a run is
-    claimed when it is asked for.
+    """Claims what no living process owns, of one kind or session where it is named, oldest first, one at a time: a run
+    is claimed when it is asked for.
 
     I102: a run whose last `max_kills` owners died while they had it is parked and not handed out.
     """
     for orphan in await journal.orphans():
-        if session is not None and orphan.new.session != session:
+        if kind not in (None, orphan.new.kind) or session not in (None, orphan.new.session):
             continue
         try:
             lease = await journal.claim(orphan.id, owner, lease_s=lease_s)

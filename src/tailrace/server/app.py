@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tailrace.app import App
-from tailrace.server import chat, health, messages, models, openapi, page, runs
+from tailrace.server import chat, health, messages, models, openapi, page, responses, runs
 from tailrace.server.auth import Authoriser, Origins, check_bind
 from tailrace.server.frame import Frame
 from tailrace.server.listening import ConnectionLimits, listening
@@ -25,6 +25,7 @@ MODULES: tuple[RouteModule, ...] = (
     health.routes,
     models.routes,
     chat.routes,
+    responses.routes,
     messages.routes,
     runs.routes,
     page.routes,

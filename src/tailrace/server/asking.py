@@ -34,6 +34,11 @@ def refused(exc: Misasked) -> ApiError:
     return ApiError(400, str(exc), code="invalid_request", param=exc.param)
 
 
+def after(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
+    """The request, with what was said before it."""
+    return msgspec.structs.replace(request, messages=(*history, *request.messages)) if history else request
+
+
 # ── raw models ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

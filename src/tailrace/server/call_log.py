@@ -134,6 +134,12 @@ class CallLog(Silent):
         status: RunStatus = "incomplete" if self.output and error.kind == "retryable" else "failed"
         return await self._seal(RunFinished(status, self.output, self._usage, failure_of(error), time.time()))
 
+    async def broke(self, failure: RunFailure) -> RunFinished:
+        """Something other than the provider failed."""
+        self._flush()
+        self._append(MessageStop(final=True))
+        return await self._seal(RunFinished("failed", self.output, self._usage, failure, time.time()))
+
     async def stopped(self) -> RunFinished:
         """Whoever asked has left, or said stop."""
         self._flush()

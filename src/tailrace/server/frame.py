@@ -10,7 +10,8 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -65,6 +66,7 @@ class Frame:
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
+        self._lifetimes: list[Callable[[web.Application], AsyncIterator[None]]] = []
         self.router: web.UrlDispatcher  # once `application` has made it
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -92,13 +94,26 @@ class Frame:
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Does it to its end, also when the client leaves in the middle: for what must not be left half done."""
         task = asyncio.get_running_loop().create_task(work)
-        self._owed.add(task)
-        task.add_done_callback(self._owed.discard)
+        self.owe(task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_report)  # nobody else will hear of it
             raise
+
+    def owe(self, task: asyncio.Task[Any]) -> None:
+        """A stop waits for this task too, as long as it waits for requests. Whoever made it ends it."""
+        self._owed.add(task)
+        task.add_done_callback(self._owed.discard)
+
+    def during(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Entered when the server starts, left after the last request."""
+
+        async def lifetime(_: web.Application) -> AsyncIterator[None]:
+            async with context():
+                yield
+
+        self._lifetimes.append(lifetime)
 
     # ── the middleware ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,6 +128,7 @@ class Frame:
 
         application = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._finish_head)
+        application.cleanup_ctx.extend(self._lifetimes)
         self.router = application.router
         for route in routes:
             self._routes[application.router.add_route(route.method, route.path, route.handler)] = route

@@ -19,12 +19,12 @@ from aiohttp import web
 
 from tailrace.errors import JournalError, ProviderError
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, Dialect, JsonObject
+from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Attempt, CallResult
 from tailrace.server.answers import json_response
-from tailrace.server.asking import raw_routes
+from tailrace.server.asking import after, raw_routes
 from tailrace.server.call_log import KIND, LEASE_S, STROKE_S, CallLog
 from tailrace.server.errors import ApiError
 from tailrace.server.frame import Frame
@@ -37,16 +37,23 @@ log = logging.getLogger("tailrace.server")
 
 
 async def answer_raw(
-    frame: Frame, request: web.Request, asked: Asked, voice: Voice, *, fields: JsonObject | None = None
+    frame: Frame,
+    request: web.Request,
+    asked: Asked,
+    voice: Voice,
+    *,
+    history: tuple[Message, ...] = (),
+    fields: JsonObject | None = None,
 ) -> web.StreamResponse:
-    """Raises `ProviderError` where no answer can be had, `ApiError` 400 for what the model cannot be asked."""
+    """`history` is what was said before, beside what the client says now; `fields` stand in the answer again. Raises
+    `ProviderError` where no answer can be had, `ApiError` 400 for what the model cannot be asked."""
     app = frame.app
     routes = raw_routes(app, asked)
     new = NewRun(KIND, {"api": voice.dialect, "request": asked.body}, asked.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is a new one")
-    call = _PlainCall(frame, voice, asked, routes, run, lease, fields or {})
+    call = _PlainCall(frame, voice, asked, routes, run, lease, history, fields or {})
     return await (call.streamed(request) if asked.stream else call.whole())
 
 
@@ -61,6 +68,7 @@ class _PlainCall:
         routes: tuple[Route, ...],
         run: Run,
         lease: Lease,
+        history: tuple[Message, ...],
         fields: JsonObject,
     ) -> None:
         self._frame = frame
@@ -69,6 +77,7 @@ class _PlainCall:
         self._routes = routes
         self._run = run
         self._lease = lease
+        self._history = history
         self._fields = fields
 
     async def whole(self) -> web.Response:
@@ -106,7 +115,8 @@ class _PlainCall:
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
-            return await self._frame.app.caller.complete(self._asked.request, self._routes, listener=record)
+            request = after(self._history, self._asked.request)
+            return await self._frame.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
             await self._recorded(record.failed(exc))
             raise

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tailrace.agent.service import TurnSpec
 from tailrace.events import ToolCallChunk
-from tailrace.messages import Dialect
+from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Batch, Run
 from tailrace.server.answers import json_response
 from tailrace.server.asking import agent_dialect, turn_spec
@@ -24,21 +24,30 @@ from tailrace.wire.asked import Asked
 from tailrace.wire.sse import encode_comment
 
 
-async def answer_turn(frame: Frame, request: web.Request, asked: Asked, voice: Voice) -> web.StreamResponse:
+async def answer_turn(
+    frame: Frame,
+    request: web.Request,
+    asked: Asked,
+    voice: Voice,
+    *,
+    history: tuple[Message, ...] = (),
+    fields: JsonObject | None = None,
+) -> web.StreamResponse:
     """Raises `ApiError`: 400 for what an agent cannot honour, the provider's own status where there is no answer."""
-    spec = turn_spec(frame.app, asked, requester=identity_of(request).name)
-    turn = _PlainTurn(frame, voice, asked, spec)
+    spec = turn_spec(frame.app, asked, requester=identity_of(request).name, history=history)
+    turn = _PlainTurn(frame, voice, asked, spec, fields or {})
     return await (turn.streamed(request) if asked.stream else turn.whole())
 
 
 class _PlainTurn:
     """One turn for one client, who waits."""
 
-    def __init__(self, frame: Frame, voice: Voice, asked: Asked, spec: TurnSpec) -> None:
+    def __init__(self, frame: Frame, voice: Voice, asked: Asked, spec: TurnSpec, fields: JsonObject) -> None:
         self._frame = frame
         self._voice = voice
         self._asked = asked
         self._spec = spec
+        self._fields = fields
         self._source: Dialect = agent_dialect(frame.app)
         self._telling = Telling(
             agent=True,
@@ -121,4 +130,5 @@ class _PlainTurn:
             created=int(run.created_at),
             source=self._source,
             include_usage=self._asked.include_usage,
+            fields=self._fields,
         )

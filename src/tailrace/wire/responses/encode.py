@@ -200,6 +200,16 @@ class StreamEncoder:
         self._send(f"response.{status}", {"response": self._response}, out)
         return b"".join(out)
 
+    def cancel(self) -> bytes:
+        """The end of an answer that was called off: what was said of it stands."""
+        if self._ended:
+            return b""
+        out = [self.start()]
+        self._end("incomplete", out)
+        self._response["status"] = "cancelled"
+        self._send("response.incomplete", {"response": self._response}, out)  # the schema has no other word
+        return b"".join(out)
+
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _say(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
