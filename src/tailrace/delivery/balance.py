@@ -1,0 +1,123 @@
+"""What is open at the end of a text, and how it is closed: for a text that is still growing, and where one is cut.
+
+Pure and linear. Half-open markup is what platforms reject (G83), and a fence that a cut runs through would turn the
+rest of the answer inside out (G84).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tailrace.delivery.markdown import FENCE, InlineReader, closes_fence
+
+_UNFINISHED_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\(?[^()\s]*$")
+_DANGLING = re.compile(r"(?:\*+|_+|~+|`+|!?\[)$")
+
+
+MAX_CLOSING = 24  # characters; what takes more to be closed is left as it is
+
+
+class OpenMarkup(NamedTuple):
+    """`fence` is the line that opened a code block; `inline` are the marks of emphasis and code that are open."""
+
+    fence: str = ""
+    inline: tuple[str, ...] = ()
+
+    @property
+    def closing(self) -> str:
+        """What ends it, after a text that does not end with a line end."""
+        if self.fence:
+            return f"\n{self._marker}"
+        return "".join(reversed(self.inline))
+
+    @property
+    def reopening(self) -> str:
+        """What begins it anew."""
+        return f"{self.fence}\n" if self.fence else "".join(self.inline)
+
+    @property
+    def _marker(self) -> str:
+        match = FENCE.fullmatch(self.fence)
+        return match["indent"] + match["marker"] if match else "```"
+
+    def close(self, text: str) -> str:
+        """The text with what is open in it closed. A mark closes nothing after a space, so spaces at the end go."""
+        if self.fence:
+            return text + (self.closing[1:] if text.endswith("\n") else self.closing)
+        return text.rstrip() + self.closing if self.inline else text
+
+
+def open_fence(text: str, fence: str = "") -> str:
+    """The line that opened the code block which the text ends in; empty where it ends in none. `fence`: the text
+    begins inside the block that this line opened."""
+    for line in text.split("\n"):
+        match = FENCE.fullmatch(line)
+        if fence:
+            opened = FENCE.fullmatch(fence)
+            if opened is None or closes_fence(line, opened["marker"]):
+                fence = ""
+        elif match:
+            fence = line
+    return fence
+
+
+def open_markup(text: str) -> OpenMarkup:
+    """What is open at the end of the text and can be closed. Nothing where that would take more than `MAX_CLOSING`, or
+    where the closing marks would begin something else: such marks are text to any parser."""
+    opened = _open_markup(text)
+    if not opened.closing:
+        return opened
+    closable = len(opened.closing) <= MAX_CLOSING and not _open_markup(opened.close(text)).closing
+    return opened if closable else OpenMarkup()
+
+
+def _open_markup(text: str) -> OpenMarkup:
+    if fence := open_fence(text):
+        return OpenMarkup(fence)
+    stretch = _last_stretch(text)
+    reader, code = InlineReader(stretch), ""
+    if (place := reader.open_code) is not None:
+        code = stretch[place : len(stretch) - len(stretch[place:].lstrip("`"))]
+        reader = InlineReader(stretch[:place] + "x")  # once the code is closed, nothing in it is a mark
+    marks = [mark.char * mark.count for mark in reader.unmatched if mark.char in ("*", "_", "~")]
+    return OpenMarkup("", (*marks, code) if code else tuple(marks))
+
+
+def balance(text: str, cursor: str = "") -> str:
+    """A text that is still growing, in a form that any parser takes: what is open is closed, a mark or a link that has
+    only begun is left out. The cursor stands where the next character will."""
+    if open_fence(text):
+        return open_markup(text).close(text + cursor)
+    text = _without_unfinished(text)
+    shown = text.rstrip()
+    if cursor and (text.endswith("\n") or FENCE.fullmatch(shown, shown.rfind("\n") + 1)):
+        cursor = "\n" + cursor.lstrip()  # on the line of a fence it would undo the fence
+    return open_markup(shown + cursor).close(shown + cursor)
+
+
+def _without_unfinished(text: str) -> str:
+    start = text.rfind("\n") + 1
+    if FENCE.fullmatch(text, start):
+        return text  # the end of a code block
+    line = _UNFINISHED_LINK.sub(lambda match: match["text"], text[start:])
+    if (dangling := _DANGLING.search(line)) and not _closes_something(text[:start] + line, dangling[0]):
+        line = line[: dangling.start()]
+    return text[:start] + line
+
+
+def _closes_something(text: str, marks: str) -> bool:
+    """Whether the marks at the end close what was opened before, as against beginning something."""
+    if marks.endswith("["):
+        return False
+    before = open_markup(text[: -len(marks)]).inline
+    return bool(before) and before[-1][0] == marks[0] and len(marks) <= len(before[-1])
+
+
+def _last_stretch(text: str) -> str:
+    """From the last blank line on: emphasis does not reach over one. Nor over the end of a code block."""
+    start = text.rfind("\n\n") + 2 if "\n\n" in text else 0
+    for marker in ("\n```", "\n~~~"):
+        if (place := text.rfind(marker, start)) >= 0:
+            start = text.find("\n", place + 1) + 1 or len(text)
+    return text[start:]

@@ -1,0 +1,205 @@
+"""Long text as a chain of messages, each within the platform's limit by the platform's own count.
+
+Pure. Cuts are prefix-stable: where a part ends depends only on the first `limit` units from where it begins, so what
+was sent never changes while the text grows. Fences are closed and reopened, tables take their head along, links stay
+whole; every part is at least one character long, so it always comes to an end (G82, G84).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.delivery.balance import open_markup
+from tailrace.delivery.markdown import FENCE, TABLE_DELIMITER, TABLE_LINE, closes_fence
+from tailrace.delivery.port import Unit
+
+CURSOR = " ▌"
+SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
+MAX_CARRIED = 256  # characters that a part repeats of the one before it: a fence's line, a table's head
+MIN_LIMIT = 96  # below it nothing is split any smaller
+
+_ENCODINGS: dict[Unit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}
+_WORD_END = re.compile(r"\s+|(?<=[。！？，、；：])")
+_KEPT_WHOLE = re.compile(
+    r"!?\[[^\[\]\n]*(?:\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\)|$)|\]?$)|(`+)[^`\n]+\1|https?://\S+"
+)
+_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+
+
+class Part(NamedTuple):
+    """`source[start:end]` with what must stand before it. `whole`: a cut ended it, so it cannot grow."""
+
+    start: int
+    end: int
+    before: str
+    whole: bool
+
+    def raw(self, source: str) -> str:
+        """As the source has it, with what a cut left open still open."""
+        return self.before + source[self.start : self.end]
+
+    def text(self, source: str) -> str:
+        """As it is shown, once it does not grow any more."""
+        raw = self.raw(source)
+        return open_markup(raw).close(raw)
+
+
+def units(text: str, unit: Unit) -> int:
+    """The length of a text as the platform counts it."""
+    if unit == "chars" or (unit == "utf16" and text.isascii()):
+        return len(text)
+    encoding, size = _ENCODINGS[unit]
+    return len(text.encode(encoding, "replace")) // size
+
+
+def fitting(text: str, start: int, room: int, unit: Unit) -> int:
+    """The largest `end` for which `text[start:end]` is no longer than `room`."""
+    window = text[start : start + room]  # no unit is larger than a character
+    if unit == "chars":
+        return start + len(window)
+    encoding, size = _ENCODINGS[unit]
+    data = window.encode(encoding, "replace")
+    if len(data) <= room * size:
+        return start + len(window)
+    return start + len(data[: room * size].decode(encoding, "ignore"))
+
+
+def part_from(text: str, start: int, before: str, limit: int, unit: Unit) -> Part:
+    """The part that begins at `start`, where `before` stands ahead of it."""
+    limit = max(limit, MIN_LIMIT)
+    room = limit - SLACK - units(before, unit)
+    if room < limit // 4:  # what would be carried along leaves no room for the text itself
+        before, room = "", limit - SLACK
+    end = fitting(text, start, room, unit)
+    if end >= len(text):
+        return Part(start, len(text), before, whole=False)
+    cut = _best_cut(text, start, max(end, start + 1), _fence_of(before))
+    return Part(start, cut, before, whole=True)
+
+
+def carried(part: Part, source: str) -> str:
+    """What must stand ahead of the part that follows this one."""
+    text = part.raw(source)
+    opened = open_markup(text)
+    following = source[part.end : part.end + 1]  # and no more: a cut is stable once the text reaches past it
+    if opened.fence or (opened.inline and not following.isspace()):
+        return opened.reopening if len(opened.reopening) <= MAX_CARRIED else ""
+    return _table_head(text) if text.endswith("\n") and following == "|" else ""
+
+
+def parts(text: str, limit: int, unit: Unit) -> Iterator[Part]:
+    """The whole chain."""
+    part = part_from(text, 0, "", limit, unit)
+    yield part
+    while part.whole and part.end < len(text):
+        part = part_from(text, part.end, carried(part, text), limit, unit)
+        yield part
+
+
+def _fence_of(before: str) -> str:
+    line = before.removesuffix("\n")
+    return line if FENCE.fullmatch(line) else ""
+
+
+class _Places:
+    """Where a window may be cut, best kind first: before a paragraph, before a line, between lines of a code block or
+    a table, between words. Of each kind only the last place counts."""
+
+    def __init__(self) -> None:
+        self.paragraph = self.line = self.inner = self.word = 0
+
+    def best(self, start: int, end: int) -> int:
+        """A better kind of place wins unless it would leave the message half empty."""
+        for share in (2, 4):
+            least = start + (end - start) // share
+            for place in (self.paragraph, self.line, self.inner, self.word):
+                if place > least:
+                    return place
+        return next((place for place in (self.line, self.inner, self.word) if place > start), 0)
+
+
+def _best_cut(text: str, start: int, end: int, fence: str) -> int:
+    places = _Places()
+    at, in_table = start, False
+    line_start = start
+    while (newline := text.find("\n", at, end)) >= 0:
+        line = text[at:newline]
+        opened = FENCE.fullmatch(line)
+        after = newline + 1
+        if fence:
+            marker = FENCE.fullmatch(fence)
+            if marker is None or closes_fence(line, marker["marker"]):
+                fence = ""
+                places.line = after
+            else:
+                places.inner = after
+        elif opened:
+            fence = line
+        else:
+            was_in_table, in_table = in_table, bool(TABLE_LINE.match(line))
+            if in_table and TABLE_LINE.match(text, after, end):
+                places.inner = after if was_in_table else places.inner  # not between a table's head and its rows
+            else:
+                places.line = after
+                places.paragraph = after if not line.strip() else places.paragraph
+        at = line_start = after
+    if not fence:
+        places.word = _last_word_end(text, line_start, end)
+    return places.best(start, end) or _whole_character(text, start, end)
+
+
+def _last_word_end(text: str, start: int, end: int) -> int:
+    """The last place between words that no link, code span or address reaches over; 0 where there is none."""
+    line = text[start:end]
+    kept = [match.span() for match in _KEPT_WHOLE.finditer(line)]
+    best = 0
+    for match in _WORD_END.finditer(line):
+        while kept and kept[0][1] < match.end():
+            kept.pop(0)
+        if match.end() < len(line) and not (kept and kept[0][0] < match.end() < kept[0][1]):
+            best = start + match.end()
+    if kept and start + kept[-1][0] > start and kept[-1][1] == len(line):
+        best = max(best, start + kept[-1][0])
+    return best
+
+
+def _whole_character(text: str, start: int, end: int) -> int:
+    """`end`, or a little before it where a character of several code points would be cut in two."""
+    for cut in range(end, max(start, end - 16), -1):
+        if not _joins(text, start, cut):
+            return cut
+    return end
+
+
+def _joins(text: str, start: int, cut: int) -> bool:
+    before, after = text[cut - 1], text[cut]
+    if before == _JOINER or after in (_JOINER, _EMOJI_STYLE) or unicodedata.combining(after):
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff":  # a skin tone belongs to what it colours
+        return True
+    if not _is_flag_half(after):
+        return before == "\r" and after == "\n"
+    halves = 0
+    while cut - 1 - halves >= start and _is_flag_half(text[cut - 1 - halves]):
+        halves += 1
+    return halves % 2 == 1
+
+
+def _is_flag_half(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def _table_head(text: str) -> str:
+    """The first two lines of the table that the text ends in, where they are short enough to be repeated."""
+    lines = text.rstrip("\n").split("\n")
+    first = len(lines)
+    while first and TABLE_LINE.match(lines[first - 1]):
+        first -= 1
+    head = lines[first : first + 2]
+    if len(head) < 2 or not TABLE_DELIMITER.fullmatch(head[1]):
+        return ""
+    joined = "\n".join(head) + "\n"
+    return joined if len(joined) <= MAX_CARRIED else ""

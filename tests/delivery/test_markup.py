@@ -1,0 +1,181 @@
+"""The same Markdown in each platform's own markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.delivery.balance import balance
+from tailrace.delivery.markdown import blocks
+from tailrace.delivery.markup import columns, discord, plain, slack, slack_markdown, whatsapp
+from tailrace.delivery.markup_matrix import matrix
+from tailrace.delivery.markup_telegram import Entity, Rich, telegram
+from tailrace.delivery.present import code_span, fenced
+
+SAMPLE = """\
+# Title
+Some **bold *both* text**, `a<b`, ~~gone~~ and [link](https://e.org/?a=1&b=2).
+- one
+  - two
+> said
+
+```py
+x < 1
+```"""
+MARKS = "*_~`[]()!\\<>#-|&: \n\tab1😀漢"
+texts = st.text(alphabet=MARKS, max_size=200)
+
+
+def test_telegram_counts_in_utf16_units() -> None:
+    assert telegram("😀 **bo😀ld** `c`") == Rich("😀 bo😀ld c", (Entity("bold", 3, 6), Entity("code", 10, 1)))
+
+
+def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:
+    rich = telegram(SAMPLE)
+    assert rich.text == "Title\nSome bold both text, a<b, gone and link.\n• one\n  ◦ two\nsaid\n\nx < 1"
+    kinds = [(entity.type, rich.text[entity.offset : entity.offset + entity.length]) for entity in rich.entities]
+    assert kinds == [
+        ("bold", "Title"),
+        ("italic", "both"),
+        ("bold", "bold both text"),
+        ("code", "a<b"),
+        ("strikethrough", "gone"),
+        ("text_link", "link"),
+        ("blockquote", "said"),
+        ("pre", "x < 1"),
+    ]
+    assert rich.entities[-1].language == "py"
+    assert rich.entities[5].url == "https://e.org/?a=1&b=2"
+
+
+@given(text=texts)
+@settings(max_examples=400)
+def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
+    rich = telegram(text)
+    end = len(rich.text.encode("utf-16-le")) // 2
+    for entity in rich.entities:
+        assert 0 <= entity.offset < entity.offset + entity.length <= end
+        for other in rich.entities:
+            starts = sorted([(entity.offset, entity.length), (other.offset, other.length)])
+            (a, la), (b, lb) = starts
+            assert b >= a + la or b + lb <= a + la or a == b, "two entities overlap without nesting"
+
+
+def test_slack_has_marks_of_its_own() -> None:
+    assert slack(SAMPLE) == (
+        "*Title*\nSome *bold _both_ text*, `a&lt;b`, ~gone~ and <https://e.org/?a=1&b=2|link>.\n"
+        "• one\n  ◦ two\n> said\n\n```\nx &lt; 1\n```"
+    )
+
+
+def test_whatsapp_has_marks_of_its_own() -> None:
+    assert whatsapp(SAMPLE) == (
+        "*Title*\nSome *bold _both_ text*, `a<b`, ~gone~ and link (https://e.org/?a=1&b=2).\n"
+        "• one\n  ◦ two\n> said\n\n```\nx < 1\n```"
+    )
+
+
+def test_plain_text_has_no_marks() -> None:
+    assert plain(SAMPLE) == (
+        "Title\nSome bold both text, a<b, gone and link (https://e.org/?a=1&b=2).\n• one\n  ◦ two\n> said\n\nx < 1"
+    )
+
+
+@pytest.mark.parametrize("write", [discord, slack_markdown])
+def test_discord_and_slack_read_markdown_themselves_but_for_tables(write: Callable[[str], str]) -> None:
+    assert write(SAMPLE) == SAMPLE
+    table = "| a | b |\n|---|---|\n| 1 | 漢字 |"
+    assert write(f"x\n{table}\ny") == "x\n```\na  b\n-  ----\n1  漢字\n```\ny"
+    assert write(f"```\n{table}\n```") == f"```\n{table}\n```"
+    assert write("##### deep **x**") == "**deep x**"
+
+
+def test_matrix_is_html() -> None:
+    assert matrix(SAMPLE) == (
+        "<h1>Title</h1><p>Some <strong>bold <em>both</em> text</strong>, <code>a&lt;b</code>, <del>gone</del> and "
+        '<a href="https://e.org/?a=1&amp;b=2">link</a>.</p><ul><li>one<ul><li>two</li></ul></li></ul>'
+        '<blockquote>said</blockquote><pre><code class="language-py">x &lt; 1\n</code></pre>'
+    )
+    assert matrix("1. a\n2. b\n- c") == "<ol><li>a</li><li>b</li></ol><ul><li>c</li></ul>"
+    assert "<thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr></tbody>" in matrix("|a|\n|-|\n|1|")
+
+
+class _Strict(HTMLParser):
+    """Every tag that opens closes again, in order, and there are no others than ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert re.fullmatch(
+            "p|h[1-6]|ul|ol|li|blockquote|pre|code|a|strong|em|del|br|hr|table|thead|tbody|tr|th|td", tag
+        )
+        assert {name for name, _ in attrs} <= {"href", "class", "start"}
+        if tag not in ("br", "hr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@given(text=texts)
+@settings(max_examples=400)
+def test_matrix_html_is_well_formed_whatever_the_model_writes(text: str) -> None:
+    parser = _Strict()
+    parser.feed(matrix(text))
+    parser.close()
+    assert parser.open == []
+
+
+def test_html_from_the_model_stays_text() -> None:
+    assert matrix("<script>x</script> [a](javascript:x)") == "<p>&lt;script&gt;x&lt;/script&gt; a</p>"
+    assert telegram("[a](javascript:x)") == Rich("a")
+
+
+@given(text=texts)
+@settings(max_examples=300)
+def test_nothing_that_a_model_writes_makes_a_writer_fail(text: str) -> None:
+    for write in (discord, slack, whatsapp, plain, matrix, telegram):
+        write(text)
+        write(balance(text, " ▌"))
+
+
+@given(text=st.text(alphabet="`a \n", max_size=40))
+def test_J111_a_command_in_a_code_block_cannot_end_it(text: str) -> None:
+    [block] = blocks(fenced(text))
+    assert block[1:] == (text,)
+
+
+@given(text=st.text(alphabet="`ab *", min_size=1, max_size=20).filter(lambda text: text.strip() == text))
+def test_a_code_span_shows_its_text_whatever_is_in_it(text: str) -> None:
+    assert telegram(code_span(text)) == Rich(text, (Entity("code", 0, len(text)),))
+
+
+@pytest.mark.parametrize(
+    ("partial", "shown"),
+    [
+        ("some **bo", "some **bo ▌**"),
+        ("some **", "some ▌"),
+        ("a `co", "a `co ▌`"),
+        ("see [the docs](https://exam", "see the docs ▌"),
+        ("```py\nprint(", "```py\nprint( ▌\n```"),
+        ("```py\nprint()\n```", "```py\nprint()\n```\n▌"),
+        ("***all", "***all ▌***"),
+        ("done.\n", "done.\n▌"),
+        ("snake_case", "snake_case ▌"),
+        ("5 * 3", "5 * 3 ▌"),
+    ],
+)
+def test_G83_partial_text_is_balanced(partial: str, shown: str) -> None:
+    assert balance(partial, " ▌") == shown
+
+
+def test_a_table_has_even_columns() -> None:
+    [table] = blocks("| name | n |\n|:--|--:|\n| x | 1 |\n| longer | |")
+    assert columns(table) == "name    n\n------  -\nx       1\nlonger"  # type: ignore[arg-type]
