@@ -86,6 +86,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: str
     session: str
+    input: str  # the text of the question
     created_at: float  # seconds since the epoch
     last_seq: int
     first_seq: int  # token-level entries before it are gone
@@ -122,6 +123,7 @@ def summary_of(run: Run) -> RunSummary:
         kind=run.new.kind,
         model=run.new.model,
         session=run.new.session,
+        input=_question(run),
         created_at=run.created_at,
         last_seq=run.last_seq,
         first_seq=run.first_seq,
@@ -129,6 +131,14 @@ def summary_of(run: Run) -> RunSummary:
         usage=finished.usage if finished else None,
         error=finished.error if finished else run.parked,
     )
+
+
+def _question(run: Run) -> str:
+    """Runs of other kinds keep their input in other words: of those nothing is shown."""
+    try:
+        return msgspec.convert(run.new.input.get("message"), Message).text
+    except msgspec.ValidationError:
+        return ""
 
 
 def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:

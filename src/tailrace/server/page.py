@@ -1,4 +1,4 @@
-"""`/`: the web page, three files that need no build. Static: it is served without a key, and holds nothing secret."""
+"""`/`: the web page, a few files that need no build. Static: it is served without a key, and holds nothing secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tailrace.server.routing import Handler, Route
 _FILES: Final = {
     "/": ("index.html", "text/html"),
     "/web/page.js": ("page.js", "text/javascript"),
+    "/web/runview.js": ("runview.js", "text/javascript"),
     "/web/markdown.js": ("markdown.js", "text/javascript"),
+    "/web/sse.js": ("sse.js", "text/javascript"),
     "/web/page.css": ("page.css", "text/css"),
 }
 # Only our own script runs and only our own server is spoken to: what a model writes cannot load anything (J123).

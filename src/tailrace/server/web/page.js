@@ -1,0 +1,196 @@
+// The page: a conversation with the agent, live. The address keeps the session, so that a reload finds its runs; a
+// connection that breaks is taken up again after the last event that was seen.
+
+import { events } from "./sse.js";
+import { RunView } from "./runview.js";
+
+const byId = (id) => document.getElementById(id);
+const log = byId("log");
+const input = byId("message");
+const send = byId("send");
+const stop = byId("stop");
+const KEY = "tailrace.key";
+const RETRY_MS = [250, 500, 1000, 2000, 5000];
+const SHOWN_RUNS = 50;
+
+let session = new URLSearchParams(location.search).get("session") ?? "";
+let current = null; // { id, view } of the run that is being watched
+let drawing = false;
+
+// ── the server ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** fetch with the key, which is asked for when the server wants one. Rejects with the server's own words. */
+async function ask(path, options = {}) {
+  for (;;) {
+    const headers = new Headers(options.headers);
+    const key = sessionStorage.getItem(KEY);
+    if (key) headers.set("Authorization", `Bearer ${key}`);
+    const response = await fetch(path, { ...options, headers });
+    if (response.status === 401) {
+      sessionStorage.removeItem(KEY);
+      await askForKey();
+      continue;
+    }
+    if (!response.ok) throw Object.assign(new Error(await reason(response)), { status: response.status });
+    return response;
+  }
+}
+
+async function reason(response) {
+  const body = await response.json().catch(() => null);
+  return body?.error?.message ?? `the server answered ${response.status}`;
+}
+
+const post = (path, body) =>
+  ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+let asking = null;
+function askForKey() {
+  const dialog = byId("key-dialog");
+  asking ??= new Promise((resolve) => {
+    dialog.showModal();
+    dialog.addEventListener(
+      "close",
+      () => {
+        const key = byId("key").value.trim();
+        if (key) sessionStorage.setItem(KEY, key);
+        byId("key").value = "";
+        asking = null;
+        resolve();
+      },
+      { once: true },
+    );
+  });
+  return asking;
+}
+
+// ── watching a run ──────────────────────────────────────────────────────────────────────────────────────────
+
+async function watch(id, view) {
+  current = { id, view };
+  stop.disabled = false;
+  let failures = 0;
+  while (!view.ended) {
+    try {
+      const headers = view.seq ? { "Last-Event-ID": String(view.seq) } : {};
+      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=true`, { headers });
+      for await (const event of events(response.body)) {
+        if (event.event === "error") break; // the server stops; another will go on
+        failures = 0;
+        say("");
+        view.apply(JSON.parse(event.data));
+        draw();
+      }
+      if (response.status === 204) view.seq = 0; // it has ended and we missed how: begin with its state
+    } catch (error) {
+      if (error.status && error.status < 500) {
+        say(error.message);
+        break;
+      }
+    }
+    if (view.ended) break;
+    say("Connection lost. Reconnecting…");
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+  }
+  if (current?.view === view) {
+    current = null;
+    stop.disabled = true;
+  }
+  draw();
+}
+
+function show(question, id) {
+  const view = new RunView(question, (approval, decision) =>
+    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).catch(complain),
+  );
+  view.id = id;
+  log.append(view.node);
+  return view;
+}
+
+/** At most once per frame, whatever arrives in between. */
+function draw() {
+  if (drawing) return;
+  drawing = true;
+  requestAnimationFrame(() => {
+    drawing = false;
+    const pinned = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+    for (const view of views) view.draw();
+    if (pinned) log.scrollTop = log.scrollHeight;
+  });
+}
+
+const views = new Set();
+function remember(view) {
+  views.add(view);
+  return view;
+}
+
+// ── what people do ──────────────────────────────────────────────────────────────────────────────────────────
+
+async function submit(event) {
+  event.preventDefault();
+  const text = input.value.trim();
+  if (!text) return;
+  if (!session) keepSession(newId());
+  input.value = "";
+  send.disabled = true;
+  const view = remember(show(text, ""));
+  log.scrollTop = log.scrollHeight;
+  try {
+    // The key makes a retry by the browser harmless: it finds the run instead of starting another.
+    const response = await post("/runs", { input: text, session, idempotency_key: newId() });
+    view.id = (await response.json()).id;
+    watch(view.id, view);
+  } catch (error) {
+    view.node.remove();
+    input.value = text;
+    complain(error);
+  } finally {
+    send.disabled = false;
+    input.focus();
+  }
+}
+
+function complain(error) {
+  say(error.status ? error.message : "The server cannot be reached.");
+}
+
+function say(text) {
+  byId("status").textContent = text;
+}
+
+function keepSession(id) {
+  session = id;
+  history.replaceState(null, "", `?session=${encodeURIComponent(id)}`);
+}
+
+function newId() {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The conversation so far: what has ended is shown as it is, what runs is watched. */
+async function reload() {
+  const response = await ask(`/runs?limit=${SHOWN_RUNS}&session=${encodeURIComponent(session)}`);
+  const { data } = await response.json();
+  const states = await Promise.all(
+    data.reverse().map((run) => ask(`/runs/${encodeURIComponent(run.id)}`).then((answer) => answer.json())),
+  );
+  for (const state of states) {
+    const view = remember(show(state.input, state.id));
+    if (state.status === "running" || state.status === "pending") watch(state.id, view);
+    else view.restore(state);
+  }
+  draw();
+  log.scrollTop = log.scrollHeight;
+}
+
+byId("ask").addEventListener("submit", submit);
+input.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+});
+stop.addEventListener("click", () => {
+  if (current) post(`/runs/${encodeURIComponent(current.id)}/stop`, {}).catch(complain);
+});
+if (session) reload().catch(complain);

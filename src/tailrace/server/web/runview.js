@@ -1,0 +1,193 @@
+// One run on the screen: the same fold over its events that the server does, and the nodes that show it.
+
+import { render } from "./markdown.js";
+
+const CHOICES = [
+  ["once", "Approve once"],
+  ["session", "Approve for session"],
+  ["always", "Always"],
+  ["deny", "Deny"],
+];
+const ENDINGS = {
+  failed: "The run failed",
+  incomplete: "The answer is incomplete",
+  stopped: "Stopped",
+  parked: "Set aside",
+};
+
+export class RunView {
+  /** `answer(approvalId, decision)` is called when somebody decides. */
+  constructor(question, answer) {
+    this.answer = answer;
+    this.seq = 0;
+    this.status = "running";
+    this.node = make("article", "run");
+    if (question) {
+      const asked = make("div", "question");
+      asked.textContent = question;
+      this.node.append(asked);
+    }
+    this.body = make("div", "answer");
+    this.body.setAttribute("aria-busy", "true");
+    this.note = make("p", "note");
+    this.node.append(this.body, this.note);
+    this.reset();
+  }
+
+  get ended() {
+    return this.status !== "running";
+  }
+
+  reset() {
+    this.body.replaceChildren();
+    this.texts = [];
+    this.open = null;
+    this.tools = new Map();
+    this.approvals = new Map();
+    this.dirty = new Set();
+  }
+
+  apply(event) {
+    if (event.seq !== undefined) this.seq = event.seq;
+    switch (event.type) {
+      case "snapshot":
+        return this.restore(event);
+      case "message_chunk":
+        this.note.textContent = "";
+        return this.add(event.text, event.attempt);
+      case "message_stop":
+        this.open = null;
+        return undefined;
+      case "commentary":
+        this.add(event.text, event.attempt);
+        this.open = null;
+        return undefined;
+      case "tool_call_chunk":
+        return this.tool(event);
+      case "tool_call_finished":
+        return this.toolEnded(event);
+      case "attempt_discarded":
+        return this.withdraw(event.attempt);
+      case "approval_asked":
+        return this.ask(event);
+      case "approval_answered":
+        return this.decided(event.approval_id, event.decision);
+      case "gateway_notice":
+        this.note.textContent = event.text;
+        return undefined;
+      case "run_finished":
+        return this.finish(event.status, event.error);
+      default:
+        return undefined; // facts for the history, and whatever is yet to be invented
+    }
+  }
+
+  /** Puts what has changed on the screen; once per frame is enough. */
+  draw() {
+    for (const text of this.dirty) render(text.node, text.pieces.map(([, piece]) => piece).join(""));
+    this.dirty.clear();
+  }
+
+  add(piece, attempt = 1) {
+    if (!this.open) {
+      this.open = { node: make("div", "message"), pieces: [] };
+      this.texts.push(this.open);
+      this.body.append(this.open.node);
+    }
+    this.open.pieces.push([attempt, piece]);
+    this.dirty.add(this.open);
+  }
+
+  withdraw(attempt) {
+    for (const text of this.texts) {
+      text.pieces = text.pieces.filter(([by]) => by !== attempt);
+      this.dirty.add(text);
+    }
+  }
+
+  tool(event) {
+    const row = make("p", "tool");
+    row.textContent = `${event.tool_name} ${event.preview ?? ""}`.trim();
+    row.dataset.state = "running";
+    this.tools.set(event.index ?? 0, row);
+    this.body.append(row);
+    this.open = null;
+  }
+
+  toolEnded(event) {
+    const row = this.tools.get(event.index ?? 0);
+    if (!row) return;
+    row.dataset.state = event.ok === false ? "failed" : "done";
+    row.textContent += event.ok === false ? " — failed" : ` — ${(event.duration ?? 0).toFixed(1)} s`;
+  }
+
+  ask(event) {
+    const box = make("section", "approval");
+    box.setAttribute("aria-label", "Approval");
+    const why = make("p");
+    why.textContent = `${event.tool_name}: ${event.reason || "needs your approval"}`;
+    const what = make("pre");
+    what.textContent = event.command;
+    const buttons = make("div", "choices");
+    for (const [decision, label] of CHOICES) {
+      const button = make("button");
+      button.type = "button";
+      button.textContent = label;
+      button.addEventListener("click", () => this.answer(event.approval_id, decision));
+      buttons.append(button);
+    }
+    box.append(why, what, buttons);
+    this.approvals.set(event.approval_id, box);
+    this.body.append(box);
+    this.open = null;
+  }
+
+  decided(id, decision) {
+    const box = this.approvals.get(id);
+    if (!box) return;
+    const outcome = make("p");
+    outcome.textContent = decision === "deny" ? "Denied" : `Approved (${decision})`;
+    box.querySelector(".choices")?.replaceWith(outcome);
+  }
+
+  /** The state does not say in which order texts and tools came: what was done goes before the last text. */
+  restore(state) {
+    this.reset();
+    const texts = state.messages ?? [];
+    for (const text of texts.slice(0, -1)) this.restoreText(text);
+    for (const tool of state.tools ?? []) {
+      this.tool(tool);
+      if (tool.ok !== undefined && tool.ok !== null) this.toolEnded(tool);
+    }
+    for (const approval of state.approvals ?? []) {
+      this.ask(approval.asked);
+      if (approval.decision) this.decided(approval.asked.approval_id, approval.decision);
+    }
+    if (texts.length) this.restoreText(texts.at(-1));
+    if (state.status && state.status !== "running" && state.status !== "pending") this.finish(state.status, state.error);
+  }
+
+  restoreText(text) {
+    const characters = [...(text.text ?? "")]; // lengths count characters, not UTF-16 units
+    let start = 0;
+    for (const [attempt, length] of text.pieces ?? [[1, characters.length]]) {
+      this.add(characters.slice(start, start + length).join(""), attempt);
+      start += length;
+    }
+    if (text.stopped) this.open = null;
+  }
+
+  finish(status, error) {
+    this.status = status;
+    this.body.setAttribute("aria-busy", "false");
+    this.note.textContent = "";
+    if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
+    for (const row of this.tools.values()) if (row.dataset.state === "running") row.dataset.state = "failed";
+  }
+}
+
+export function make(tag, name) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  return made;
+}
