@@ -62,7 +62,7 @@ class Plan:
         self._root = Row(self._board, None, definition.blocks, Frame(self._board.outputs, {"input": given}))
         self.step_outputs: dict[str, Any] = {}  # of the steps alone: what the instance is sealed with
         self.usage = Usage()
-        self.cost_usd = 0.0
+        self.usage_by_model: dict[str, Usage] = {}
         self.paused = False
         self.stopped = False  # somebody has said `cancel`
         self.signals: list[SignalReceived] = []  # that no step has taken
@@ -112,7 +112,11 @@ class Plan:
         return block_id in self._board.started
 
     def scope(self, block_id: str) -> Frame:
+        """What names stand for in an open step."""
         return self._leaf(block_id).frame
+
+    def step(self, block_id: str) -> Step:
+        return self._leaf(block_id).step
 
     def state(self) -> InstanceState:
         """What the instance is doing, as far as it has not ended."""
@@ -144,8 +148,9 @@ class Plan:
                 self._hear(event)
             case StateChanged(state):
                 self.known_state = state
-            case UsageRecorded(usage):
+            case UsageRecorded(usage, _, model):
                 self.usage += usage
+                self.usage_by_model[model] = self.usage_by_model.get(model, Usage()) + usage
             case RunFinished():
                 self.finished = event
             case _:  # a step is withdrawn by the fact that decides it, not by the one that says so

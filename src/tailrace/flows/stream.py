@@ -1,0 +1,104 @@
+"""What a viewer of an instance is sent, from the entries of its log.
+
+Stateless: each entry stands for one event or none, under its own number, so that a viewer resumes at any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tailrace.events import (
+    AttemptDiscarded,
+    Entry,
+    InstanceState,
+    LlmDelta,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    Snapshot,
+    StateChanged,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
+from tailrace.messages import JsonObject
+
+ENDINGS: dict[RunStatus, InstanceState] = {
+    "completed": "completed",
+    "incomplete": "failed",
+    "failed": "failed",
+    "stopped": "cancelled",
+}
+
+
+class InstanceEvent(msgspec.Struct, frozen=True):
+    """`type` is what it is called on the wire: state, step, llm_delta, attempt_discarded, output, snapshot or done."""
+
+    seq: int
+    type: str
+    data: JsonObject
+
+    @property
+    def sse(self) -> bytes:
+        data = msgspec.json.encode({"type": self.type, **self.data})
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (self.seq, self.type.encode(), data)
+
+
+def instance_events(entries: Iterable[Entry]) -> list[InstanceEvent]:
+    found = [_event(entry) for entry in entries]
+    return [event for event in found if event is not None]
+
+
+def _event(entry: Entry) -> InstanceEvent | None:
+    match entry.event:
+        case RunStarted():
+            return _made(entry, "state", state="scheduled")
+        case StateChanged(state):
+            return _made(entry, "state", state=state)
+        case StepStarted(block_id, number):
+            return _made(entry, "step", block_id=block_id, state="started", number=number)
+        case StepFailed(block_id, error, number, retry_at):
+            how = "failed" if retry_at is None else "retrying"
+            return _made(
+                entry, "step", block_id=block_id, state=how, number=number, error=_failure(error), retry_at=retry_at
+            )
+        case LlmDelta(block_id, delta):
+            return _made(entry, "llm_delta", block_id=block_id, delta=delta, attempt=entry.attempt)
+        case AttemptDiscarded(reason, block_id) if block_id:
+            return _made(entry, "attempt_discarded", block_id=block_id, attempt=entry.attempt, reason=reason)
+        case StepFinished(block_id, output):
+            return _made(entry, "output", block_id=block_id, output=output)
+        case RunFinished(status, _, usage, error):
+            return _made(
+                entry,
+                "done",
+                state=ENDINGS[status],
+                error=_failure(error),
+                usage=msgspec.to_builtins(usage),
+            )
+        case Snapshot():  # what is no longer kept piece by piece
+            return _made(entry, "snapshot", **snapshot_data(entry.event))
+        case _:
+            return None
+
+
+def snapshot_data(state: Snapshot) -> JsonObject:
+    """The folded state: outputs by block, and what open steps have said so far."""
+    return {
+        "state": state.state or "scheduled",
+        "outputs": {step.block_id: step.output for step in state.steps if step.state == "finished"},
+        "texts": {step.block_id: step.text.text for step in state.steps if step.text.text},
+    }
+
+
+def _made(entry: Entry, kind: str, **data: Any) -> InstanceEvent:
+    return InstanceEvent(entry.seq, kind, data)
+
+
+def _failure(error: RunFailure | None) -> JsonObject | None:
+    built: JsonObject | None = msgspec.to_builtins(error)
+    return built
