@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.turns import Note, stage
+from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.approval import ApprovalPolicy, Asker
 from tailrace.agent.turn import Limits, Turn
 from tailrace.config import CallPolicy
@@ -25,7 +25,7 @@ from tailrace.events import (
     ToolOutputRecorded,
 )
 from tailrace.messages import Dialect, Message, ToolResult, assistant, user
-from tailrace.ports import Effect, Signal
+from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
 
@@ -297,6 +297,19 @@ async def test_budgets_end_a_turn_with_words(tmp_path: Path) -> None:
     assert played.finished.status == "incomplete"
     assert "stopped after 2 model calls" in played.finished.output
     assert s.note.notes == ["a", "a"]
+
+
+class _Broken(Note):
+    async def do(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+        return ToolOutcome("half a pair: \ud83d")
+
+
+async def test_A18_a_lone_surrogate_from_a_tool_is_replaced(tmp_path: Path) -> None:
+    async with stage(tmp_path, reply(call("note", {"text": "a"})), reply("I see."), note=_Broken()) as it:
+        played = await it.play()
+        asked = it.server.requests[1].json()["messages"]
+    assert played.finished.status == "completed"
+    assert asked[-1]["content"] == "half a pair: \ufffd"
 
 
 async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def clean(text: str) -> str:
 def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
     """The same conversation with every tool call answered and every result asked for (B39), in that order, each
     call's arguments an object (B34), no lone surrogates (A18) and no empty message."""
-    kept = [cleaned for message in messages if (cleaned := _clean_message(message)).parts]
+    kept = [clean_one for message in messages if (clean_one := cleaned(message)).parts]
     out: list[Message] = []
     for at, message in enumerate(kept):
         rest = tuple(part for part in message.parts if not isinstance(part, ToolResult))
@@ -67,7 +67,8 @@ def _results_after(messages: Sequence[Message], at: int) -> dict[str, ToolResult
     return found
 
 
-def _clean_message(message: Message) -> Message:
+def cleaned(message: Message) -> Message:
+    """The message without lone surrogates, empty texts and arguments that are no object."""
     return Message(message.role, tuple(part for p in message.parts if (part := _clean_part(p)) is not None))
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from tailrace.agent.approval import ApprovalPolicy, Asker, Judgement
+from tailrace.agent.context import clean
 from tailrace.agent.record import Record
 from tailrace.agent.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool
@@ -184,7 +185,7 @@ class ToolRunner:
         return ""
 
     def _announce(self, index: int, call: ToolCall, tool: Tool | None, args: JsonObject | None) -> None:
-        preview = self._redactor.redact(tool.preview(args)) if tool is not None and args is not None else None
+        preview = self._storable(tool.preview(args)) if tool is not None and args is not None else None
         shown = _redacted(args, self._redactor) if args is not None else None
         self._record.add(ToolCallChunk(call.name, preview, shown, index))
 
@@ -212,17 +213,20 @@ class ToolRunner:
             nonlocal quiet_until
             if loop.time() >= quiet_until:
                 quiet_until = loop.time() + _PROGRESS_EVERY_S
-                self._record.add(GatewayNotice("tool_progress", self._redactor.redact(text), {"tool_name": call.name}))
+                self._record.add(GatewayNotice("tool_progress", self._storable(text), {"tool_name": call.name}))
 
         return progress
 
     def _settle(self, index: int, call: ToolCall, outcome: ToolOutcome, duration: float = 0.0) -> None:
         """The outcome first, then the end of the tool's line: a viewer never sees an end that is not on record."""
-        output = self._redactor.redact(outcome.output)
         self._record.add(
-            ToolOutputRecorded(call.id, call.name, output, outcome.ok),
+            ToolOutputRecorded(call.id, call.name, self._storable(outcome.output), outcome.ok),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
         )
+
+    def _storable(self, text: str) -> str:
+        """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
+        return clean(self._redactor.redact(text))
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:
