@@ -4,16 +4,19 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from agent.turns import Note, NoteArgs
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config import Config, load
 from tailrace.errors import RunNotFound
-from tailrace.events import MessageChunk
+from tailrace.events import MessageChunk, MessageStop
 from tailrace.messages import assistant, user
+from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
 
 
@@ -66,6 +69,18 @@ async def test_I101_a_new_message_interrupts_the_run_before_it(tmp_path: Path) -
     assert asked[2]["content"] == ends[0].output  # what was seen is what the model is told it said
 
 
+async def test_I101_a_new_message_also_stops_those_that_wait(tmp_path: Path) -> None:
+    """Three messages in quick succession: the second is never asked, and the third knows of both."""
+    async with opened(tmp_path, STALLED, reply("Third.")) as (app, server):
+        first = await app.agents.submit(TurnSpec(user("one")), session="s")
+        await shown(app, first.id)
+        later = [await app.agents.submit(TurnSpec(user(text)), session="s") for text in ("two", "three")]
+        ends = [await app.agents.finished(run.id) for run in (first, *later)]
+        asked = [message["content"] for message in server.requests[1].json()["messages"]]
+    assert [end.status for end in ends] == ["stopped", "stopped", "completed"]
+    assert asked[1:] == ["one", ends[0].output, "two", "three"]
+
+
 async def test_I101_a_queued_message_waits_for_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path, reply("First."), reply("Second.")) as (app, server):
         runs = [await app.agents.submit(TurnSpec(user(t), busy="queue"), session="s") for t in ("one", "two")]
@@ -102,9 +117,47 @@ async def test_a_model_that_is_not_there_fails_the_run_with_one_clear_line(tmp_p
     async with opened(tmp_path) as (app, _):
         run = await app.agents.submit(TurnSpec(user("go"), model="nowhere/x"))
         finished = await app.agents.finished(run.id)
+        events = [entry.event for entry in await app.journal.read(run.id)]
     assert finished.status == "failed"
     assert finished.error is not None
     assert "no such provider" in finished.error.message
+    assert events[-2:] == [MessageStop(final=True), finished]
+
+
+class _Nonsense(Note):
+    """Foreign code: what it calls a success no journal can write down."""
+
+    async def do(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+        return ToolOutcome("done", ok=cast("bool", object()))
+
+
+async def test_a_run_whose_record_is_refused_fails_alone(tmp_path: Path) -> None:
+    """Its log still ends as every log does, and the runs beside it go on."""
+    script: list[Scenario | Reply] = [STALLED, reply("Let me see.", call("note", {"text": "x"}))]
+    async with (
+        FaultyProvider(script=script) as server,
+        open_app(config_for(server, tmp_path), directory=tmp_path, tools=[_Nonsense()]) as app,
+    ):
+        beside = await app.agents.submit(TurnSpec(user("go")))
+        await shown(app, beside.id)
+        broken = await app.agents.submit(TurnSpec(user("go")))
+        finished = await app.agents.finished(broken.id)
+        events = [entry.event for entry in await app.journal.read(broken.id)]
+        assert app.agents.running == (beside.id,)
+        await app.agents.stop(beside.id)
+        stopped = await app.agents.finished(beside.id)
+    assert finished.status == "failed"
+    assert finished.error is not None
+    assert "cannot be written" in finished.error.message
+    assert events[-2:] == [MessageStop(final=True), finished]
+    assert stopped.status == "stopped"
+
+
+async def test_A18_a_lone_surrogate_in_a_question_is_replaced(tmp_path: Path) -> None:
+    async with opened(tmp_path, reply("Yes.")) as (app, server):
+        run = await app.agents.submit(TurnSpec(user("what is \ud800?")))
+        assert (await app.agents.finished(run.id)).status == "completed"
+    assert server.requests[0].json()["messages"][-1]["content"] == "what is \ufffd?"
 
 
 async def test_stopping_what_has_ended_or_never_was(tmp_path: Path) -> None:

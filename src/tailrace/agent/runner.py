@@ -62,20 +62,26 @@ class TurnRunner:
             settings.snapshots,
         )
         self._stopping = False
+        self._lost: JournalError | None = None  # why this runner may no longer write
         self.foreign_calls: tuple[ToolCall, ...] = ()  # for whoever asked: tools that are theirs to run
 
-    async def run(self, message: Message | None = None) -> RunFinished:
-        """Runs the turn to its end and seals it. `message` is the question that begins a new one.
+    async def run(self, message: Message | None = None, *, stopped: bool = False) -> RunFinished:
+        """Runs the turn to its end and seals it. `message` is the question that begins a new one; `stopped` says that
+        nobody wants its answer any more.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with
-        all that happened on record, for whoever claims it next."""
+        all that happened on record, for whoever claims it next. Raises `JournalError` where the lease is lost."""
         if message is not None:
             self._record.add(MessageRecorded(message))
+        if stopped:
+            return await self._seal(self._wind_down())
         work = asyncio.ensure_future(self._drive())
         watch = asyncio.ensure_future(self._watch(work))
         try:
             finish = await work
         except asyncio.CancelledError:
+            if self._lost is not None:
+                raise self._lost from None
             if not self._stopping:
                 raise
             finish = self._wind_down()
@@ -131,8 +137,9 @@ class TurnRunner:
         while True:
             try:
                 signals = await self._journal.signals(self._lease, after=seen)
-            except JournalError:
-                work.cancel()  # fenced off: somebody else has the run
+            except JournalError as exc:
+                self._lost = exc  # fenced off: somebody else has the run
+                work.cancel()
                 return
             for signal in signals:
                 seen = max(seen, signal.id)

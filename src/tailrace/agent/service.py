@@ -15,11 +15,12 @@ from typing import Literal, Self
 
 import msgspec
 
+from tailrace.agent.context import cleaned
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.session import Sessions, ended, history_of
 from tailrace.agent.turn import Limits, Turn
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
-from tailrace.events import Decision, Entry, MessageRecorded, RunFailure, RunFinished, Snapshot
+from tailrace.events import Decision, Entry, MessageRecorded, MessageStop, RunFailure, RunFinished, Snapshot
 from tailrace.journal.lease import held
 from tailrace.journal.recovery import recover
 from tailrace.journal.recovery import stop as stop_run
@@ -80,6 +81,7 @@ class AgentService:
         self._on_end = on_end
         self._sessions = Sessions()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stopped: set[str] = set()  # of these; one that waits for its turn need not begin
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -106,7 +108,8 @@ class AgentService:
     ) -> Run:
         """A run that has begun; it goes on whoever watches. With a known idempotency key, the run that has it.
 
-        In a session that is busy, the run before it is stopped or waited for."""
+        In a session that is busy, the runs before it are stopped or waited for."""
+        spec = msgspec.structs.replace(spec, message=cleaned(spec.message))
         new = NewRun(
             kind=KIND,
             input=msgspec.to_builtins(spec),
@@ -119,10 +122,11 @@ class AgentService:
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
         if lease is None:
             return run
-        before = self._sessions.current(session) if session else None
+        before = self._sessions.members(session)
         self._spawn(run, lease, spec)
-        if before is not None and spec.busy == "interrupt":
-            await self.stop(before)
+        if spec.busy == "interrupt":
+            for run_id in before:
+                await self.stop(run_id)
         return run
 
     async def finished(self, run_id: str) -> RunFinished:
@@ -137,6 +141,7 @@ class AgentService:
         """Ends the run as `stopped`. One that has ended already stays as it is."""
         try:
             if run_id in self._tasks:
+                self._stopped.add(run_id)
                 await self._journal.signal(run_id, Signal("stop", by=by))
             else:
                 await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by)
@@ -174,23 +179,36 @@ class AgentService:
     # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _spawn(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry] | None = None) -> None:
+        self._sessions.join(run.new.session, run.id)
         task = self._group.create_task(self._execute(run, lease, spec, entries or []), name=run.id)
         self._tasks[run.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
+        task.add_done_callback(lambda _: self._forget(run))
+
+    def _forget(self, run: Run) -> None:
+        del self._tasks[run.id]
+        self._stopped.discard(run.id)
+        self._sessions.leave(run.new.session, run.id)
 
     async def _execute(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
-        async with held(self._journal, lease, lease_s=self._lease_s):
-            try:
-                async with self._sessions.turn_of(run.new.session, run.id):
-                    await self._clear_session(run, spec.busy)
-                    await self._turn(run, lease, spec, entries)
-            except StaleEpoch:
-                log.warning("run %s was taken over by another process", run.id)
-            except TailraceError as exc:
-                await self._fail(run, lease, RunFailure("error", str(exc)))
-            except Exception as exc:  # the top of the task: whatever it is, the run ends and says so
-                log.exception("run %s failed", run.id)
-                await self._fail(run, lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
+        """The top of a run's task: what goes wrong with it stays its own."""
+        try:
+            async with held(self._journal, lease, lease_s=self._lease_s):
+                await self._attempt(run, lease, spec, entries)
+        except JournalError as exc:
+            log.warning("run %s was not given back: %s", run.id, exc)
+
+    async def _attempt(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
+        try:
+            async with self._sessions.turn_of(run.new.session, run.id):
+                await self._clear_session(run, spec.busy)
+                await self._turn(run, lease, spec, entries)
+        except (StaleEpoch, RunSealed):
+            log.warning("run %s was taken over by another process", run.id)
+        except TailraceError as exc:
+            await self._fail(run, lease, RunFailure("error", str(exc)))
+        except Exception as exc:  # whatever it is, the run ends and says so
+            log.exception("run %s failed", run.id)
+            await self._fail(run, lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
 
     async def _clear_session(self, run: Run, busy: Busy) -> None:
         """Runs of the session that other processes have, or left behind, come to their end first (I101)."""
@@ -213,16 +231,32 @@ class AgentService:
         turn.replay(entries)
         begun = any(isinstance(entry.event, MessageRecorded) for entry in entries)
         runner = TurnRunner(self._journal, lease, turn, self._caller, self._equip(spec, run))
-        self._ended(run, await runner.run(None if begun else spec.message))
+        message = None if begun else spec.message
+        self._ended(run, await runner.run(message, stopped=run.id in self._stopped))
 
     async def _fail(self, run: Run, lease: Lease, failure: RunFailure) -> None:
-        match (await self._journal.snapshot(lease.run_id)).event:
-            case Snapshot(output=output, usage=usage):
-                finished = RunFinished("failed", output, usage, failure, time.time())
-                await self._journal.seal(lease, finished)
-                self._ended(run, finished)
-            case _:
-                pass
+        """Ends the run with what its log shows. One that cannot be ended is left to whoever recovers it."""
+        try:
+            try:
+                finished = await self._seal_failed(lease, failure)
+            except (StaleEpoch, RunSealed):
+                raise
+            except JournalError:  # a lease is void once storage refused one of its entries: claimed anew, it is not
+                anew = await self._journal.claim(run.id, self._owner, lease_s=self._lease_s)
+                finished = await self._seal_failed(anew, failure)
+        except JournalError as exc:
+            log.warning("run %s failed and could not be ended: %s", run.id, exc)
+        else:
+            self._ended(run, finished)
+
+    async def _seal_failed(self, lease: Lease, failure: RunFailure) -> RunFinished:
+        state = (await self._journal.snapshot(lease.run_id)).event
+        assert isinstance(state, Snapshot)  # noqa: S101 - what a snapshot is
+        if not any(text.final for text in state.messages):
+            self._journal.append(lease, [MessageStop(final=True)])
+        finished = RunFinished("failed", state.output, state.usage, failure, time.time())
+        await self._journal.seal(lease, finished)
+        return finished
 
     def _ended(self, run: Run, finished: RunFinished) -> None:
         if self._on_end is not None:

@@ -40,40 +40,51 @@ class _Floor:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.interested = 0
-        self.run_id: str | None = None
+        self.members: list[str] = []  # runs, in the order in which they came
+        self.speaker: str | None = None
 
 
 class Sessions:
-    """Who is speaking in which session, within this process (I101)."""
+    """Who is speaking in which session, within this process (I101). Runs without a session are independent."""
 
     def __init__(self) -> None:
         self._floors: dict[str, _Floor] = {}
 
+    def join(self, session: str, run_id: str) -> None:
+        """The run wants to speak. Every run that joins leaves."""
+        if session:
+            self._floors.setdefault(session, _Floor()).members.append(run_id)
+
+    def leave(self, session: str, run_id: str) -> None:
+        if session:
+            floor = self._floors[session]
+            floor.members.remove(run_id)
+            if not floor.members:
+                del self._floors[session]
+
+    def members(self, session: str) -> tuple[str, ...]:
+        """The runs that have the session's turn or wait for it, first come first."""
+        floor = self._floors.get(session)
+        return tuple(floor.members) if floor else ()
+
     def current(self, session: str) -> str | None:
         """The run that has the session's turn."""
         floor = self._floors.get(session)
-        return floor.run_id if floor else None
+        return floor.speaker if floor else None
 
     @asynccontextmanager
     async def turn_of(self, session: str, run_id: str) -> AsyncIterator[None]:
-        """Waits for this run's turn, first come first served. Runs without a session are independent."""
+        """Waits for the turn of this run, which has joined; first come first served."""
         if not session:
             yield
             return
-        floor = self._floors.setdefault(session, _Floor())
-        floor.interested += 1
-        try:
-            async with floor.lock:
-                floor.run_id = run_id
-                try:
-                    yield
-                finally:
-                    floor.run_id = None
-        finally:
-            floor.interested -= 1
-            if not floor.interested:
-                del self._floors[session]
+        floor = self._floors[session]
+        async with floor.lock:
+            floor.speaker = run_id
+            try:
+                yield
+            finally:
+                floor.speaker = None
 
 
 async def ended(journal: Journal, run_id: str) -> None:
