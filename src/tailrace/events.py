@@ -247,6 +247,28 @@ class LlmDelta(Event):
     delta: str
 
 
+# ── a delivery's own facts ───────────────────────────────────────────────────────────────────────────────────
+
+DeliveryState = Literal["unknown", "sent", "unsent", "confirmed", "failed", "gone"]
+
+
+class Delivered(Event, omit_defaults=True):
+    """What is known of one message of a reply in a chat; the last such fact of a `key` holds.
+
+    `unknown` is written before a message is sent, so that a process that dies in between leaves it on record; then
+    `sent`, or `unsent` where the platform said no. `confirmed`: it shows the final text. `failed`: given up. `gone`:
+    the thread or the chat that the key names is not there any more.
+    """
+
+    key: str
+    state: DeliveryState
+    message_id: str = ""
+    final: bool = False  # what was sent would not have grown
+    native: bool = False  # it is a native stream that has not been closed
+    limit: int = 0  # of this message, where the platform's own turned out to be too large
+    end: int | None = None  # where in the text this message ends, where it was not the limit that ended it
+
+
 # ── the state of a run, for whoever was not there ────────────────────────────────────────────────────────────
 
 
@@ -334,6 +356,7 @@ Fact: TypeAlias = (
     | StepCancelled
     | SignalReceived
     | LlmDelta
+    | Delivered
 )
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 

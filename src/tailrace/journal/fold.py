@@ -20,6 +20,7 @@ from tailrace.events import (
     AttemptDiscarded,
     AttemptStarted,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
     HistoryCompressed,
@@ -252,6 +253,8 @@ class Fold:
                 self._restore(event)
             case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted() | SignalReceived():
                 pass  # the history's, not the screen's
+            case Delivered():
+                pass  # the ledger's
             case LongToolHint() | GatewayNotice():
                 pass  # of the moment
             case _:
