@@ -14,7 +14,7 @@ from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config import Config, load
 from tailrace.errors import RunNotFound
-from tailrace.events import MessageChunk, MessageStop
+from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished
 from tailrace.messages import assistant, user
 from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
@@ -111,6 +111,25 @@ async def test_a_run_goes_on_after_its_process_let_go_of_it(tmp_path: Path) -> N
     assert (finished.status, finished.output) == ("completed", text)
     assert text.startswith(seen)
     assert "".join(e.event.text for e in entries if isinstance(e.event, MessageChunk)) == text
+
+
+async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[STALLED, reply("Six.")]) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as app:
+            dead = await app.agents.submit(TurnSpec(user("count")), session="s")
+            await shown(app, dead.id)
+        async with open_app(config, directory=tmp_path) as app:
+            seen = "".join(
+                entry.event.text for entry in await app.journal.read(dead.id) if isinstance(entry.event, MessageChunk)
+            )
+            run = await app.agents.submit(TurnSpec(user("and then?")), session="s")
+            await app.agents.finished(run.id)
+            events = [entry.event for entry in await app.journal.read(dead.id)]
+        asked = [message["content"] for message in server.requests[1].json()["messages"]]
+    assert asked[1:] == ["count", seen, "and then?"]
+    assert events[-3:-1] == [MessageRecorded(assistant(seen), "stopped"), MessageStop(final=True)]
+    assert isinstance(events[-1], RunFinished)
 
 
 async def test_a_model_that_is_not_there_fails_the_run_with_one_clear_line(tmp_path: Path) -> None:

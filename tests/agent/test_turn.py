@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tailrace.agent.turn import CallModel, Finish, GiveUp, Limits, RunTool, SettleTool, Turn
+from tailrace.agent.turn import (
+    INTERRUPTED,
+    NEVER_RAN,
+    CallModel,
+    Finish,
+    GiveUp,
+    Limits,
+    RunTool,
+    SettleTool,
+    Turn,
+)
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -64,6 +74,17 @@ def test_tools_of_one_answer_are_due_together_and_the_model_after_the_last() -> 
     both.apply(ToolOutputRecorded("c1", "terminal", "boom", ok=False))
     assert both.due() == [CallModel()]
     assert both.messages[-1] == Message("tool", (ToolResult("c1", "boom", False), ToolResult("c2", "text")))
+
+
+def test_a_turn_that_is_stopped_says_what_did_and_did_not_happen() -> None:
+    begun = turn(MessageChunk("Looking."), MessageRecorded(BOTH, "tools"), ToolCallChunk("terminal", index=0))
+    assert begun.last_words() == [
+        ToolOutputRecorded("c1", "terminal", INTERRUPTED, ok=False),
+        ToolCallFinished("terminal", ok=False, index=0),
+        ToolOutputRecorded("c2", "read_file", NEVER_RAN, ok=False),
+    ]
+    assert turn(MessageChunk("Hel")).last_words() == [MessageRecorded(assistant("Hel"), "stopped")]
+    assert turn(*answer("Hello")).last_words() == []
 
 
 def test_I106_a_tool_that_was_running_is_settled_not_simply_run() -> None:

@@ -21,7 +21,7 @@ from tailrace.agent.toolrun import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Command, Finish, GiveUp, RunTool, SettleTool, Turn
 from tailrace.errors import JournalError
 from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished
-from tailrace.messages import Message, ToolCall, assistant
+from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 
@@ -158,10 +158,7 @@ class TurnRunner:
                 pass
 
     def _wind_down(self) -> RunFinished:
-        """After a stop: every call has a result and the text so far is a message, so that the history is whole."""
-        self._tools.stop_all(self.turn.open_calls())
-        if shown := self.turn.shown:
-            self._record.add(MessageRecorded(assistant(shown), "stopped"))
+        self._record.add(*self.turn.last_words())
         error = RunFailure("stopped", "interrupted")
         return RunFinished("stopped", self.turn.output, self.turn.usage, error, time.time())
 

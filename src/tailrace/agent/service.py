@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.agent.context import cleaned
 from tailrace.agent.runner import TurnRunner, TurnSettings
-from tailrace.agent.session import Sessions, ended, history_of
+from tailrace.agent.session import Sessions, ended, history_of, last_words
 from tailrace.agent.turn import Limits, Turn
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import Decision, Entry, MessageRecorded, MessageStop, RunFailure, RunFinished, Snapshot
@@ -144,7 +144,7 @@ class AgentService:
                 self._stopped.add(run_id)
                 await self._journal.signal(run_id, Signal("stop", by=by))
             else:
-                await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by)
+                await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by, last_words=last_words)
         except RunSealed:
             return
 

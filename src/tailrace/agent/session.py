@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from tailrace.agent.turn import Turn
-from tailrace.events import HistoryCompressed
+from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
-from tailrace.ports import ENDED, Journal
+from tailrace.ports import ENDED, Journal, Run
 
 _PAGE = 50
 
@@ -33,6 +33,15 @@ async def history_of(journal: Journal, session: str, *, before: str | None = Non
             if compressed := any(isinstance(entry.event, HistoryCompressed) for entry in facts):
                 break
     return tuple(message for turn in logs for message in turn.messages)
+
+
+def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
+    """For a turn that died and is not to go on: what it leaves to the conversation. For any other run nothing."""
+    if run.new.kind != "agent":
+        return []
+    turn = Turn()
+    turn.replay(entries)
+    return turn.last_words()
 
 
 class _Floor:

@@ -33,8 +33,6 @@ from tailrace.messages import JsonObject, ToolCall
 from tailrace.ports import Tool, ToolOutcome
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
-STOPPED = "The user interrupted this call; it may or may not have taken effect."
-NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 DENIED = "The user did not approve this action; it was not executed."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
@@ -102,15 +100,6 @@ class ToolRunner:
             beside = []
             await self._run_one(command)
         await self._side_by_side(beside)
-
-    def stop_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
-        """The run was stopped: each of these gets a result that says what did and did not happen."""
-        for command in commands:
-            if isinstance(command, SettleTool):
-                self._settle(command.index, command.call, ToolOutcome(STOPPED, ok=False))
-            else:
-                call = command.call
-                self._record.add(ToolOutputRecorded(call.id, call.name, NEVER_RAN, ok=False))
 
     async def _side_by_side(self, commands: Sequence[RunTool | SettleTool]) -> None:
         async with asyncio.TaskGroup() as group:

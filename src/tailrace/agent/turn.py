@@ -74,6 +74,8 @@ class Finish(msgspec.Struct, frozen=True):
 Command: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
 
 
+INTERRUPTED = "The user interrupted this call; it may or may not have taken effect."
+NEVER_RAN = "The user stopped the run before this call was made; it was not executed."
 _INCOMPLETE = {
     "cut": "the stream broke off",
     "length": "the answer reached the model's token limit",
@@ -160,6 +162,19 @@ class Turn:
             for c in self._calls
             if c.started and not c.finished and c.result is not None
         ]
+
+    def last_words(self) -> list[AnyEvent]:
+        """What goes into the log of a turn that is stopped here: each call gets a result that says what did and did not
+        happen, and the text so far becomes a message, so that the history is whole."""
+        events: list[AnyEvent] = [*self.unsettled()]
+        for command in self.open_calls():
+            call, begun = command.call, isinstance(command, SettleTool)
+            events.append(ToolOutputRecorded(call.id, call.name, INTERRUPTED if begun else NEVER_RAN, ok=False))
+            if begun:
+                events.append(ToolCallFinished(call.name, ok=False, index=command.index))
+        if self.shown:
+            events.append(MessageRecorded(text_message(self.shown), "stopped"))
+        return events
 
     def due(self) -> list[Command]:
         """What to do next. Empty when the turn is over; tools of one answer come together."""

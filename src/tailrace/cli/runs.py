@@ -14,6 +14,7 @@ from argparse import ArgumentParser, Namespace
 
 import msgspec
 
+from tailrace.agent.session import last_words
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config import Config
 from tailrace.errors import RunSealed
@@ -163,7 +164,8 @@ async def _stop(journal: Journal, args: Namespace) -> int:
     """Waits until the run has ended: until then it may still act."""
     owner = f"tailrace stop {os.getpid()}"
     try:
-        found = await stop(journal, args.run, owner, at=time.time(), by=os.environ.get("USER", ""))
+        by = os.environ.get("USER", "")
+        found = await stop(journal, args.run, owner, at=time.time(), by=by, last_words=last_words)
     except RunSealed:
         found = await journal.get(args.run)
     if found.state not in ENDED:

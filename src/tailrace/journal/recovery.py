@@ -5,12 +5,14 @@ Owns the decision, for any journal. What a run does next is its runner's: it get
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed
-from tailrace.events import Entry, RunFailure, RunFinished, Snapshot
+from tailrace.events import AnyEvent, Entry, MessageStop, RunFailure, RunFinished, Snapshot
+from tailrace.journal.fold import SEQUENCE
 from tailrace.ports import Journal, Lease, Run, Signal
 
 MAX_KILLS = 3
@@ -60,9 +62,19 @@ def _crash_loop(run: Run) -> RunFailure:
     )
 
 
-async def stop(journal: Journal, run_id: str, owner: str, *, at: float, by: str = "") -> Run:
-    """Asks whoever executes the run to stop; a run that nobody executes is ended here and now. `at` is the wall clock.
-    Returns it as it is afterwards: `state` says whether it has ended. Raises `RunSealed` when it had ended before."""
+LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Sequence[AnyEvent]]
+
+
+def nothing(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+    return ()
+
+
+async def stop(
+    journal: Journal, run_id: str, owner: str, *, at: float, by: str = "", last_words: LastWords = nothing
+) -> Run:
+    """Asks whoever executes the run to stop; a run that nobody executes is ended here and now, after whatever
+    `last_words` makes of its log. `at` is the wall clock. Returns it as it is afterwards: `state` says whether it has
+    ended. Raises `RunSealed` when it had ended before."""
     run = await journal.get(run_id)
     if run.state == "parked":
         await journal.unpark(run_id)
@@ -71,9 +83,13 @@ async def stop(journal: Journal, run_id: str, owner: str, *, at: float, by: str 
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except RunOwned:
         return await journal.get(run_id)
-    match (await journal.snapshot(run_id)).event:
-        case Snapshot(output=output, usage=usage):
-            await journal.seal(lease, RunFinished("stopped", output, usage, at=at))
-        case other:
-            raise TypeError(other)
+    events = [*last_words(run, await journal.read(run_id))]
+    if run.new.kind != SEQUENCE:
+        events.append(MessageStop(final=True))
+    state = await journal.snapshot(run_id)
+    if not isinstance(state.event, Snapshot):
+        raise TypeError(state)
+    if events:
+        journal.append(lease, events, attempt=state.attempt)
+    await journal.seal(lease, RunFinished("stopped", state.event.output, state.event.usage, at=at))
     return await journal.get(run_id)
