@@ -4,7 +4,7 @@
 over them. Imports nothing heavy: the search runs in a process of its own, which must start fast.
 """
 
-# ruff: noqa: PTH110, PTH118, PTH120 - a walk looks at thousands of names, and strings are several times faster than `Path`
+# ruff: noqa: PTH110, PTH118, PTH119, PTH120 - a walk looks at thousands of names, and strings are several times faster than `Path`
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class IgnoreRules:
     """The rules in force in one directory: its own, and through `above` those of the directories it lies in."""
 
     def __init__(self, folder: str, above: IgnoreRules | None = None) -> None:
-        self._folder = folder
+        self._name = os.path.basename(folder)
         self._above = above
         self._is_repository: bool = os.path.exists(os.path.join(folder, ".git"))
         self._in_repository: bool = self._is_repository or (above is not None and above._in_repository)
@@ -46,21 +46,22 @@ class IgnoreRules:
     def ignores(self, name: str, *, directory: bool) -> bool | None:
         """Whether this entry of the directory is left out; None where no rule speaks of it. The nearest file that has
         a word on it decides, and in it the last rule."""
-        path = os.path.join(self._folder, name)
-        for git in (False, True):
-            for level in self._upwards(stop_at_repository=git):
-                said = _verdict(level._git if git else level._own, os.path.relpath(path, level._folder), directory)
-                if said is not None:
-                    return said
-        return None
+        path, level = name, self
+        while True:
+            if (said := _verdict(level._own, path, directory)) is not None:
+                return said
+            if level._above is None:
+                return self.ignored_by_git(name, directory=directory)
+            path, level = f"{level._name}/{path}", level._above
 
-    def _upwards(self, *, stop_at_repository: bool) -> Iterator[IgnoreRules]:
-        level: IgnoreRules | None = self
-        while level is not None:
-            yield level
-            if stop_at_repository and level._is_repository:
-                return
-            level = level._above
+    def ignored_by_git(self, name: str, *, directory: bool) -> bool | None:
+        """The same by git's files alone. What is above the repository has no word on what is in it."""
+        path, level = name, self
+        while True:
+            said = _verdict(level._git, path, directory)
+            if said is not None or level._above is None or level._is_repository:
+                return said
+            path, level = f"{level._name}/{path}", level._above
 
 
 def _verdict(rules: list[_Rule], path: str, directory: bool) -> bool | None:

@@ -86,10 +86,12 @@ def opened_file(place: Place) -> Iterator[BinaryIO]:
         yield file
 
 
-def write_whole(place: Place, data: bytes, *, expected: os.stat_result | None = None) -> bool:
-    """Puts a file in place so that a reader sees the old or the new content, never half of one. Keeps its rights and
-    makes the directories it lies in. Returns whether it replaced one. Raises `PathRefused`, also where `expected` is
-    given and the file is not that one any more."""
+def write_whole(
+    place: Place, data: bytes, *, expected: os.stat_result | None = None, executable: bool | None = None
+) -> bool:
+    """Puts a file in place so that a reader sees the old or the new content, never half of one. Keeps its rights
+    (`executable` says otherwise of one of them) and makes the directories it lies in. Returns whether it replaced one.
+    Raises `PathRefused`, also where `expected` is given and the file is not that one any more."""
     if not place.parts:
         raise PathRefused(f"{place.asked} is a directory")
     name = place.parts[-1]
@@ -101,8 +103,8 @@ def write_whole(place: Place, data: bytes, *, expected: os.stat_result | None = 
         try:
             with os.fdopen(os.open(temporary, _WRITE_NEW, 0o666, dir_fd=folder), "wb") as file:
                 file.write(data)
-                if before is not None:
-                    os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+                mode = stat.S_IMODE((before or os.fstat(file.fileno())).st_mode)
+                os.fchmod(file.fileno(), mode if executable is None else _made_executable(mode, executable))
             if expected is not None and not _same(expected, _status(name, folder)):
                 raise PathRefused(f"{place.asked} was changed by somebody else meanwhile; read it again")
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -110,6 +112,11 @@ def write_whole(place: Place, data: bytes, *, expected: os.stat_result | None = 
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
     return before is not None
+
+
+def _made_executable(mode: int, executable: bool) -> int:
+    """For whoever may read it, as git does."""
+    return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
 def _parent(place: Place) -> Place:

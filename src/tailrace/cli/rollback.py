@@ -1,0 +1,94 @@
+"""`tailrace rollback [N]`: puts the working directory back to a checkpoint, after showing what that would do.
+
+Thin: asks and prints. What a checkpoint is and how it is restored is for `tools.checkpoint` to know.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Final
+
+from tailrace.cli.main import DONE, FAILED, USAGE, complain
+from tailrace.cli.sanitize import Sanitizer
+from tailrace.config import Config
+from tailrace.tools.checkpoint import Checkpoint, Checkpoints, Plan
+
+_SIGNS: Final = {"change": "~", "create": "+", "delete": "-"}
+_MAX_SHOWN: Final = 200
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "number", nargs="?", type=int, metavar="N", help="which checkpoint; 1, the default, is the latest"
+    )
+    parser.add_argument("--yes", action="store_true", help="do it without asking")
+    parser.add_argument("--list", action="store_true", help="list the checkpoints of this directory and end")
+    parser.add_argument("--diff", action="store_true", help="show the changes in full")
+    parser.add_argument("--directory", type=Path, default=Path(), help="of which directory; the default is this one")
+
+
+def run(args: Namespace, config: Config) -> int:
+    """0 done, 1 left as it is, 2 a wrong number or nobody to ask. Raises `CheckpointError`."""
+    number = 1 if args.number is None else args.number
+    if number < 1:
+        complain(f"checkpoints count from 1, the latest; there is no {number}")
+        return USAGE
+    checkpoints = Checkpoints(config.home / "checkpoints", args.directory)
+    if args.list:
+        for checkpoint in checkpoints.all():
+            _print(_line(checkpoint))
+        return DONE
+    plan = checkpoints.plan(number)
+    if not plan.changes:
+        _print("nothing to undo: the directory is as it was then")
+        return DONE
+    _show(plan, checkpoints.diff(plan) if args.diff else "")
+    if not args.yes:
+        if not sys.stdin.isatty():
+            complain("nobody to ask; to do it: tailrace rollback --yes")
+            return USAGE
+        if not _agreed():
+            _say("left as it is\n")
+            return FAILED
+    checkpoints.restore(plan)
+    _say("done; to undo this: tailrace rollback\n")
+    return DONE
+
+
+def _line(checkpoint: Checkpoint) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(checkpoint.at))
+    return f"{checkpoint.number:3}  {when}  {checkpoint.label}".rstrip()
+
+
+def _show(plan: Plan, diff: str) -> None:
+    for change in plan.changes[:_MAX_SHOWN]:
+        _print(f"{_SIGNS[change.kind]} {change.path}")
+    if len(plan.changes) > _MAX_SHOWN:
+        _print(f"… and {len(plan.changes) - _MAX_SHOWN} more")
+    for path in plan.left:
+        _print(f"! {path}: is too large or ignored by now; it is left as it is")
+    if diff:
+        _print(diff)
+
+
+def _agreed() -> bool:
+    _say("put these back (~ changed, + deleted since, - made since)? [y/N] ")
+    try:
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _print(text: str) -> None:
+    """Names and contents of files are anybody's: nothing in them commands the terminal (J122)."""
+    safe = Sanitizer().feed(text.encode("utf-8", "replace").decode("utf-8", "replace"))
+    sys.stdout.write(f"{safe}\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(text)
+    sys.stderr.flush()

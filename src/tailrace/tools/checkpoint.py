@@ -1,0 +1,267 @@
+"""Checkpoints: the working directory as it was before the first change of a turn, and the way back to it.
+
+Kept in a git object store of our own per directory, beside the user's repository and never in it. A rollback shows what
+it would do, does exactly that, and is itself preceded by a checkpoint: it can be undone like anything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tailrace.tools._checkpoint_files import Limits, Listing, listing
+from tailrace.tools._checkpoint_store import CheckpointError, Commit, Saved, Store
+from tailrace.tools.paths import PathRefused, Place, opened_directory, write_whole
+
+__all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "Limits", "Plan", "TurnSnapshots"]
+
+_LINK: Final = "120000"
+_EXECUTABLE: Final = "100755"
+_SPARE: Final = 10  # this many past the limit before the store is cleaned: cleaning takes a while
+
+
+class _Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is written down with a checkpoint."""
+
+    label: str = ""
+    turn: str = ""
+    skipped: tuple[str, ...] = ()  # existed then, was not saved: none of our business when we restore
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """`number` is how far back it lies: 1 is the latest."""
+
+    number: int
+    at: float  # seconds since the epoch
+    label: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a rollback would do to one file."""
+
+    kind: Literal["change", "create", "delete"]
+    path: str
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A rollback as it was shown: from the tree that was there then, to the one that is wanted. `left` is what it would
+    not touch although it has changed: too large to be kept by now, or ignored, so that there would be no way back."""
+
+    number: int
+    changes: tuple[Change, ...]
+    left: tuple[str, ...]
+    now: str
+    target: str
+
+
+class Checkpoints:
+    """The checkpoints of one directory. Every method blocks, and raises `CheckpointError`."""
+
+    def __init__(self, root: Path, directory: Path, limits: Limits | None = None) -> None:
+        """`root` holds the stores of all directories; it lies in Tailrace's own home, which is never part of one."""
+        self._directory = Path(os.path.realpath(directory))
+        root = Path(os.path.realpath(root))
+        self._apart = frozenset({str(root), str(root.parent)})
+        self._limits = limits or Limits()
+        name = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:24]
+        self._store = Store(root / name, self._directory)
+
+    def take(self, label: str = "", *, turn: str = "") -> bool:
+        """Keeps the directory as it is now. Not where the latest checkpoint is just the same, or was taken in this
+        very turn already: then it returns False."""
+        with self._store.locked():
+            commits = self._store.commits()
+            if turn and commits and _note(commits[0]).turn == turn:
+                return False
+            tree, found = self._now()
+            return self._keep(commits, tree, _note_of(found, label, turn))
+
+    def all(self) -> list[Checkpoint]:
+        """Latest first."""
+        with self._store.locked():
+            return [
+                Checkpoint(number, commit.at, _note(commit).label)
+                for number, commit in enumerate(self._store.commits(), 1)
+            ]
+
+    def plan(self, number: int = 1) -> Plan:
+        """What going back to this checkpoint would do."""
+        with self._store.locked():
+            return self._plan(number)
+
+    def diff(self, plan: Plan) -> str:
+        with self._store.locked():
+            return self._store.diff(plan.now, plan.target)
+
+    def restore(self, plan: Plan) -> None:
+        """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
+        have changed since the plan was made."""
+        with self._store.locked():
+            tree, found = self._now()
+            commits = self._store.commits()
+            if (self._commit(commits, plan.number).tree, tree) != (plan.target, plan.now):
+                raise CheckpointError("something has changed since this was planned: look at what it would do again")
+            label = f"before the rollback to {_when(self._commit(commits, plan.number))}"
+            self._keep(commits, tree, _note_of(found, label))
+            self._apply(plan)
+
+    def _now(self) -> tuple[str, Listing]:
+        found = listing(self._directory, self._apart, self._limits)
+        return self._store.tree_of(found.files), found
+
+    def _keep(self, commits: list[Commit], tree: str, note: _Note) -> bool:
+        if commits and commits[0].tree == tree:
+            return False
+        number = commits[0].number + 1 if commits else 1
+        self._store.commit(tree, number, msgspec.json.encode(note).decode())
+        if len(commits) >= self._limits.keep + _SPARE:
+            self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
+        return True
+
+    def _plan(self, number: int) -> Plan:
+        wanted = self._commit(self._store.commits(), number)
+        tree, found = self._now()
+        before, after = self._store.entries(tree), self._store.entries(wanted.tree)
+        unknown_then, unsaved_now = _Paths(_note(wanted).skipped), _Paths(map(_text, found.skipped))
+        changes = [
+            Change("change" if path in before else "create", path)
+            for path, saved in after.items()
+            if before.get(path) != saved and path not in unsaved_now
+        ]
+        changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
+        left = tuple(path for path in after if path not in before and path in unsaved_now)
+        return Plan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
+
+    def _commit(self, commits: list[Commit], number: int) -> Commit:
+        if not commits:
+            raise CheckpointError(f"there is no checkpoint of {self._directory}")
+        if not 1 <= number <= len(commits):
+            raise CheckpointError(f"there is no checkpoint {number} of {self._directory}: there are {len(commits)}")
+        return commits[number - 1]
+
+    def _apply(self, plan: Plan) -> None:
+        """Deletes first: what is a file now may have been a directory."""
+        entries = self._store.entries(plan.target)
+        failures: list[str] = []
+        for change in plan.changes:
+            if change.kind == "delete":
+                with _noted(failures):
+                    _delete(self._place(change.path))
+        written = [(change.path, entries[change.path]) for change in plan.changes if change.kind != "delete"]
+        contents = self._store.contents(saved.object_id for _, saved in written)
+        for (path, saved), content in zip(written, contents, strict=True):
+            with _noted(failures):
+                _write(self._place(path), saved, content)
+        if failures:
+            raise CheckpointError(f"not everything could be restored: {'; '.join(failures)}")
+
+    def _place(self, path: str) -> Place:
+        return Place(path, self._directory, tuple(path.split("/")))
+
+
+class TurnSnapshots:
+    """The checkpoint of one turn, taken before its first change. `turn` names it: a turn that goes on after a crash has
+    its checkpoint already."""
+
+    def __init__(
+        self, root: Path, directory: Path, *, label: str = "", turn: str = "", limits: Limits | None = None
+    ) -> None:
+        self._checkpoints = Checkpoints(root, directory, limits)
+        self._label = label
+        self._turn = turn
+        self._taking = asyncio.Lock()
+        self._taken = False
+
+    async def before_change(self) -> None:
+        """Raises `CheckpointError`, and then again at the next change: nothing changes without one."""
+        async with self._taking:
+            if not self._taken:
+                await asyncio.to_thread(self._checkpoints.take, self._label, turn=self._turn)
+                self._taken = True
+
+
+class _Paths:
+    """A set of paths that holds what lies below them, too."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._paths = frozenset(paths)
+
+    def __contains__(self, path: str) -> bool:
+        text = _text(path)
+        return text in self._paths or any(
+            text[:at] in self._paths for at, character in enumerate(text) if character == "/"
+        )
+
+
+def _text(path: str) -> str:
+    """A name that is no text, in text."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _note_of(found: Listing, label: str, turn: str = "") -> _Note:
+    return _Note(label, turn, tuple(map(_text, found.skipped)))
+
+
+def _note(commit: Commit) -> _Note:
+    try:
+        return msgspec.json.decode(commit.message, type=_Note)
+    except msgspec.DecodeError as exc:
+        raise CheckpointError(f"checkpoint {commit.number} is damaged: {exc}") from exc
+
+
+def _when(commit: Commit) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(commit.at))
+
+
+@contextmanager
+def _noted(failures: list[str]) -> Iterator[None]:
+    """One file that cannot be restored keeps no other from it."""
+    try:
+        yield
+    except PathRefused as exc:
+        failures.append(str(exc))
+    except OSError as exc:
+        failures.append(f"{exc.filename}: {exc.strerror}")
+
+
+def _delete(place: Place) -> None:
+    """The file, and the directories that are empty without it."""
+    parents = [place.parts[:depth] for depth in range(len(place.parts) - 1, -1, -1)]
+    with opened_directory(place._replace(parts=parents[0])) as folder, suppress(FileNotFoundError):
+        os.unlink(place.parts[-1], dir_fd=folder)
+    for emptied in parents[:-1]:
+        with opened_directory(place._replace(parts=emptied[:-1])) as folder:
+            try:
+                os.rmdir(emptied[-1], dir_fd=folder)
+            except OSError:  # something else is in there
+                return
+
+
+def _write(place: Place, saved: Saved, content: bytes) -> None:
+    if saved.mode != _LINK:
+        _remove_link(place)
+        write_whole(place, content, executable=saved.mode == _EXECUTABLE)
+        return
+    with opened_directory(place._replace(parts=place.parts[:-1]), make=True) as folder:
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(place.parts[-1], dir_fd=folder)
+            os.symlink(content, place.parts[-1], dir_fd=folder)
+        except OSError as exc:
+            raise PathRefused(f"{place.asked}: {(exc.strerror or 'cannot be written').lower()}") from exc
+
+
+def _remove_link(place: Place) -> None:
+    """A link that stands where a plain file was is replaced, not written through."""
+    with suppress(PathRefused, OSError), opened_directory(place._replace(parts=place.parts[:-1])) as folder:
+        if stat.S_ISLNK(os.stat(place.parts[-1], dir_fd=folder, follow_symlinks=False).st_mode):
+            os.unlink(place.parts[-1], dir_fd=folder)
