@@ -260,6 +260,7 @@ class PlatformSettings(Section):
 class Telegram(PlatformSettings):
     token_env: EnvName = "TELEGRAM_BOT_TOKEN"
     base_url: HttpUrl | None = None
+    webhook_url: HttpUrl | None = None  # the public address of /platforms/telegram/webhook here; None: polling
 
 
 class Discord(PlatformSettings):

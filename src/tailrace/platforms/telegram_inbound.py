@@ -1,0 +1,154 @@
+"""What people do in Telegram, read from the Bot API's updates. Pure: it neither asks nor answers."""
+
+from __future__ import annotations
+
+import re
+
+import telegram
+from telegram.constants import ChatType, MessageEntityType
+
+from tailrace.delivery.port import (
+    Attachment,
+    ButtonPressed,
+    ChatKind,
+    MessageReceived,
+    Place,
+    Sender,
+    StopPressed,
+    Update,
+)
+
+# Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
+STOPPED = "stopped_message_generation"
+KINDS = ["message", "callback_query", STOPPED]
+# Telegram Desktop cuts a long paste at the best break between half of the 4096 units and all of them.
+MAY_CONTINUE_UNITS = 2048
+_COMMAND = re.compile(r"/\w+(?:@(?P<bot>\w+))?(?!\S)", re.ASCII)
+
+
+def read(update: telegram.Update, me: telegram.User) -> Update | None:
+    """The update in our words; None for what is no concern of ours. `me` is the bot."""
+    update_id = str(update.update_id)
+    if update.message is not None:
+        return _message(update_id, update.message, me)
+    if (query := update.callback_query) is not None:
+        return _button(update_id, query)
+    if isinstance(stopped := update.api_kwargs.get(STOPPED), dict):
+        return _stopped(update_id, stopped)
+    return None
+
+
+def _message(update_id: str, message: telegram.Message, me: telegram.User) -> MessageReceived | None:
+    sender = _sender(message)
+    text = message.text or message.caption or ""
+    attachments = tuple(_attachments(message))
+    if sender is None or not (text or attachments):
+        return None  # a service message, a channel's post, another bot
+    named, text = _without_mentions(message, text, me)
+    private = message.chat.type == ChatType.PRIVATE
+    return MessageReceived(
+        update_id=update_id,
+        place=_place(message),
+        sender=sender,
+        text=text,
+        attachments=attachments,
+        addressed=private or named or _replies_to(message, me) or _is_command(text),
+        at_limit=_units(text) >= MAY_CONTINUE_UNITS or message.media_group_id is not None,
+        message_id=str(message.message_id),
+    )
+
+
+def _button(update_id: str, query: telegram.CallbackQuery) -> ButtonPressed | None:
+    message = query.message
+    if message is None or query.data is None:
+        return None
+    if isinstance(message, telegram.Message):
+        place = _place(message)
+    else:  # too old for the server to show it: where it was is all that is known
+        place = Place("telegram", str(message.chat.id), kind=_kind(message.chat))
+    sender = Sender(str(query.from_user.id), query.from_user.full_name)
+    return ButtonPressed(update_id, place, sender, query.data, str(message.message_id))
+
+
+def _stopped(update_id: str, stopped: dict[str, object]) -> StopPressed | None:
+    match stopped:
+        case {"chat": {"id": int(chat)}}:
+            thread = stopped.get("message_thread_id")
+            place = Place("telegram", str(chat), str(thread) if thread else "")
+            return StopPressed(update_id, place, Sender(str(chat)))  # drafts are private: the chat is the person
+        case _:
+            return None
+
+
+def _place(message: telegram.Message) -> Place:
+    """In a group that is no forum `message_thread_id` only says what replies to what: nothing can be sent there."""
+    thread = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else ""
+    return Place("telegram", str(message.chat.id), thread, _kind(message.chat))
+
+
+def _kind(chat: telegram.Chat) -> ChatKind:
+    return "private" if chat.type == ChatType.PRIVATE else "group"
+
+
+def _sender(message: telegram.Message) -> Sender | None:
+    """Whoever writes as a chat (an anonymous admin, a linked channel) is that chat: `from` is then a stand-in that
+    all of them share."""
+    if (chat := message.sender_chat) is not None:
+        return Sender(str(chat.id), chat.title or "")
+    if (user := message.from_user) is not None and not user.is_bot:
+        return Sender(str(user.id), user.full_name)
+    return None
+
+
+def _without_mentions(message: telegram.Message, text: str, me: telegram.User) -> tuple[bool, str]:
+    """Whether the bot is named, and the text without its name. Offsets are in UTF-16 units."""
+    entities = message.entities if message.text else message.caption_entities
+    encoded = text.encode("utf-16-le")
+    name = f"@{me.username or ''}".lower()
+    named = False
+    for entity in sorted(entities, key=lambda entity: entity.offset, reverse=True):
+        start, end = 2 * entity.offset, 2 * (entity.offset + entity.length)
+        covered = encoded[start:end].decode("utf-16-le", "replace").lower()
+        to_user = entity.type == MessageEntityType.TEXT_MENTION and entity.user is not None and entity.user.id == me.id
+        if to_user or (entity.type == MessageEntityType.MENTION and covered == name):
+            named = True
+            encoded = encoded[:start] + encoded[end:]
+        elif entity.type == MessageEntityType.BOT_COMMAND and covered.endswith(name):
+            named = True
+            encoded = encoded[: end - 2 * len(name)] + encoded[end:]
+    return named, encoded.decode("utf-16-le", "replace").strip() if named else text
+
+
+def _is_command(text: str) -> bool:
+    """A command that names no other bot; our own name was taken out before."""
+    found = _COMMAND.match(text)
+    return found is not None and found["bot"] is None
+
+
+def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
+    """In a forum every message replies to the one that opened its topic: that one does not count."""
+    replied = message.reply_to_message
+    if replied is None or replied.forum_topic_created is not None:
+        return False
+    return replied.from_user is not None and replied.from_user.id == me.id
+
+
+def _attachments(message: telegram.Message) -> list[Attachment]:
+    found: list[Attachment] = []
+    if message.photo:
+        largest = max(message.photo, key=lambda size: size.width * size.height)
+        found.append(Attachment(largest.file_id, "photo.jpg", "image/jpeg", largest.file_size))
+    for file, name, media_type in (
+        (message.document, "document", "application/octet-stream"),
+        (message.audio, "audio", "audio/mpeg"),
+        (message.video, "video", "video/mp4"),
+    ):
+        if file is not None:
+            found.append(Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size))
+    if (voice := message.voice) is not None:
+        found.append(Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
+    return found
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "replace")) // 2

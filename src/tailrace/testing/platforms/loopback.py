@@ -1,0 +1,166 @@
+"""What the fakes over HTTP have in common: a port on loopback, a log of who asked, and faults on order.
+
+Knows no platform. Time is the loop's, so that a driven clock drives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+from aiohttp import web
+
+PATIENCE_S = 60.0  # after which `until` gives up
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What becomes of a request instead of its answer.
+
+    `accepted`: it is carried out first, so that only the answer is lost. Then either `status` and `body` are answered,
+    or nothing ("silence": the connection stays open; "cut": it is closed).
+    """
+
+    status: int = 500
+    body: bytes = b""
+    headers: dict[str, str] = {}
+    accepted: bool = False
+    instead: Literal["silence", "cut"] | None = None
+
+
+def silence(*, accepted: bool = True) -> Fault:
+    """The client's deadline passes: with `accepted` it cannot know that the request was carried out (G80)."""
+    return Fault(accepted=accepted, instead="silence")
+
+
+def cut(*, accepted: bool = True) -> Fault:
+    """The connection ends without an answer."""
+    return Fault(accepted=accepted, instead="cut")
+
+
+def bad_gateway(*, accepted: bool = False) -> Fault:
+    """A proxy in between answers in the platform's place."""
+    return Fault(502, b"<html>Bad Gateway</html>", {"Content-Type": "text/html"}, accepted=accepted)
+
+
+class RecordedCall(msgspec.Struct):
+    """A request that came. `method` is the platform's name for it; `at` is the loop's time."""
+
+    method: str
+    params: dict[str, Any]
+    at: float
+    status: int = 0  # as answered; 0: not answered
+    headers: Mapping[str, str] = {}
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """At most `count` requests in any `seconds`. A twentieth less is forgiven: no clock is exact."""
+
+    count: int
+    seconds: float
+
+
+class Meter:
+    """Who has used how much of a budget."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, list[float]] = defaultdict(list)
+
+    def wait_s(self, who: str, budget: Budget, now: float) -> float:
+        """0 where there is room, which is then taken; else how long until there is."""
+        window_s = budget.seconds * 0.95
+        times = self._times[who] = [at for at in self._times[who] if now - at < window_s]
+        if len(times) < budget.count:
+            times.append(now)
+            return 0.0
+        return times[0] + window_s - now
+
+
+class LoopbackFake:
+    """A web server for one test. Subclasses route requests to `answer`."""
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.calls: list[RecordedCall] = []
+        self._host, self._port = host, port
+        self._faults: dict[str, list[Fault]] = defaultdict(list)
+        self._runner: web.AppRunner | None = None
+        self._changed = asyncio.Event()
+        self._closing = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._host}:{self._port}"
+
+    def fail(self, method: str, *faults: Fault) -> None:
+        """The next requests for this method meet these faults, one each."""
+        self._faults[method] += faults
+
+    def called(self, method: str) -> list[RecordedCall]:
+        return [call for call in self.calls if call.method == method]
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+        """Returns as soon as the condition holds; it is looked at whenever something has changed here."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                changed = self._changed
+                await changed.wait()
+
+    def changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the port and every connection."""
+        self._closing.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def application(self) -> web.Application:
+        raise NotImplementedError
+
+    async def answer(
+        self, request: web.Request, method: str, params: dict[str, Any], act: Callable[[], web.Response]
+    ) -> web.Response:
+        """Records the request and carries it out, unless a fault is due."""
+        call = RecordedCall(method, params, self.now(), headers=dict(request.headers))
+        self.calls.append(call)
+        waiting = self._faults[method]
+        fault = waiting.pop(0) if waiting else None
+        response = act() if fault is None or fault.accepted else None
+        self.changed()
+        if fault is not None:
+            response = await self._break(request, fault)
+        if response is None:
+            return web.Response()  # nobody hears it: the connection is gone
+        call.status = response.status
+        self.changed()
+        return response
+
+    async def _break(self, request: web.Request, fault: Fault) -> web.Response | None:
+        if fault.instead is None:
+            return web.Response(status=fault.status, body=fault.body, headers=fault.headers)
+        if fault.instead == "silence":
+            await self._closing.wait()
+        if request.transport is not None:
+            request.transport.abort()
+        return None
+
+    @staticmethod
+    def now() -> float:
+        return asyncio.get_running_loop().time()

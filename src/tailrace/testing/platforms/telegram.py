@@ -1,0 +1,382 @@
+"""Telegram's Bot API on a loopback port: what a bot sends becomes what people see, what people do becomes updates.
+
+    async with FakeTelegram() as telegram:
+        ada = telegram.private(7, "Ada")
+        telegram.write(ada, "hello")        # the bot gets an update, by long polling or by `post_updates`
+        await telegram.until(lambda: ada.texts == ["Hello, Ada."])
+        ada.answers[0].states               # everything that the message ever showed
+
+The bot's `base_url` is `telegram.url`, its token `telegram.token`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+from tailrace.testing.platforms.telegram_chats import Chat, Message, Refusal, State, state_of
+
+Params: TypeAlias = dict[str, Any]
+BOT_ID = 42
+EPOCH = 1_700_000_000  # what message dates count from
+BUDGETS = {"private": Budget(1, 1.0), "group": Budget(20, 60.0), "supergroup": Budget(20, 60.0)}
+_JSON_PARAMS = frozenset(
+    {"entities", "reply_markup", "allowed_updates", "commands", "link_preview_options", "reply_parameters"}
+)
+_INTEGER_PARAMS = frozenset({"chat_id", "message_id", "message_thread_id", "draft_id", "offset", "timeout", "limit"})
+_UPDATE_KINDS = ("message", "callback_query", "stopped_message_generation")
+
+
+def flood(retry_after_s: int) -> Fault:
+    """Too many requests, said by the server (G78)."""
+    return refusal(429, f"Too Many Requests: retry after {retry_after_s}", parameters={"retry_after": retry_after_s})
+
+
+def refusal(status: int, description: str, *, parameters: dict[str, int] | None = None) -> Fault:
+    """An error in the server's own words."""
+    return Fault(status, _failure(status, description, parameters or {}), {"Content-Type": "application/json"})
+
+
+class FakeTelegram(LoopbackFake):
+    """The server, its chats, and the hands of the people in them."""
+
+    def __init__(
+        self,
+        *,
+        token: str = "42:a-token-for-tests",  # noqa: S107 - opens nothing but this fake
+        username: str = "tailrace_bot",
+        budgets: dict[str, Budget] | None = None,
+        port: int = 0,
+    ) -> None:
+        """`budgets` by kind of chat; None: the real ones; empty: no limits."""
+        super().__init__(port=port)
+        self.token, self.username = token, username
+        self.chats: dict[int, Chat] = {}
+        self.commands: list[dict[str, str]] = []
+        self.answered_queries: list[str] = []
+        self.webhook: tuple[str, str] = ("", "")  # address and secret
+        self._budgets = BUDGETS if budgets is None else budgets
+        self._meter = Meter()
+        self._files: dict[str, bytes] = {}
+        self._updates: list[dict[str, Any]] = []
+        self._again: list[dict[str, Any]] = []  # delivered once more, whatever was confirmed
+        self._last_update = 1000
+        self._last_message = 0
+        self._poll = 0  # counts getUpdates: a newer one ends the one that waits
+
+    # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
+
+    def private(self, user_id: int, name: str = "Ada") -> Chat:
+        return self._add(Chat(user_id, "private", name))
+
+    def group(self, chat_id: int, title: str = "Group", *, topics: tuple[int, ...] = ()) -> Chat:
+        return self._add(
+            Chat(chat_id, "supergroup" if topics else "group", title, forum=bool(topics), topics=set(topics))
+        )
+
+    def write(
+        self,
+        chat: Chat,
+        text: str = "",
+        *,
+        user: int = 0,
+        thread: int = 0,
+        reply_to: Message | None = None,
+        fields: dict[str, Any] | None = None,
+    ) -> int:
+        """Somebody writes; returns the update's id. `user`: in a group, who. `fields`: more of the message object."""
+        self._last_message += 1
+        message: dict[str, Any] = {
+            "message_id": self._last_message,
+            "date": EPOCH + int(self.now()),
+            "chat": chat.as_json(),
+            "from": _user(user or chat.id),
+        }
+        if text:
+            message |= {"text": text, "entities": _found_entities(text)}
+        if thread:
+            message |= {"message_thread_id": thread, "is_topic_message": True}
+        if reply_to is not None:
+            message["reply_to_message"] = self._message_json(chat, reply_to)
+        chat.messages.append(Message(self._last_message, thread, [State(text, at=self.now())], own=False))
+        return self._put({"message": message | (fields or {})})
+
+    def send_file(self, chat: Chat, name: str, content: bytes, media_type: str, *, caption: str = "") -> int:
+        """Somebody sends a file; an image as a photo in two sizes."""
+        self._files[name] = content
+        described = {"file_id": name, "file_unique_id": name, "file_size": len(content)}
+        if media_type.startswith("image/"):
+            small = {**described, "file_id": "thumbnail", "file_size": 10, "width": 90, "height": 90}
+            fields: dict[str, Any] = {"photo": [small, {**described, "width": 800, "height": 800}]}
+        else:
+            fields = {"document": {**described, "file_name": name, "mime_type": media_type}}
+        if caption:
+            fields["caption"] = caption
+        return self.write(chat, fields=fields)
+
+    def press(self, chat: Chat, message: Message, label: str, *, user: int = 0) -> int:
+        """Somebody presses a button of a message."""
+        data = dict(message.buttons)[label]
+        query = {"id": f"query-{self._last_update + 1}", "from": _user(user or chat.id), "chat_instance": "1"}
+        return self._put({"callback_query": {**query, "data": data, "message": self._message_json(chat, message)}})
+
+    def stop_draft(self, chat: Chat) -> int:
+        """The user presses the stop button of the preview."""
+        draft = chat.draft
+        if draft is None or not draft.can_stop:
+            raise AssertionError("there is no preview that can be stopped")
+        thread = {"message_thread_id": draft.thread} if draft.thread else {}
+        return self._put({"stopped_message_generation": {"chat": chat.as_json(), "draft_id": draft.id, **thread}})
+
+    def deliver_again(self, update_id: int) -> None:
+        """The same update once more, though it was confirmed (G88)."""
+        self._again += [update for update in self._updates if update["update_id"] == update_id][:1]
+        self.changed()
+
+    async def post_updates(self) -> list[int]:
+        """Posts what has not been confirmed to the webhook; the statuses that came back."""
+        url, secret = self.webhook
+        statuses: list[int] = []
+        async with aiohttp.ClientSession() as session:
+            for update in [*self._again, *self._unconfirmed()]:
+                headers = {"X-Telegram-Bot-Api-Secret-Token": secret}
+                async with session.post(url, json=update, headers=headers) as response:
+                    statuses.append(response.status)
+                if response.status < 300:
+                    self._confirmed = max(self._confirmed, update["update_id"])
+        self._again.clear()
+        return statuses
+
+    # ── the Bot API ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_route("*", "/bot{token}/{method}", self._serve)
+        application.router.add_get("/file/bot{token}/{path}", self._serve_file)
+        return application
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        method = request.match_info["method"]
+        params = await _params(request)
+        if request.match_info["token"] != self.token:
+            return _response(Refusal(401, "Unauthorized"))
+        if method.lower() == "getupdates" and not self._faults[method]:
+            return await self._get_updates(request, params)
+        return await self.answer(request, method, params, lambda: self._act(method, params))
+
+    def _act(self, method: str, params: Params) -> web.Response:
+        handlers: dict[str, Callable[[Params], Any]] = {
+            "getme": self._get_me,
+            "sendmessage": self._send_message,
+            "editmessagetext": self._edit_message_text,
+            "sendmessagedraft": self._send_message_draft,
+            "deletemessage": self._delete_message,
+            "sendchataction": self._send_chat_action,
+            "answercallbackquery": self._answer_callback_query,
+            "setmycommands": self._set_my_commands,
+            "setwebhook": self._set_webhook,
+            "deletewebhook": self._set_webhook,
+            "getfile": self._get_file,
+        }
+        handler = handlers.get(method.lower())
+        if handler is None:
+            return _response(Refusal(404, "Not Found"))
+        try:
+            return _result(handler(params))
+        except Refusal as refused:
+            return _response(refused)
+
+    def _get_me(self, _params: Params) -> dict[str, Any]:
+        about = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
+        return self._bot() | about
+
+    def _send_message(self, params: Params) -> dict[str, Any]:
+        chat, thread = self._open(params)
+        if not params.get("text", "").strip():
+            raise Refusal(400, "Bad Request: message text is empty")
+        state = self._state(params)
+        self._last_message += 1
+        message = Message(self._last_message, thread, [state])
+        chat.messages.append(message)
+        chat.end_preview(message.id)
+        return self._message_json(chat, message)
+
+    def _edit_message_text(self, params: Params) -> dict[str, Any]:
+        chat, _ = self._open(params)
+        if not params.get("text", "").strip():
+            raise Refusal(400, "Bad Request: message text is empty")
+        return self._message_json(chat, chat.edit(params["message_id"], self._state(params)))
+
+    def _send_message_draft(self, params: Params) -> bool:
+        chat, thread = self._open(params)
+        can_stop = params.get("can_stop") in (True, "true", "True")
+        chat.preview(params.get("draft_id", 0), thread, self._state(params), can_stop=can_stop)
+        return True
+
+    def _delete_message(self, params: Params) -> bool:
+        chat, _ = self._open(params)
+        chat.find(params["message_id"], "message to delete not found").deleted = True
+        return True
+
+    def _send_chat_action(self, params: Params) -> bool:
+        chat = self._chat(params)
+        chat.check(params.get("message_thread_id", 0))
+        chat.typing.append(self.now())
+        return True
+
+    def _answer_callback_query(self, params: Params) -> bool:
+        self.answered_queries.append(params["callback_query_id"])
+        return True
+
+    def _set_my_commands(self, params: Params) -> bool:
+        self.commands = params["commands"]
+        return True
+
+    def _set_webhook(self, params: Params) -> bool:
+        self.webhook = (params.get("url", ""), params.get("secret_token", ""))
+        return True
+
+    def _get_file(self, params: Params) -> dict[str, Any]:
+        name = params["file_id"]
+        if name not in self._files:
+            raise Refusal(400, "Bad Request: invalid file_id")
+        return {"file_id": name, "file_unique_id": name, "file_size": len(self._files[name]), "file_path": name}
+
+    async def _serve_file(self, request: web.Request) -> web.Response:
+        content = self._files.get(request.match_info["path"])
+        known = request.match_info["token"] == self.token and content is not None
+        return web.Response(body=content) if known else web.Response(status=404)
+
+    # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    _confirmed = 0
+
+    def _unconfirmed(self) -> list[dict[str, Any]]:
+        return [update for update in self._updates if update["update_id"] > self._confirmed]
+
+    async def _get_updates(self, request: web.Request, params: Params) -> web.Response:
+        """Long polling: what is there at once, else what comes within `timeout`. An offset confirms all before it."""
+        if self.webhook[0]:
+            description = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete"
+            return await self.answer(request, "getUpdates", params, lambda: _response(Refusal(409, description)))
+        self._confirmed = max(self._confirmed, params.get("offset", 0) - 1)
+        self._poll += 1
+        mine = self._poll
+        self.changed()
+        try:
+            async with asyncio.timeout(params.get("timeout", 0)):
+                while mine == self._poll and not (self._again or self._unconfirmed()) and not self._closing.is_set():
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        if mine != self._poll:
+            taken_over = Refusal(409, "Conflict: terminated by other getUpdates request")
+            return await self.answer(request, "getUpdates", params, lambda: _response(taken_over))
+        found = [*self._again, *self._unconfirmed()]
+        self._again.clear()
+        return await self.answer(request, "getUpdates", params, lambda: _result(found))
+
+    async def close(self) -> None:
+        self._closing.set()
+        self.changed()
+        await super().close()
+
+    def _put(self, update: dict[str, Any]) -> int:
+        self._last_update += 1
+        self._updates.append({"update_id": self._last_update, **update})
+        self.changed()
+        return self._last_update
+
+    # ── what is behind it ────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, chat: Chat) -> Chat:
+        self.chats[chat.id] = chat
+        return chat
+
+    def _chat(self, params: Params) -> Chat:
+        if (chat := self.chats.get(params.get("chat_id", 0))) is None:
+            raise Refusal(400, "Bad Request: chat not found")
+        return chat
+
+    def _open(self, params: Params) -> tuple[Chat, int]:
+        """The chat and topic of a request that counts against the chat's budget. Raises `Refusal`."""
+        chat, thread = self._chat(params), params.get("message_thread_id", 0)
+        if budget := self._budgets.get(chat.kind):
+            wait_s = math.ceil(self._meter.wait_s(str(chat.id), budget, self.now()))
+            if wait_s:
+                raise Refusal(429, f"Too Many Requests: retry after {wait_s}", retry_after=wait_s)
+        chat.check(thread)
+        return chat, thread
+
+    def _state(self, params: Params) -> State:
+        return state_of(params.get("text", ""), params.get("entities", []), params.get("reply_markup"), self.now())
+
+    def _bot(self) -> dict[str, Any]:
+        return {"id": BOT_ID, "is_bot": True, "first_name": "Tailrace", "username": self.username}
+
+    def _message_json(self, chat: Chat, message: Message) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "message_id": message.id,
+            "date": EPOCH + int(message.states[0].at),
+            "chat": chat.as_json(),
+            "from": self._bot() if message.own else _user(chat.id),
+            "text": message.text,
+            "entities": list(message.states[-1].entities),
+        }
+        if message.thread:
+            shown |= {"message_thread_id": message.thread, "is_topic_message": True}
+        return shown
+
+
+async def _params(request: web.Request) -> Params:
+    """As the real server takes them: in the address, as a form, or as JSON."""
+    params: Params = dict(request.query)
+    if request.content_type == "application/json":
+        params |= await request.json()
+    elif request.method == "POST":
+        params |= dict(await request.post())
+    for name in _JSON_PARAMS & params.keys():
+        if isinstance(params[name], str):
+            params[name] = msgspec.json.decode(params[name])
+    for name in _INTEGER_PARAMS & params.keys():
+        params[name] = int(params[name])
+    return params
+
+
+def _found_entities(text: str) -> list[dict[str, Any]]:
+    """The mentions and the command that a client marks by itself."""
+    found: list[dict[str, Any]] = []
+    at = 0
+    for word in text.split(" "):
+        length = len(word.encode("utf-16-le")) // 2
+        if word.startswith("@") and length > 1:
+            found.append({"type": "mention", "offset": at, "length": length})
+        elif word.startswith("/") and length > 1:
+            found.append({"type": "bot_command", "offset": at, "length": length})
+        at += length + 1
+    return found
+
+
+def _user(user_id: int) -> dict[str, Any]:
+    return {"id": user_id, "is_bot": False, "first_name": f"User {user_id}"}
+
+
+def _result(result: object) -> web.Response:
+    return web.json_response({"ok": True, "result": result})
+
+
+def _response(refused: Refusal) -> web.Response:
+    body = _failure(refused.status, refused.description, refused.parameters)
+    return web.Response(status=refused.status, body=body, content_type="application/json")
+
+
+def _failure(status: int, description: str, parameters: dict[str, int]) -> bytes:
+    failure: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
+    return msgspec.json.encode(failure | ({"parameters": parameters} if parameters else {}))

@@ -1,0 +1,60 @@
+"""An inbox that keeps what it is given, for tests of an adapter by itself; and an adapter that runs for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tailrace.delivery.port import Platform, Update
+from tailrace.errors import PlatformError
+
+
+class CollectingInbox:
+    """Refuses everything while `closed`, as an inbox does in a process that is about to end."""
+
+    def __init__(self) -> None:
+        self.updates: list[Update] = []
+        self.connections = 0
+        self.closed = False
+        self._changed = asyncio.Event()
+
+    async def put(self, update: Update) -> None:
+        if self.closed:
+            raise PlatformError("no new work")
+        self.updates.append(update)
+        self._notify()
+
+    def connected(self) -> None:
+        self.connections += 1
+        self._notify()
+
+    async def wait_connected(self, times: int = 1) -> None:
+        async with asyncio.timeout(60):
+            while self.connections < times:
+                await self._changed.wait()
+
+    async def wait_for(self, count: int) -> list[Update]:
+        """The updates, once there are so many."""
+        async with asyncio.timeout(60):
+            while len(self.updates) < count:
+                await self._changed.wait()
+        return self.updates
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@asynccontextmanager
+async def running(platform: Platform) -> AsyncIterator[CollectingInbox]:
+    """The adapter is connected inside of the block, and closed after it."""
+    inbox = CollectingInbox()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(platform.run(inbox))
+            await inbox.wait_connected()
+            yield inbox
+            task.cancel()
+    finally:
+        await platform.close()
