@@ -69,6 +69,11 @@ def test_compression_cuts_before_a_question_and_keeps_the_latest() -> None:
     assert tokens_in(shorter) < tokens_in(history)
 
 
+def test_questions_that_nobody_answered_are_not_lost() -> None:
+    history = (user("a" * 4000), assistant("b"), user("stopped"), user("again"), assistant("c"))
+    assert split_for_summary(history, keep_tokens=100) == (history[:2], history[2:])
+
+
 def test_the_newest_question_stays_however_long_it_is() -> None:
     history = (user("a"), assistant("b"), user("c" * 9000), calls("x"), results("x"))
     assert split_for_summary(history, keep_tokens=10) == (history[:2], history[2:])
@@ -77,6 +82,18 @@ def test_the_newest_question_stays_however_long_it_is() -> None:
 def test_nothing_to_compress_in_one_turn() -> None:
     history = (user("a"), calls("x"), results("x"))
     assert split_for_summary(history, keep_tokens=0) == ((), history)
+
+
+def test_the_older_steps_of_a_long_turn_are_summarised_and_its_question_stays() -> None:
+    steps = [message for name in "abcd" for message in (calls(name), Message("tool", (ToolResult(name, "r" * 400),)))]
+    history = (user("old"), assistant("answer"), user("go"), *steps)
+    older, kept = split_for_summary(history, keep_tokens=250)
+    assert older == (*history[:3], *steps[:4])
+    assert kept == (user("go"), *steps[4:])
+    again = with_summary("all of it", (*with_summary("a and b", kept),))
+    assert again[0] == Message("user", (Text(SUMMARY_HEADING + "all of it\n\n"), Text("go")))
+    older, kept = split_for_summary(history, keep_tokens=0)
+    assert kept == (user("go"), *steps[6:])  # the newest step stays however long it is
 
 
 PIECES = [user("u"), assistant("a"), calls("1"), calls("1", "2"), results("1"), results("2"), results("1", "2")]

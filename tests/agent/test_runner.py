@@ -24,7 +24,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import Dialect, Message, ToolResult, assistant, user
+from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, assistant, user
 from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
@@ -336,6 +336,32 @@ async def test_a_full_context_is_compressed_between_calls(tmp_path: Path) -> Non
     assert "HistoryCompressed" in played.names
     assert "They spoke of a and b." in str(asked)
     assert "a" * 100 not in str(asked)
+
+
+async def test_a_history_that_cannot_be_summarised_stays_as_it_is(tmp_path: Path) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    script: list[str | Reply] = ["status-400", reply(call("note", {"text": "x"})), reply("Hi.")]
+    async with stage(tmp_path, *script, context_tokens=2000) as s:
+        played = await s.play("And now?", history)
+        asked = [request.json() for request in s.server.requests]
+    assert played.finished.output == "Hi."
+    assert [event.kind for event in played.events if isinstance(event, GatewayNotice)] == [
+        "compressing",
+        "compression_failed",
+    ]
+    assert len(asked) == 3  # tried once, not before each call
+    assert "a" * 4000 in str(asked[1])
+
+
+async def test_a_summary_holds_no_thoughts_and_no_schema_binds_it(tmp_path: Path) -> None:
+    history = [user("a" * 4000), assistant("b" * 4000), user("c"), assistant("d")]
+    async with stage(tmp_path, reply("<think>hm</think>They spoke."), reply("{}"), context_tokens=2000) as s:
+        s.request = ModelRequest("ok", (), response_schema={"type": "object"})
+        await s.play("And now?", history)
+        first, second = (request.json() for request in s.server.requests)
+    assert "response_format" not in first
+    assert "response_format" in second
+    assert second["messages"][0]["content"][0]["text"].endswith("]\nThey spoke.\n\n")
 
 
 async def test_the_askers_own_tools_come_back_to_them(tmp_path: Path) -> None:

@@ -146,6 +146,11 @@ def test_the_final_stop_is_known() -> None:
 
 
 def test_a_compressed_history_replaces_what_came_before() -> None:
+    tools = turn(MessageRecorded(BOTH, "tools"), *(ToolOutputRecorded(c.id, c.name, "x") for c in (LS, CAT)))
+    whole = tools.messages
+    tools.apply(HistoryCompressed(whole))
+    assert tools.messages == whole  # results that the model has not seen yet are in it, once
+    assert tools.due() == [CallModel()]
     compressed = turn(HistoryCompressed((user("summary"),)))
     assert compressed.messages == (user("summary"),)
     assert compressed.due() == [CallModel()]

@@ -74,6 +74,7 @@ class Stage:
     context_tokens: int = 128_000
     limits: Limits = field(default_factory=Limits)
     foreign: tuple[str, ...] = ()
+    request: ModelRequest = field(default_factory=lambda: ModelRequest("ok", (), system="Be brief."))
 
     def settings(self) -> TurnSettings:
         endpoint = Endpoint(name="faulty", dialect=self.dialect, base_url=self.server.url)
@@ -82,7 +83,7 @@ class Stage:
         return TurnSettings(
             model=ModelSettings(
                 routes=(route,),
-                request=ModelRequest("ok", (), system="Be brief."),
+                request=self.request,
                 tools=tuple(tool.spec for tool in tools.values()),
                 context_tokens=self.context_tokens,
             ),

@@ -116,7 +116,8 @@ def split_for_summary(
     messages: Sequence[Message], *, keep_tokens: int
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """(what to summarise, what stays untouched). The latest turns stay, and the cut falls before a user's message, so
-    that no tool call is parted from its result. Nothing to summarise: the first is empty."""
+    that no tool call is parted from its result. Where the newest turn alone is too long, its question stays and its
+    older steps go. Nothing to summarise: the first is empty."""
     budget = keep_tokens
     cut = last_user = len(messages)
     for at in range(len(messages) - 1, -1, -1):
@@ -127,7 +128,25 @@ def split_for_summary(
             if budget >= 0:
                 cut = at
     cut = min(cut, last_user)
+    if cut == last_user and tokens_in(messages[cut:]) > keep_tokens:
+        step = _first_step_kept(messages, cut, keep_tokens)
+        if step > cut + 1:
+            return tuple(messages[:step]), (messages[cut], *messages[step:])
     return tuple(messages[:cut]), tuple(messages[cut:])
+
+
+def _first_step_kept(messages: Sequence[Message], question: int, keep_tokens: int) -> int:
+    """Where the steps begin that fit beside the question: an answer with its calls and their results is one, and the
+    newest always stays."""
+    steps = [at for at in range(question + 1, len(messages)) if messages[at].role == "assistant"]
+    budget = keep_tokens - tokens_in(messages[question : question + 1])
+    first, end = question + 1, len(messages)
+    for at in reversed(steps):
+        budget -= tokens_in(messages[at:end])
+        if budget < 0 and at != steps[-1]:
+            break
+        first = end = at
+    return first
 
 
 def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
@@ -136,8 +155,9 @@ def summary_request(older: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def with_summary(summary: str, kept: Sequence[Message]) -> tuple[Message, ...]:
-    """The history that goes on: the summary where the older messages were."""
+    """The history that goes on: the summary where the older messages were. It stands for an earlier one as well."""
     heading = Text(SUMMARY_HEADING + summary.strip() + "\n\n")
     if kept and kept[0].role == "user":
-        return (Message("user", (heading, *kept[0].parts)), *kept[1:])
+        own = (part for part in kept[0].parts if not (isinstance(part, Text) and part.text.startswith(SUMMARY_HEADING)))
+        return (Message("user", (heading, *own)), *kept[1:])
     return (Message("user", (heading,)), *kept)

@@ -11,8 +11,8 @@ from tailrace.agent.context import repaired, split_for_summary, summary_request,
 from tailrace.agent.record import Record
 from tailrace.agent.recovery import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
 from tailrace.agent.redact import Redactor
-from tailrace.agent.think import DEFAULT_TAGS
-from tailrace.errors import Permanent, ProviderError, Retryable
+from tailrace.agent.think import DEFAULT_TAGS, split_thoughts
+from tailrace.errors import Permanent, ProviderError
 from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
@@ -29,6 +29,7 @@ from tailrace.events import (
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    Message,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
@@ -61,6 +62,7 @@ class ModelCall:
         self._caller = caller
         self._settings = settings
         self._redactor = redactor
+        self._can_compress = True
 
     async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
         """Asks the model and records its answer. Returns why the run has failed, where it has. Cancelled, it leaves
@@ -116,27 +118,41 @@ class ModelCall:
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compress_if_full(self) -> None:
+    async def compress_if_full(self, *, budget_s: float | None = None) -> None:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
         the model cannot make one the history stays as it is; the provider will say if it is too long."""
         messages = self._record.turn.messages
         limit = self._settings.context_tokens
-        if tokens_in(messages) < limit * self._settings.compress_at:
+        if not self._can_compress or tokens_in(messages) < limit * self._settings.compress_at:
             return
         older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
         if not older:
             return
         self._record.add(GatewayNotice("compressing", "Summarising the earlier conversation …"))
-        usage = _UsageListener(self._record)
-        request = msgspec.structs.replace(self._settings.request, messages=summary_request(older), tools=())
         try:
-            result = await self._caller.complete(request, self._settings.routes, listener=usage, on_cut="restart")
-        except Retryable as exc:
+            summary = await self._summary_of(older, budget_s)
+        except ProviderError as exc:
+            self._can_compress = False  # asked again before each call, it would fail again
             self._record.add(GatewayNotice("compression_failed", str(exc)))
             return
-        summary = self._redactor.redact(result.completion.text)
-        if summary.strip() and result.incomplete is None:
+        if summary:
             self._record.add(HistoryCompressed(with_summary(summary, kept)))
+
+    async def _summary_of(self, older: Sequence[Message], budget_s: float | None) -> str:
+        request = msgspec.structs.replace(
+            self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
+        )
+        result = await self._caller.complete(
+            request,
+            self._settings.routes,
+            listener=_UsageListener(self._record),
+            on_cut="restart",
+            budget_s=budget_s,
+        )
+        if result.incomplete is not None:
+            return ""
+        said = split_thoughts(result.completion.text, self._settings.think_tags).shown
+        return self._redactor.redact(said).strip()
 
 
 def _whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:

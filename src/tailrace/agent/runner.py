@@ -108,15 +108,20 @@ class TurnRunner:
                     await self._tools.run_all(_tools_of(due))
 
     async def _call_model(self, shown: str) -> RunFailure | None:
-        budget_s = None
-        if self._settings.deadline_at is not None:
-            budget_s = self._settings.deadline_at - time.time()
-            if budget_s <= 0:
-                self._model.give_up("ran out of time")
-                return None
-        if not shown:
-            await self._model.compress_if_full()
-        return await self._model.answer(shown, budget_s=budget_s)
+        if not shown and not self._is_late():
+            await self._model.compress_if_full(budget_s=self._left_s())
+        if self._is_late():
+            self._model.give_up("ran out of time")
+            return None
+        return await self._model.answer(shown, budget_s=self._left_s())
+
+    def _left_s(self) -> float | None:
+        deadline_at = self._settings.deadline_at
+        return None if deadline_at is None else deadline_at - time.time()
+
+    def _is_late(self) -> bool:
+        left_s = self._left_s()
+        return left_s is not None and left_s <= 0
 
     def _finished(self, finish: Finish) -> RunFinished:
         self.foreign_calls = finish.calls

@@ -289,7 +289,9 @@ class Turn:
         return [Message("tool", results)] if results else []
 
     def _compress(self, messages: tuple[Message, ...]) -> None:
+        """Happens between calls: the results of finished tools are among these messages."""
         self._messages = list(messages)
+        self._unfinished = len(self._calls)
 
 
 def text_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:
