@@ -19,9 +19,11 @@ from tailrace.agent.runner import TurnSettings
 from tailrace.agent.service import AgentService, OnEnd, TurnSpec
 from tailrace.agent.toolrun import Snapshots, ToolSettings
 from tailrace.app.approvals import AlwaysAllowed
+from tailrace.app.flows import handlers_of, visible_environment
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.config import AgentSettings, Config, ModelChoice
+from tailrace.flows.service import FlowService
 from tailrace.journal.opening import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
@@ -32,7 +34,8 @@ from tailrace.tools.toolbox import builtin_tools
 
 
 class App:
-    """What a process has of everything: one journal, one caller, one agent service. `open_app` makes it."""
+    """What a process has of everything: one journal, one caller, one agent service, one of sequences. `open_app` makes
+    it."""
 
     def __init__(
         self,
@@ -60,6 +63,14 @@ class App:
         self._session_allowed: dict[str, set[str]] = {}
         self.agents = AgentService(
             journal, self.caller, self.equip, owner=owner, max_turns=config.agent.max_turns, on_end=on_end
+        )
+        self.flows = FlowService(
+            journal,
+            handlers_of(config, models, self.caller, self.agents, journal, self._all_tools(), self._step_policy),
+            owner=owner,
+            directory=directory,
+            environment=visible_environment(config),
+            durability=config.store.durability,
         )
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
@@ -109,6 +120,10 @@ class App:
             always_allowed=self._always,
         )
 
+    def _step_policy(self) -> ApprovalPolicy:
+        mode = "yolo" if self.config.yolo else self.config.approvals.mode
+        return ApprovalPolicy(mode, allow=self.config.approvals.allow, always_allowed=self._always)
+
     def _snapshots(self, spec: TurnSpec, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
             return None
@@ -143,7 +158,7 @@ async def open_app(
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with app.agents:
+            async with app.agents, app.flows:
                 yield app
         finally:
             await models.local.aclose()

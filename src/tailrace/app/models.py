@@ -84,6 +84,11 @@ class Models:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
 
+    def route_to(self, endpoint: Endpoint, model: str) -> Route:
+        """A model at an address that the config does not name; not kept."""
+        provider = HttpProvider(endpoint, self._transport)
+        return Route(provider, model, self._config.call_for(endpoint.name), local=endpoint.is_local)
+
     def _route(self, ref: ModelRef) -> Route:
         if ref not in self._routes:
             self._routes[ref] = self._local_route(ref) if ref.provider == LOCAL else self._remote_route(ref)

@@ -53,7 +53,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     async with open_app(config, caller=MeteredCaller(metrics), on_end=count_runs(metrics)) as app:
         configure(app.redactor, form=args.log)
         async with serving(app, host=args.host, port=args.port, metrics=metrics) as server:
-            if recovered := await app.agents.recover():
+            if recovered := [*await app.agents.recover(), *await app.flows.recover()]:
                 log.info("going on with %d unfinished runs", len(recovered))
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:

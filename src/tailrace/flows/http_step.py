@@ -46,12 +46,8 @@ class HttpStep(Handler[HttpParams]):
         return params.method in _IDEMPOTENT or params.repeatable
 
     def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        if isinstance(url := params.get("url"), str):
-            if not url.startswith(("http://", "https://")) and not _WHOLE_ENV.match(url):
-                return ".url", "expected an http:// or https:// address"
-            host = _HOST.match(url)
-            if host is not None and "{{" in _ENV_ONLY.sub("", host[0]):
-                return ".url", "the host cannot come from a template, unless it is {{env.…}}"
+        if isinstance(url := params.get("url"), str) and (problem := host_problem(url)):
+            return ".url", problem
         if params.get("json") is not None and params.get("body") is not None:
             return ".body", "give json or body, not both"
         return super().invalid(params)
@@ -88,6 +84,18 @@ class HttpStep(Handler[HttpParams]):
     async def dry_run(self, params: HttpParams, step: StepContext) -> Any:
         del params, step
         return {"status": 200, "headers": {}, "body": "", "json": None, "dry_run": True}
+
+
+def host_problem(url: str) -> str:
+    """What is wrong with the address of a definition before its templates are filled in; empty when nothing is."""
+    if (whole := _WHOLE_ENV.match(url)) is not None and url[whole.end() :][:1] in ("", "/", "?"):
+        return ""
+    if not url.startswith(("http://", "https://")):
+        return "expected an http:// or https:// address"
+    host = _HOST.match(url)
+    if host is not None and "{{" in _ENV_ONLY.sub("", host[0]):
+        return "the host cannot come from a template, unless it is {{env.…}}"
+    return ""
 
 
 def _query(value: str | float | bool) -> str:

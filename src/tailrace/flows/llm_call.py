@@ -16,10 +16,12 @@ import msgspec
 
 from tailrace.errors import Permanent, ProviderError
 from tailrace.flows.handlers import Handler, StepContext, StepError
+from tailrace.flows.http_step import host_problem
 from tailrace.flows.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.partial import PartialAnswer
 from tailrace.flows.prices import PRICES, Price, cost_usd
 from tailrace.flows.schema import Schema, SchemaError
+from tailrace.flows.templates import has_template
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -38,6 +40,7 @@ from tailrace.providers.call import Attempt, Caller, CallResult, Silent
 _NO_SCHEMA = re.compile(
     r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
 )
+DRY = "(dry run)"  # stands where an answer would: what comes after it gets something to say
 
 
 class Routes(Protocol):
@@ -45,6 +48,9 @@ class Routes(Protocol):
 
     def route(self, ref: ProviderParam) -> Route:
         """Raises `ConfigError` for a provider that is not there, a key that is not set or may not be used."""
+
+    def may_use(self, variable: str) -> bool:
+        """Whether a definition may name this variable as the one that holds a key."""
 
 
 class LlmCall(Handler[LlmParams]):
@@ -60,12 +66,30 @@ class LlmCall(Handler[LlmParams]):
             return "", "nothing is asked: give messages or prompt"
         if "providers" in params and ("provider" in params or "model" in params):
             return ".providers", "give provider and model, or providers"
-        if isinstance(schema := params.get("response_schema"), dict) and "{{" not in str(schema):
+        refs = params.get("providers")
+        named = [("", params)]
+        named += (
+            [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
+            if isinstance(refs, list)
+            else []
+        )
+        for place, ref in named:
+            if (problem := self._invalid_ref(ref)) is not None:
+                return place + problem[0], problem[1]
+        if isinstance(schema := params.get("response_schema"), dict) and not has_template(schema):
             try:
                 Schema(schema)
             except SchemaError as exc:
                 return ".response_schema", str(exc)
         return super().invalid(params)
+
+    def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
+        """Where a model is asked, and with whose key, is the author's and the operator's to say: no data has a say."""
+        if isinstance(url := ref.get("base_url"), str) and (problem := host_problem(url)):
+            return ".base_url", problem
+        if isinstance(variable := ref.get("api_key_env"), str) and not self._routes.may_use(variable):
+            return ".api_key_env", f"{variable[:40]} is not listed in flows.env_allow"
+        return None
 
     async def run(self, params: LlmParams, step: StepContext) -> Any:
         if params.dry_run:
@@ -84,7 +108,7 @@ class LlmCall(Handler[LlmParams]):
         return {
             "provider": route.provider.name,
             "model": route.model,
-            "message": {"role": "assistant", "content": ""},
+            "message": {"role": "assistant", "content": DRY},
             "finish_reason": "dry_run",
             "usage": _usage(Usage()),
             "dry_run": True,

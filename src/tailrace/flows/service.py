@@ -75,12 +75,13 @@ class FlowService:
         *,
         owner: str,
         directory: Path,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         lease_s: float = 30.0,
         clock: Callable[[], float] = time.time,
         durability: Durability = "committed",
     ) -> None:
-        """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, and no others."""
+        """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, None where one is not set,
+        and no others."""
         self._journal = journal
         self._handlers = handlers
         self._owner = owner
@@ -280,7 +281,7 @@ class FlowService:
         surroundings = Surroundings(
             handlers=self._handlers,
             directory=self._directory,
-            environment=self._environment,
+            environment={name: value for name, value in self._environment.items() if value is not None},
             budget=spec.definition.budget,
             dry_run=spec.dry_run,
             clock=self._clock,

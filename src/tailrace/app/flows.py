@@ -1,0 +1,165 @@
+"""What sequences are given of everything else: models, tools, the agent, and what they may see of the environment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tailrace.agent.approval import ApprovalPolicy
+from tailrace.agent.service import AgentService, TurnSpec
+from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
+from tailrace.config import Config, ModelChoice, ProviderSettings
+from tailrace.errors import ConfigError
+from tailrace.flows.handlers import Handler
+from tailrace.flows.http_step import HttpStep
+from tailrace.flows.llm_call import LlmCall
+from tailrace.flows.llm_params import ProviderParam
+from tailrace.flows.tool_step import AgentOutcome, AgentParams, AgentStep, ToolStep
+from tailrace.flows.waits import Sleep, WaitSignal
+from tailrace.messages import user
+from tailrace.ports import ENDED, Effect, Journal, Tool
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Caller
+from tailrace.providers.endpoint import Endpoint
+from tailrace.providers.presets import PRESETS, Preset
+
+
+def handlers_of(
+    config: Config,
+    models: Models,
+    caller: Caller,
+    agents: AgentService,
+    journal: Journal,
+    tools: Mapping[str, Tool],
+    policy: Callable[[], ApprovalPolicy],
+) -> dict[str, Handler[Any]]:
+    """Every handler that a step may name."""
+    return {
+        "llm_call": LlmCall(caller, ConfiguredRoutes(config, models)),
+        "agent": AgentStep(AgentTurns(agents, journal)),
+        "tool": ToolStep(tools, lambda name, effect: refusal_of(policy(), name, effect)),
+        "http": HttpStep(),
+        "sleep": Sleep(),
+        "wait_signal": WaitSignal(),
+    }
+
+
+def visible_environment(config: Config) -> dict[str, str | None]:
+    """The variables of `flows.env_allow`; None where one is not set."""
+    return {name: config.environment.get(name) for name in config.flows.env_allow}
+
+
+def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
+    """Why a step may not do this. Nobody is there to be asked, so what would be asked about is refused (J108)."""
+    judgement = policy.judge(name, effect)
+    match judgement.verdict:
+        case "allow":
+            return ""
+        case "refuse":
+            return f"refused: {judgement.reason}"
+        case _:
+            return f"not approved: {judgement.reason}, and a step has nobody to ask; see approvals.allow"
+
+
+class ConfiguredRoutes:
+    """Models as definitions name them: by provider, or by an address of their own."""
+
+    def __init__(self, config: Config, models: Models) -> None:
+        self._config = config
+        self._models = models
+
+    def may_use(self, variable: str) -> bool:
+        return variable in self._config.flows.env_allow
+
+    def route(self, ref: ProviderParam) -> Route:
+        if ref.base_url or ref.api_key_env or ref.dialect is not None:
+            endpoint = self._endpoint(ref)
+            return self._models.route_to(endpoint, self._model(ref, endpoint.name))
+        return self._models.routes(self._choice(ref))[0]
+
+    def _choice(self, ref: ProviderParam) -> ModelChoice:
+        config = self._config
+        provider, model = ref.provider, ref.model
+        head, slash, rest = model.partition("/")
+        if not provider and slash and (head in config.providers or head in PRESETS or head == LOCAL):
+            provider, model = head, rest
+        provider = provider or config.model.provider
+        return ModelChoice(provider=provider, name=model or self._model(ref, provider))
+
+    def _model(self, ref: ProviderParam, provider: str) -> str:
+        if model := ref.model or default_model(self._config, provider):
+            return model
+        raise ConfigError(f"which model of {provider}?", key="model")
+
+    def _endpoint(self, ref: ProviderParam) -> Endpoint:
+        """An address from a definition. A key that the config binds to a host goes to that host and no other; any
+        other key is named by the definition and allowed by the operator (J115)."""
+        config, name = self._config, ref.provider or config_name(ref)
+        settings = config.providers.get(name, ProviderSettings())
+        preset = PRESETS.get(name, Preset(""))
+        own_url = settings.base_url or preset.base_url
+        base_url = ref.base_url or own_url
+        if not base_url:
+            raise ConfigError("no such provider; give it a base_url", key=f"providers.{name}")
+        at_home = bool(own_url) and _place(base_url) == _place(own_url)
+        key = ""
+        if ref.api_key_env:
+            if not self.may_use(ref.api_key_env):
+                raise ConfigError(f"{ref.api_key_env} is not listed", key="flows.env_allow")
+            key = config.require_secret(ref.api_key_env, "api_key_env")
+        elif at_home:
+            key = endpoint_of(config, name).key
+        # What most servers speak that are compatible with a provider, whatever that provider itself prefers.
+        spoken = preset.dialect if at_home or preset.dialect == "anthropic" else "chat"
+        return Endpoint(
+            name=name,
+            dialect=ref.dialect or settings.dialect or spoken,
+            base_url=base_url,
+            key=key,
+            headers=settings.headers if at_home else {},
+            extra_body=settings.extra_body if at_home else {},
+            quirks=preset.quirks,
+            connect_timeout_s=config.call_for(name).connect_timeout_s,
+        )
+
+
+def config_name(ref: ProviderParam) -> str:
+    """What an address without a provider's name is called."""
+    return urlsplit(ref.base_url).hostname or "custom"
+
+
+def _place(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+class AgentTurns:
+    """Turns of the agent for steps: each is a run of its own, found again by its key."""
+
+    def __init__(self, agents: AgentService, journal: Journal) -> None:
+        self._agents = agents
+        self._journal = journal
+
+    async def turn(self, params: AgentParams, key: str, directory: Path) -> AgentOutcome:
+        spec = TurnSpec(
+            user(params.prompt),
+            model=params.model,
+            system=params.system,
+            tools=params.tools,
+            max_turns=params.max_turns,
+            directory=str(directory),
+            busy="queue",
+        )
+        run = await self._agents.submit(spec, session=params.session, idempotency_key=f"step/{key}")
+        if run.state not in ENDED and run.id not in self._agents.running:
+            await self._agents.recover()  # begun by a process that is no more
+        try:
+            finished = await self._agents.finished(run.id)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._agents.stop(run.id))
+            raise
+        error = finished.error.message if finished.error is not None else ""
+        return AgentOutcome(run.id, finished.status, finished.output, finished.usage, error)
