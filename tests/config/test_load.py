@@ -34,7 +34,8 @@ mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], tim
 checkpoints: {enabled: true}
 store: {url: "postgresql://u:p@db/tailrace", durability: fsync}
 bus: {url: "redis://bus:6379/0"}
-server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1}
+server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
+  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3}
 flows: {env_allow: [MY_KEY]}
 platforms:
   telegram: {enabled: true, token_env: T, allow: [12345, 0042, "*"], base_url: null, respond: all}
