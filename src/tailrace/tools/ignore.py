@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -82,7 +83,11 @@ def _rules(file: str) -> Iterator[_Rule]:
 
 
 def _open(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe of that name would wait for a writer
+    file = os.open(path, flags | os.O_NONBLOCK)  # a pipe of that name would wait for a writer
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise FileNotFoundError(path)
+    return file
 
 
 def _rule(line: str) -> _Rule | None:
