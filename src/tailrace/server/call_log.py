@@ -30,7 +30,7 @@ from tailrace.ports import Journal, Lease
 from tailrace.providers.call import Attempt, CallResult, Silent
 
 KIND: Final = "call"
-STROKE_S: Final = 0.25
+STROKE_S: Final = 1.0
 LEASE_S: Final = 86_400.0  # of a plain request, which nobody else could take over
 
 

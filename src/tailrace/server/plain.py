@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tailrace.errors import JournalError, ProviderError
+from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
 from tailrace.ports import Journal, Lease, NewRun, Run
@@ -57,6 +57,11 @@ async def answer_raw(
     return await (call.streamed(request) if asked.stream else call.whole())
 
 
+def broken_off(error: ProviderError) -> ApiError:
+    """Half an answer is none, and whatever the provider says of it, the gateway failed."""
+    return ApiError(504 if isinstance(error, TimedOut) else 502, str(error), code=error.code)
+
+
 class _PlainCall:
     """One call for one client, who waits."""
 
@@ -85,7 +90,7 @@ class _PlainCall:
         result = await self._complete(record)
         await self._recorded(record.completed(result))
         if result.incomplete is not None:
-            raise result.incomplete.error
+            raise broken_off(result.incomplete.error)
         return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
 
     async def streamed(self, request: web.Request) -> web.StreamResponse:
@@ -94,7 +99,7 @@ class _PlainCall:
         result = await self._complete(live)
         try:
             if result.incomplete is not None:
-                raise result.incomplete.error
+                raise broken_off(result.incomplete.error)
             return await live.stream.end(live.ending(result))
         finally:
             await self._recorded(live.completed(result))

@@ -101,7 +101,7 @@ class Responses:
         except Misasked as exc:
             raise refused(exc) from exc
         history = await self._history(keeping)
-        if not history and not asked.request.messages:
+        if not history and not asked.body.get("input"):
             raise ApiError(400, "there is nothing to answer", param="input")
         fields = _repeated(body, keeping)
         if keeping.store is False:

@@ -116,7 +116,7 @@ class Telling:
         if (error := finished.error) is None:
             return ApiError(502, "the run failed")
         status = error.status or failure("", code=error.kind).status or 502
-        passed_on = 400 <= status < 500 or status in (503, 504, 529)
+        passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
         return ApiError(status if passed_on else 502, error.message, code=error.kind)
 
     def stop(self) -> Stop:

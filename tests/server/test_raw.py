@@ -1,0 +1,285 @@
+"""Raw models: what the client wrote reaches the provider, what breaks is never hidden, and who leaves ends the call."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from server.dialect_api import Api, api
+from tailrace.messages import JsonObject
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
+
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
+
+
+def ask(path: str, model: str, **fields: Any) -> JsonObject:
+    """The same question in the words of each API; responses are not stored."""
+    question = "Where does the water go?"
+    match path:
+        case "/v1/responses":
+            return {"model": model, "input": question, "store": False, **fields}
+        case "/v1/messages":
+            return {"model": model, "messages": [{"role": "user", "content": question}], "max_tokens": 99, **fields}
+        case _:
+            return {"model": model, "messages": [{"role": "user", "content": question}], **fields}
+
+
+# ── what reaches the provider ────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_provider_of_the_same_dialect_is_told_every_field(tmp_path: Path) -> None:
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ]
+    fields: JsonObject = {
+        "messages": [{"role": "developer", "content": "Be brief.", "name": "ops"}, {"role": "user", "content": parts}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "response_format": {"type": "json_object"},
+        "n": 2,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "min_p": 0.05,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    async with api(tmp_path) as server:
+        status, _ = await server.post(CHAT, ask(CHAT, "up-chat/ok", **fields))
+        sent = server.provider.requests[0].json()
+    assert status == 200
+    assert {name: sent[name] for name in fields} == fields
+    assert (sent["model"], sent["stream"], sent["stream_options"]) == ("ok", True, {"include_usage": True})
+
+
+async def test_anthropic_s_own_fields_reach_an_anthropic_provider(tmp_path: Path) -> None:
+    fields: JsonObject = {
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        "top_k": 5,
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "metadata": {"user_id": "anna"},
+    }
+    async with api(tmp_path) as server:
+        await server.post(MESSAGES, ask(MESSAGES, "up-anthropic/ok", **fields))
+        sent = server.provider.requests[0].json()
+    assert {name: sent[name] for name in fields} == fields
+
+
+async def test_every_choice_comes_through(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", n=2, stream=True))
+        _, body = await server.post(CHAT, ask(CHAT, "up-chat/ok", n=2))
+    texts = ["", ""]
+    for chunk in chunks[:-1]:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["delta"].get("content") or ""
+    assert texts == [OK, OK]
+    assert [choice["message"]["content"] for choice in body["choices"]] == [OK, OK]
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "fields", "param"),
+    [
+        (CHAT, "up-anthropic/ok", {"seed": 1}, "seed"),
+        (CHAT, "up-anthropic/ok", {"n": 2}, "n"),
+        (CHAT, "up-anthropic/ok", {"temperature": 1.5}, "temperature"),
+        (CHAT, "up-anthropic/ok", {"response_format": {"type": "json_object"}}, "response_format"),
+        (CHAT, "up-responses/ok", {"stop": ["END"]}, "stop"),
+        (CHAT, "up-responses/ok", {"min_p": 0.1}, "min_p"),
+        (MESSAGES, "up-chat/ok", {"top_k": 5}, "top_k"),
+        (MESSAGES, "up-chat/ok", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        (MESSAGES, "up-responses/ok", {"stop_sequences": ["END"]}, "stop_sequences"),
+        (RESPONSES, "up-chat/ok", {"tools": [{"type": "web_search"}]}, "tools"),
+        (RESPONSES, "up-chat/ok", {"truncation": "auto"}, "truncation"),
+        (RESPONSES, "up-anthropic/ok", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+    ],
+)
+async def test_what_another_dialect_cannot_be_told_is_refused_and_never_ignored(
+    tmp_path: Path, path: str, model: str, fields: JsonObject, param: str
+) -> None:
+    async with api(tmp_path) as server:
+        status, body = await server.post(path, ask(path, model, **fields))
+        assert not server.provider.requests
+    assert status == 400
+    assert param in body["error"]["message"]
+    if path != MESSAGES:
+        assert body["error"]["param"] == param
+
+
+# ── what breaks ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("scene", ["cut@60%", "error-overloaded", "error-server", "error-invalid"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_H94_what_breaks_after_text_is_an_error_frame_and_no_clean_end(
+    tmp_path: Path, path: str, scene: str
+) -> None:
+    async with api(tmp_path) as server:
+        events = await server.events(path, ask(path, f"up-chat/{scene}", stream=True))
+        told, body = await server.post(path, ask(path, f"up-chat/{scene}"))
+    last = events[-1]
+    assert b"The" in b"".join(event.data for event in events)
+    match path:
+        case "/v1/messages":
+            assert last.event == "error"
+        case "/v1/responses":
+            assert [event.event for event in events[-2:]] == ["error", "response.failed"]
+        case _:
+            assert last.data.startswith(b'{"error":')
+    assert not any(event.data == b"[DONE]" or event.event == "message_stop" for event in events)
+    assert told == 502
+    assert "error" in body
+
+
+async def test_E63_a_second_attempt_goes_on_from_the_text_that_was_seen(tmp_path: Path) -> None:
+    """One role, one text, no repetition, whatever the second attempt repeats."""
+    script: list[Scenario | Reply] = [
+        scenario("ok+cut@60%"),
+        reply("carries the water on. Nothing is lost on the way."),
+    ]
+    async with api(tmp_path, script) as server:
+        chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+    assert sum("role" in delta for delta in deltas) == 1
+    assert "".join(delta.get("content") or "" for delta in deltas) == OK
+    assert chunks[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("name", ["tools+cut@80%", "text-and-tools+cut@80%"])
+async def test_B34_a_call_that_the_client_saw_begin_is_never_begun_again(tmp_path: Path, name: str) -> None:
+    async with api(tmp_path, [scenario(name), "tools"]) as server:
+        chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
+        assert len(server.provider.requests) == 1
+    assert "error" in chunks[-1]
+
+
+async def test_a_call_that_nobody_saw_begin_is_made_anew(tmp_path: Path) -> None:
+    async with api(tmp_path, [scenario("tools+cut@80%"), "tools"]) as server:
+        status, body = await server.post(CHAT, ask(CHAT, "up-chat/ok"))
+    assert status == 200
+    assert [call["function"]["name"] for call in body["choices"][0]["message"]["tool_calls"]] == ["get_weather"]
+
+
+async def test_a_question_that_cannot_be_put_again_is_not_gone_on_from(tmp_path: Path) -> None:
+    audio = [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]
+    async with api(tmp_path, [scenario("ok+cut@60%"), "ok"]) as server:
+        request = ask(CHAT, "up-chat/ok", stream=True, messages=[{"role": "user", "content": audio}])
+        chunks = await server.data(CHAT, request)
+        assert len(server.provider.requests) == 1
+    assert "error" in chunks[-1]
+
+
+async def test_raw_means_raw_thoughts_in_the_text_are_the_text(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        _, body = await server.post(CHAT, ask(CHAT, "up-chat/think-tags"))
+        _, agent = await server.post(CHAT, ask(CHAT, "tailrace"))
+    assert body["choices"][0]["message"]["content"] == "<think>Hm, water.</think>Downhill."
+    assert agent["choices"][0]["message"]["content"] == OK
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_a_provider_that_cannot_stream_is_streamed_all_the_same(tmp_path: Path, path: str) -> None:
+    async with api(tmp_path) as server:
+        events = await server.events(path, ask(path, "up-chat/text-and-tools+no-streaming", stream=True))
+    raw = b"".join(event.data for event in events)
+    assert b"Let me look that up." in raw
+    assert b"get_weather" in raw
+    assert b"get_time" in raw
+
+
+async def test_the_configured_model_s_stand_in_answers(tmp_path: Path) -> None:
+    fallback = {"provider": "up-anthropic", "name": "ok"}
+    sections = {"model": {"provider": "up-chat", "name": "status-503", "fallbacks": [fallback]}}
+    async with api(tmp_path, sections=sections) as server:
+        _, body = await server.post(CHAT, ask(CHAT, "up-chat/status-503"))
+        assert body["choices"][0]["message"]["content"] == OK
+        status, _ = await server.post(CHAT, ask(CHAT, "up-chat/status-503", seed=7))  # which it cannot be told
+    assert status == 503
+
+
+# ── who leaves ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def left(server: Api, provider: FaultyProvider, path: str, body: JsonObject, *, reads: int) -> float:
+    """How long after the client left the provider noticed."""
+    request = server.session.post(server.url + path, json=body)
+    if reads:
+        async with request as response:
+            for _ in range(reads):
+                await response.content.readany()
+            response.close()
+    else:
+        asking = asyncio.ensure_future(_read(request))
+        await provider.request(len(provider.requests))
+        asking.cancel()
+        await asyncio.wait({asking})
+    at = asyncio.get_running_loop().time()
+    seen = provider.requests[-1]
+    async with asyncio.timeout(5):
+        await seen.over.wait()
+    assert seen.disconnected_at is not None
+    return seen.disconnected_at - at
+
+
+async def _read(request: Any) -> None:
+    async with request as response:
+        await response.read()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("model", ["up-chat/silence", "tailrace"])
+async def test_F68_a_client_that_leaves_before_the_first_token_ends_the_call(
+    tmp_path: Path, path: str, model: str, stream: bool
+) -> None:
+    sections = {"model": {"provider": "up-chat", "name": "silence"}}
+    async with api(tmp_path, sections=sections) as server:
+        assert await left(server, server.provider, path, ask(path, model, stream=stream), reads=0) < 1
+        runs = (await server.get("/runs"))[1]["data"]
+        if runs[0]["status"] == "running":
+            runs = [await _ended(server, runs[0]["id"])]
+    assert runs[0]["status"] == "stopped"
+
+
+async def _ended(server: Api, run_id: str) -> JsonObject:
+    await server.app.agents.finished(run_id)
+    return dict((await server.get(f"/runs/{run_id}"))[1])
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("model", ["up-chat/stall@50%", "tailrace"])
+async def test_F68_a_client_that_leaves_while_the_provider_is_silent_ends_the_call(
+    tmp_path: Path, path: str, model: str
+) -> None:
+    sections = {"model": {"provider": "up-chat", "name": "stall@50%"}}
+    async with api(tmp_path, sections=sections) as server:
+        assert await left(server, server.provider, path, ask(path, model, stream=True), reads=1) < 1
+
+
+# ── the record ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_plain_request_is_on_record_once_it_has_ended(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        _, body = await server.post(CHAT, ask(CHAT, "up-chat/text-and-tools"))
+        run_id = "run_" + body["id"].removeprefix("chatcmpl-")
+        _, run = await server.get(f"/runs/{run_id}")
+    assert (run["kind"], run["status"], run["output"]) == ("call", "completed", "Let me look that up.")
+    assert run["usage"]["output_tokens"] == 18
+
+
+async def test_a_hundred_streams_at_once_lose_nothing(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            crowd = Api(server.url, server.app, server.provider, session)
+            body = ask(CHAT, "up-chat/ok+pace@0.01", stream=True)
+            answers = await asyncio.gather(*(crowd.data(CHAT, body) for _ in range(100)))
+    for chunks in answers:
+        assert chunks[-1] == "[DONE]"
+        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks[:-1]) == OK
