@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -226,7 +226,7 @@ class FlowService:
             raise JournalError(f"instance {instance_id} has not ended")
         return run.finished
 
-    async def watch(self, instance_id: str, *, after: int = 0) -> AsyncIterator[list[InstanceEvent]]:
+    async def watch(self, instance_id: str, *, after: int = 0) -> AsyncGenerator[list[InstanceEvent], None]:
         """What has happened after the cursor, then whatever happens, until the end. While anybody is here, and only
         then, models that stream are heard word by word. Raises `RunNotFound`, `CursorAhead`."""
         run = await self._get(instance_id)

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tailrace.app import App
-from tailrace.server import chat, health, messages, models, openapi, page, responses, runs
+from tailrace.server import chat, health, messages, models, openapi, page, responses, runs, sequences
 from tailrace.server.auth import Authoriser, Origins, check_bind
 from tailrace.server.frame import Frame
 from tailrace.server.listening import ConnectionLimits, listening
@@ -28,6 +28,7 @@ MODULES: tuple[RouteModule, ...] = (
     responses.routes,
     messages.routes,
     runs.routes,
+    sequences.routes,
     page.routes,
 )
 

@@ -1,0 +1,240 @@
+"""`/sequences` and `/instances` over real sockets: create, run, watch, resume, signal, retry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.stages import FAST_RETRY, ask, step
+from server.api_server import Api, api, sse
+from tailrace.messages import JsonObject
+from tailrace.testing.provider import REPLIES
+
+PACED = "ok+pace@0.02"
+
+
+async def create(server: Api, *blocks: JsonObject, name: str = "greet") -> str:
+    status, body = await server.json("POST", "/sequences", {"name": name, "blocks": list(blocks)})
+    assert status == 201, body
+    assert body["version"] >= 1
+    sequence_id: str = body["id"]
+    return sequence_id
+
+
+async def start(server: Api, sequence_id: str, **fields: Any) -> str:
+    status, body = await server.json("POST", "/instances", {"sequence_id": sequence_id, **fields})
+    assert status == 201, body
+    instance_id: str = body["id"]
+    return instance_id
+
+
+def text_of(events: list[dict[str, Any]], block_id: str = "say") -> str:
+    text = ""
+    for event in events:
+        if event.get("block_id") == block_id and event["type"] == "llm_delta":
+            text += event["delta"]
+        if event.get("block_id") == block_id and event["type"] == "attempt_discarded":
+            text = ""
+    return text
+
+
+def model(name: str = "say", **params: Any) -> JsonObject:
+    return ask(name, provider="faulty", model="ok", **params)
+
+
+async def test_a_sequence_runs_and_its_instance_shows_states_and_outputs(tmp_path: Path) -> None:
+    async with api(tmp_path, "ok") as server:
+        sequence_id = await create(server, model(stream=True), step("b", {"seconds": 0}, "sleep"))
+        instance_id = await start(server, sequence_id, input={"x": 1})
+        events = await server.events(f"/instances/{instance_id}/stream")
+        status, instance = await server.json("GET", f"/instances/{instance_id}")
+        assert status == 200
+        assert instance["state"] == "completed"
+        assert instance["sequence_id"] == sequence_id
+        assert instance["outputs"]["say"]["message"]["content"] == REPLIES["ok"].reply.text
+        assert text_of(events) == REPLIES["ok"].reply.text
+        assert next(event["state"] for event in events if event["type"] == "state") == "scheduled"
+        assert [event["block_id"] for event in events if event["type"] == "output"] == ["say", "b"]
+        assert events[-1]["type"] == events[-1]["sse_event"] == "done"
+        assert events[-1]["state"] == "completed"
+        ids = [int(event["sse_id"]) for event in events]
+        assert ids == sorted(set(ids))
+        delta = next(event for event in events if event["type"] == "llm_delta")
+        assert {"type", "block_id", "delta"} <= delta.keys()
+
+
+async def test_deltas_arrive_while_the_model_speaks(tmp_path: Path) -> None:
+    async with api(tmp_path, PACED) as server:
+        instance_id = await start(server, await create(server, model(stream=True)))
+        async with server.client.get(f"{server.url}/instances/{instance_id}/stream") as response:
+            events = sse(response)
+            first = await _next(events, "llm_delta")
+            _, instance = await server.json("GET", f"/instances/{instance_id}")
+            assert instance["state"] == "running"
+            assert instance["outputs"] == {}
+            rest = [event async for event in events]
+        assert len([event for event in rest if event["type"] == "llm_delta"]) > 3
+        assert text_of([first, *rest]) == REPLIES["ok"].reply.text
+
+
+async def _next(events: AsyncIterator[dict[str, Any]], kind: str) -> dict[str, Any]:
+    async for event in events:
+        if event["type"] == kind:
+            return event
+    raise AssertionError(f"no {kind}")
+
+
+async def test_a_late_viewer_gets_what_was_said_and_a_cut_one_resumes(tmp_path: Path) -> None:
+    async with api(tmp_path, PACED) as server:
+        instance_id = await start(server, await create(server, model(stream=True)))
+        path = f"/instances/{instance_id}/stream"
+        seen: list[dict[str, Any]] = []
+        async with server.client.get(server.url + path) as response:
+            async for event in sse(response):
+                seen.append(event)
+                if len([e for e in seen if e["type"] == "llm_delta"]) == 3:
+                    break
+        resumed = await server.events(path, headers={"Last-Event-ID": seen[-1]["sse_id"]})
+        assert text_of(seen + resumed) == REPLIES["ok"].reply.text
+        assert text_of(await server.events(path)) == REPLIES["ok"].reply.text
+        assert await server.events(path + f"?after={seen[-1]['sse_id']}") == resumed
+        async with server.client.get(server.url + path, headers={"Last-Event-ID": resumed[-1]["sse_id"]}) as response:
+            assert response.status == 204
+        assert (await server.json("GET", path + "?after=999"))[0] == 409
+        assert (await server.json("GET", path, headers={"Last-Event-ID": "x"}))[0] == 400
+
+
+async def test_after_a_retry_the_stream_takes_the_text_back(tmp_path: Path) -> None:
+    async with api(tmp_path, "ok+cut@60%", "ok") as server:
+        instance_id = await start(server, await create(server, model(stream=True, retry=FAST_RETRY)))
+        events = await server.events(f"/instances/{instance_id}/stream")
+        (discarded,) = [event for event in events if event["type"] == "attempt_discarded"]
+        assert (discarded["block_id"], discarded["attempt"]) == ("say", 1)
+        assert text_of(events) == REPLIES["ok"].reply.text
+
+
+async def test_a_viewer_of_another_instance_sees_nothing_of_this_one(tmp_path: Path) -> None:
+    async with api(tmp_path, "long", "ok") as server:
+        sequence_id = await create(server, model(stream=True))
+        ids = [await start(server, sequence_id) for _ in range(2)]
+        seen = await asyncio.gather(*(server.events(f"/instances/{one}/stream") for one in ids))
+        texts = {text_of(events) for events in seen}
+        assert texts == {REPLIES["long"].reply.text, REPLIES["ok"].reply.text}
+
+
+async def test_signals_pause_resume_cancel_and_custom_ones(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        sequence_id = await create(server, step("w", {"signal": "go"}, "wait_signal"))
+        instance_id = await start(server, sequence_id)
+        path = f"/instances/{instance_id}"
+        async with server.client.get(f"{server.url}{path}/stream") as response:
+            events = sse(response)
+            await _state(events, "waiting")
+            assert (await server.json("POST", f"{path}/signals", {"signal": "pause"}))[0] == 200
+            await _state(events, "paused")
+            assert (await server.json("GET", path))[1]["state"] == "paused"
+            await server.json("POST", f"{path}/signals", {"signal": "resume"})
+            await _state(events, "waiting")
+            await server.json("POST", f"{path}/signals", {"signal": "go", "payload": {"n": 7}})
+            await _state(events, "completed")
+        assert (await server.json("GET", path))[1]["outputs"]["w"]["payload"] == {"n": 7}
+        status, body = await server.json("POST", f"{path}/signals", {"signal": "go"})
+        assert status == 409, body
+
+        other = await start(server, sequence_id)
+        async with server.client.get(f"{server.url}/instances/{other}/stream") as response:
+            events = sse(response)
+            await _state(events, "waiting")
+            await server.json("POST", f"/instances/{other}/signals", {"signal": "cancel"})
+            assert (await _next(events, "done"))["state"] == "cancelled"
+
+
+async def _state(events: AsyncIterator[dict[str, Any]], state: str) -> None:
+    async for event in events:
+        if event["type"] == "state" and event["state"] == state:
+            return
+    raise AssertionError(f"never {state}")
+
+
+async def test_failed_instances_are_listed_and_retried(tmp_path: Path) -> None:
+    async with api(tmp_path, "ok", "status-401", "ok") as server:
+        instance_id = await start(server, await create(server, model("a"), model("b")))
+        await server.events(f"/instances/{instance_id}/stream")
+        _, listed = await server.json("GET", "/instances?failed=true")
+        assert [(one["id"], one["state"], one["name"]) for one in listed["data"]] == [(instance_id, "failed", "greet")]
+        assert listed["data"][0]["error"]["kind"] == "permanent"
+        status, again = await server.json("POST", f"/instances/{instance_id}/retry")
+        assert status == 201
+        await server.events(f"/instances/{again['id']}/stream")
+        _, instance = await server.json("GET", f"/instances/{again['id']}")
+        assert (instance["state"], instance["retry_of"]) == ("completed", instance_id)
+        assert len(server.provider.requests) == 3
+        assert (await server.json("POST", f"/instances/{again['id']}/retry"))[0] == 409
+
+
+async def test_idempotency_keys_dry_runs_and_versions(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        first = await create(server, model())
+        assert await create(server, model()) == first
+        second = await create(server, model(temperature=0.5))
+        assert second != first
+        _, listed = await server.json("GET", "/sequences")
+        assert [version["version"] for version in listed["data"]] == [2, 1]
+        _, detail = await server.json("GET", f"/sequences/{second}")
+        assert detail["definition"]["blocks"][0]["params"]["temperature"] == 0.5
+
+        one = await start(server, first, idempotency_key="k", dry_run=True)
+        assert await start(server, first, idempotency_key="k", dry_run=True) == one
+        body = {"sequence_id": second, "idempotency_key": "k"}
+        assert (await server.json("POST", "/instances", body))[0] == 409
+        await server.events(f"/instances/{one}/stream")
+        _, instance = await server.json("GET", f"/instances/{one}")
+        assert (instance["state"], instance["dry_run"]) == ("completed", True)
+        assert server.provider.requests == []
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"name": "x"}, None),
+        ({"name": "x", "blocks": [{"type": "stepp"}]}, "blocks[0].type"),
+        ({"name": "x", "blocks": [step("a", handler="nobody")]}, "blocks[0].handler"),
+        ({"name": "x", "blocks": [step("a", {"signal": "{{nobody}}"}, "wait_signal")]}, "blocks[0].params.signal"),
+    ],
+)
+async def test_a_mistake_in_a_definition_is_400_with_its_place(body: Any, param: str | None, tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        status, answer = await server.json("POST", "/sequences", body)
+        assert status == 400
+        assert answer["error"].get("param") == param
+
+
+async def test_yaml_is_taken_by_its_content_type(tmp_path: Path) -> None:
+    text = "name: x\nblocks:\n  - {type: step, id: a, handler: sleep, params: {seconds: 0}}\n"
+    async with api(tmp_path) as server:
+        url, headers = f"{server.url}/sequences", {"Content-Type": "application/yaml"}
+        async with server.client.post(url, data=text, headers=headers) as response:
+            assert response.status == 201
+        async with server.client.post(url, data="name: [", headers=headers) as response:
+            assert response.status == 400
+
+
+async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        for method, path in (
+            ("GET", "/instances/run_0"),
+            ("GET", "/instances/run_0/stream"),
+            ("POST", "/instances/run_0/retry"),
+            ("GET", "/sequences/run_0"),
+        ):
+            assert (await server.json(method, path))[0] == 404, path
+        assert (await server.json("POST", "/instances", {"sequence_id": "run_0"}))[0] == 404
+        run_id = await server.start()
+        assert (await server.json("GET", f"/instances/{run_id}"))[0] == 404
+    async with api(tmp_path / "locked", env={"TAILRACE_API_KEY": "secret-key"}) as server:
+        for method, path in (("POST", "/sequences"), ("POST", "/instances"), ("GET", "/instances/x/stream")):
+            assert (await server.json(method, path))[0] == 401, path
