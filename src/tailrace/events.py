@@ -263,6 +263,7 @@ class Delivered(Event, omit_defaults=True):
     key: str
     state: DeliveryState
     message_id: str = ""
+    number: int = 0  # counts the messages that have stood in this place
     final: bool = False  # what was sent would not have grown
     native: bool = False  # it is a native stream that has not been closed
     limit: int = 0  # of this message, where the platform's own turned out to be too large

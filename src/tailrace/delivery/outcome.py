@@ -1,0 +1,411 @@
+"""What a platform's reply does to what is known of a message. Pure; the planner's other half.
+
+Every certain reply is either success or a reason to do something else; `Unknown` alone leaves a doubt, and how a doubt
+is settled depends on what was asked: an edit is simply repeated, a message is looked up or repeated under the same key
+where the platform can do that, and else never sent whole again (G80).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tailrace.delivery.chain import Chain, Message, MessageState, Shown, Wanted
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Append,
+    Close,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    Flood,
+    Gone,
+    LookUp,
+    MarkupRejected,
+    NotFound,
+    NotModified,
+    Open,
+    Send,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+)
+from tailrace.events import Delivered
+
+if TYPE_CHECKING:
+    from tailrace.delivery.planner import Planner
+
+MAX_TRIES = 20  # in a row, about a quarter of an hour
+MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for
+MAX_FLOODS = 100
+MAX_DELETE_TRIES = 3
+FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
+THREAD, CHAT = "thread", "chat"
+
+
+class Flight(NamedTuple):
+    """An action and what it is for. `at`: not before; `first`: what stands below it in the chat must come after it."""
+
+    action: AnyAction
+    at: float
+    chain: Chain | None = None
+    message: Message | None = None
+    wanted: Wanted | None = None
+    first: bool = False
+
+    @property
+    def final(self) -> bool:
+        return self.wanted is None or self.wanted.final
+
+
+def take(planner: Planner, reply: AnyReply, now: float) -> list[Delivered]:
+    """Takes in the reply to the action that is under way; returns what the ledger must know."""
+    flight = planner.flight
+    if flight is None:
+        raise RuntimeError("nothing was asked")
+    planner.flight = None
+    if not isinstance(flight.action, Typing):
+        pause_s = reply.pause_s if isinstance(reply, Sent | Accepted) else 0.0
+        planner.pace.end(now, pause_s=pause_s)
+    match reply:
+        case Flood(retry_after_s=seconds):
+            planner.pace.flooded(now, seconds)
+        case Gone(what="chat"):
+            planner.over = True
+            return [Delivered(CHAT, "gone")]
+        case Gone(what="thread"):
+            return _thread_gone(planner, flight)
+        case _:
+            pass
+    if flight.chain is None or flight.message is None:
+        return []
+    return _Handler(planner, flight.chain, flight.message, flight, now).take(reply)
+
+
+def _thread_gone(planner: Planner, flight: Flight) -> list[Delivered]:
+    if not planner.place.thread:
+        planner.over = True
+        return [Delivered(CHAT, "gone")]
+    planner.move()
+    if flight.chain is None:
+        return [Delivered(THREAD, "gone")]
+    flight.chain.restart()
+    limit = planner.capabilities.limit
+    return [Delivered(THREAD, "gone"), *(message.fact("unsent", limit) for message in flight.chain.messages)]
+
+
+def delay_s(tries: int) -> float:
+    return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (tries - 1)))
+
+
+class _Handler:
+    """One reply to one action on one message."""
+
+    def __init__(self, planner: Planner, chain: Chain, message: Message, flight: Flight, now: float) -> None:
+        self._planner, self._chain, self._message = planner, chain, message
+        self._flight, self._now = flight, now
+        self._capabilities = planner.capabilities
+
+    def fact(self, state: MessageState) -> Delivered:
+        return self._message.fact(state, self._capabilities.limit)
+
+    def take(self, reply: AnyReply) -> list[Delivered]:
+        match self._flight.action:
+            case Send() | Open():
+                return self._sent(reply)
+            case LookUp():
+                return self._looked_up(reply)
+            case Edit():
+                return self._edited(reply)
+            case Append() | Close():
+                return self._streamed(reply)
+            case Draft():
+                return self._drafted(reply)
+            case Delete():
+                return self._deleted(reply)
+            case Typing():
+                return []
+
+    # ── success ──
+
+    def _succeeded(self) -> None:
+        self._message.tries = 0
+        if not self._flight.final:
+            self._planner.pace.eased()
+
+    def _confirmed(self) -> list[Delivered]:
+        """The message shows what it should; where that is final, the ledger says so."""
+        wanted = self._flight.wanted
+        if wanted is None:
+            return []
+        message = self._message
+        message.shown = Shown(wanted.text, not message.plain, wanted.buttons)
+        message.confirmed = wanted.final and wanted.lasting
+        return [self.fact("confirmed" if message.confirmed else "sent")] if wanted.final else []
+
+    # ── a new message ──
+
+    def _sent(self, reply: AnyReply) -> list[Delivered]:
+        message, action = self._message, self._flight.action
+        match reply:
+            case Sent(message_id=message_id):
+                self._succeeded()
+                resent, message.doubt = message.doubt == "resend", ""
+                message.message_id = message_id
+                message.sends += 1
+                self._planner.next_draft()
+                if isinstance(action, Open):
+                    message.native, message.opened_at = True, self._now
+                    message.streamed, message.cards = action.text, action.cards
+                    return [self.fact("sent")]
+                if resent and self._capabilities.edits:
+                    return [self.fact("sent")]  # it may be the text of the first attempt: edited if need be
+                return self._confirmed() or [self.fact("sent")]
+            case Unknown() | Accepted() | NotModified() | NotFound():
+                return self._in_doubt()
+            case _:
+                still_in_doubt = message.doubt == "resend" and isinstance(reply, Flood | Failed)
+                message.doubt = "resend" if still_in_doubt else ""
+                return self._not_done(reply) or ([] if still_in_doubt else [self.fact("unsent")])
+
+    def _in_doubt(self) -> list[Delivered]:
+        """No reply: it may have been sent."""
+        message = self._message
+        match self._capabilities.resend:
+            case "look_up" if message.doubt != "look_up":
+                message.doubt = "look_up"
+                message.tries = 0
+            case "idempotent":
+                message.doubt = "resend"
+                return self._later()
+            case _:
+                return self._leave_in_doubt()
+        return []
+
+    def _leave_in_doubt(self) -> list[Delivered]:
+        message = self._message
+        message.doubt = ""
+        message.tries = 0
+        message.sends += 1
+        if message.final_sent:
+            message.given_up = True  # never a second time; the ledger says that it is not known
+        else:
+            message.quiet = True  # one stray partial text at most: what is sent next is final
+        return []
+
+    def _looked_up(self, reply: AnyReply) -> list[Delivered]:
+        message = self._message
+        match reply:
+            case Sent(message_id=message_id):
+                self._succeeded()
+                message.doubt, message.message_id, message.shown = "", message_id, None
+                message.sends += 1
+                message.confirmed = message.final_sent and not self._capabilities.edits
+                return [self.fact("confirmed" if message.confirmed else "sent")]
+            case NotFound():
+                message.doubt, message.tries = "", 0
+                return [self.fact("unsent")]
+            case Flood():
+                return self._flooded()
+            case _:
+                if message.tries + 1 >= MAX_TRIES:
+                    return self._leave_in_doubt()
+                return self._later()
+
+    # ── a message that is there ──
+
+    def _edited(self, reply: AnyReply) -> list[Delivered]:
+        match reply:
+            case Accepted() | NotModified() | Sent():
+                self._succeeded()
+                return self._confirmed()
+            case Unknown():
+                return self._later()
+            case _:
+                return self._not_done(reply)
+
+    def _streamed(self, reply: AnyReply) -> list[Delivered]:
+        message, action, wanted = self._message, self._flight.action, self._flight.wanted
+        if not isinstance(action, Append | Close):
+            return []
+        match reply:
+            case Accepted() | NotModified() | Sent():
+                self._succeeded()
+                message.cards += action.cards
+                closed = isinstance(action, Close)
+                whole = wanted is not None and message.streamed is not None
+                if message.streamed is not None:
+                    message.streamed += action.text
+                if not closed:
+                    return []
+                message.native = False
+                whole = whole and wanted is not None and message.streamed == wanted.streamed
+                return self._confirmed() if whole else self._ended_otherwise()
+            case Flood():
+                return self._flooded()
+            case Failed() if message.tries < 3:
+                return self._later()
+            case Unknown() if isinstance(action, Append):
+                message.streamed = None  # it may have been added or not: close, then edit
+                return []
+            case Gone(what="message"):
+                return self._lost()
+            case _:
+                message.native = False
+                return self._ended_otherwise()
+
+    def _ended_otherwise(self) -> list[Delivered]:
+        """The native stream has ended with another text than it should have: edited where that can be done, else the
+        next message says what this one does not (G90)."""
+        message = self._message
+        message.shown = None
+        if not self._capabilities.edits:
+            message.confirmed = True
+            if (part := self._chain.part_of(message)) is not None and message.streamed is not None:
+                end = part.start + max(0, len(message.streamed) - len(part.before))
+                if part.start < end < part.end:
+                    self._chain.end_at(message, end)
+        return [self.fact("confirmed" if message.confirmed else "sent")]
+
+    def _drafted(self, reply: AnyReply) -> list[Delivered]:
+        match reply:
+            case Accepted() | NotModified() | Unknown() | Failed() | Sent():
+                # It is gone in seconds anyway; what it should have shown comes with the next one.
+                self._planner.pace.eased()
+                if isinstance(self._flight.action, Draft):
+                    self._planner.drafted(self._flight.action.text)
+                return []
+            case Flood():
+                return []
+            case MarkupRejected() if not self._message.plain:
+                self._message.plain = True
+                return []
+            case TooLong() if self._chain.shrink(self._message):
+                return []
+            case _:
+                self._planner.mode = "edit"
+                self._planner.drafted("")
+                return []
+
+    def _deleted(self, reply: AnyReply) -> list[Delivered]:
+        message = self._message
+        retry = isinstance(reply, Unknown | Failed | Flood)
+        message.tries = message.tries + 1 if retry else 0
+        if retry and message.tries < MAX_DELETE_TRIES:
+            message.not_before = self._now + delay_s(message.tries)
+            return []
+        message.tries = 0
+        if message.strays:
+            message.strays.pop(0)
+            return []
+        message.lose()
+        message.given_up = True
+        return [self.fact("failed")]
+
+    # ── what was certainly not done ──
+
+    def _not_done(self, reply: AnyReply) -> list[Delivered]:
+        message = self._message
+        match reply:
+            case Flood():
+                return self._flooded()
+            case MarkupRejected() if not message.plain:
+                message.plain = True  # the last resort (G83)
+                return []
+            case TooLong() if self._chain.shrink(message):
+                return [self.fact("sent")] if message.message_id else [self.fact("unsent")]
+            case Failed():
+                return self._later()
+            case Gone(what="message" | "stream") if message.message_id:
+                return self._lost()
+            case _:
+                return self._refused()
+
+    def _flooded(self) -> list[Delivered]:
+        """`retry_after` holds for the whole chat; the latest text goes out afterwards (G78)."""
+        self._message.tries += 1
+        return self._give_up() if self._flight.final and self._message.tries >= MAX_FLOODS else []
+
+    def _later(self) -> list[Delivered]:
+        message = self._message
+        message.tries += 1
+        if message.tries >= MAX_PARTIAL_TRIES and not self._flight.final and not message.doubt:
+            message.quiet, message.tries = True, 0
+            return []
+        if message.tries >= MAX_TRIES:
+            return self._leave_in_doubt() if message.doubt else self._give_up()
+        message.not_before = self._now + delay_s(message.tries)
+        return []
+
+    def _give_up(self) -> list[Delivered]:
+        self._message.given_up = True
+        return [self.fact("failed")]
+
+    def _refused(self) -> list[Delivered]:
+        """A partial text that may not be shown waits for the final one; a final text that cannot be edited in is sent,
+        and what it replaces goes afterwards."""
+        message = self._message
+        if isinstance(self._flight.action, Open):
+            self._planner.mode = "edit"
+            return []
+        if not self._flight.wanted or not self._flight.wanted.final:
+            message.quiet = True
+            return []
+        if message.message_id and isinstance(self._flight.action, Edit):
+            message.strays.append(message.message_id)
+            message.lose()
+            message.quiet = True
+            return [self.fact("unsent")]
+        return self._give_up()
+
+    def _lost(self) -> list[Delivered]:
+        """Somebody deleted the message: another takes its place, with the final text only."""
+        self._message.lose()
+        self._message.quiet = True
+        return [self.fact("unsent")]
+
+
+# ── after a restart ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def restore(planner: Planner, facts: Iterable[Delivered]) -> None:
+    for fact in facts:
+        match fact:
+            case Delivered(key="chat", state="gone"):
+                planner.over = True
+            case Delivered(key="thread", state="gone"):
+                planner.move()
+            case _:
+                _restore_message(planner, fact)
+
+
+def _restore_message(planner: Planner, fact: Delivered) -> None:
+    slot_key, _, index = fact.key.rpartition(".")
+    message = planner.chain(slot_key).message(int(index))
+    message.message_id, message.native, message.end = fact.message_id, fact.native, fact.end
+    message.final_sent = fact.final
+    message.limit = fact.limit or message.limit
+    message.sends = fact.number
+    message.shown = message.streamed = None
+    message.confirmed = fact.state == "confirmed"
+    message.given_up = fact.state == "failed"
+    message.doubt, message.quiet = "", False
+    if fact.state == "unknown":
+        _restore_doubt(planner, message)
+
+
+def _restore_doubt(planner: Planner, message: Message) -> None:
+    """The process died between asking and hearing, or never heard."""
+    match planner.capabilities.resend:
+        case "look_up":
+            message.doubt = "look_up"
+        case "idempotent":
+            message.doubt = "resend"
+        case "never":
+            message.given_up = message.final_sent
+            message.quiet = not message.final_sent
+            message.sends += 1

@@ -1,0 +1,283 @@
+"""What a reply consists of: a run's events folded into slots, in the order in which they stand in the chat.
+
+Pure. A slot is a text bubble, a group of tools, a question for approval or a note; each keeps its key whatever else
+happens, so that a restarted process finds its messages again. Knows how far a text has come, never what was sent.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from tailrace.delivery.present import Presenter
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalSoFar,
+    AttemptDiscarded,
+    Commentary,
+    Entry,
+    GatewayNotice,
+    LongToolHint,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    Snapshot,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolSoFar,
+)
+
+CHARACTERS_PER_TOKEN = 4
+ENDING = "end"
+
+
+class TextSlot:
+    """A bubble of the answer. `growing` until a `MessageStop` or the run's end."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.growing = True
+        self.deltas = 0
+        self._pieces: list[tuple[int, str]] = []
+        self._text: str | None = ""
+
+    @property
+    def text(self) -> str:
+        if self._text is None:
+            self._text = _sendable("".join(text for _, text in self._pieces))
+            self._pieces = self._merged(self._text)
+        return self._text
+
+    @property
+    def tokens(self) -> int:
+        return max(self.deltas, len(self.text) // CHARACTERS_PER_TOKEN)
+
+    def add(self, text: str, attempt: int) -> None:
+        self._pieces.append((attempt, text))
+        self._text = None
+        self.deltas += 1
+
+    def withdraw(self, attempt: int) -> None:
+        self._pieces = [piece for piece in self._pieces if piece[0] != attempt]
+        self._text = None
+
+    def replace(self, text: str) -> None:
+        """What is shown from now on, whatever the chunks said."""
+        self._text = _sendable(text)
+        self._pieces = [(0, self._text)]
+
+    def _merged(self, text: str) -> list[tuple[int, str]]:
+        """One piece where there is one attempt: joining a long text again costs what is new."""
+        attempts = {attempt for attempt, _ in self._pieces}
+        return [(attempts.pop(), text)] if len(attempts) == 1 else self._pieces
+
+
+class ToolSlot:
+    """Tools that ran one after the other with nothing said in between: one message, a line each."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.tools: dict[int, ToolSoFar] = {}
+        self.followed = False  # something came after it: no tool will join
+
+    @property
+    def growing(self) -> bool:
+        return not self.followed or any(tool.ok is None for tool in self.tools.values())
+
+
+class ApprovalSlot:
+    def __init__(self, key: str, asked: ApprovalAsked) -> None:
+        self.key = key
+        self.approval = ApprovalSoFar(asked)
+
+
+class NoteSlot:
+    """A text that came whole. `aside`: it is no part of what the model said."""
+
+    def __init__(self, key: str, text: str, *, aside: bool = True, kind: str = "") -> None:
+        self.key, self.text, self.aside, self.kind = key, text, aside, kind
+
+
+Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
+
+
+class Outline:
+    """`hints`: the user has not yet been told what `/verbose` is for."""
+
+    def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
+        self.slots: list[Slot] = []
+        self.finished: RunFinished | None = None
+        self.seq = 0
+        self.hinted = False
+        self._presenter = presenter
+        self._hints = hints
+        self._open: TextSlot | None = None  # where the next chunk goes
+        self._texts = 0
+        self._tools: dict[int, ToolSlot] = {}
+        self._approvals: dict[str, ApprovalSlot] = {}
+
+    @property
+    def answer(self) -> TextSlot | None:
+        """The last bubble: once the run has ended, what a non-streaming call would have returned."""
+        return self._open
+
+    @property
+    def open_approval(self) -> ApprovalAsked | None:
+        """The newest question that nobody has answered."""
+        waiting = [slot.approval.asked for slot in self._approvals.values() if slot.approval.decision is None]
+        return waiting[-1] if waiting and self.finished is None else None
+
+    def apply(self, entry: Entry) -> None:
+        self.seq = entry.seq
+        event = entry.event
+        if type(event) is MessageChunk:  # nearly every entry: ahead of the match for speed alone
+            self._chunk(event.text, entry.attempt)
+        else:
+            self._apply(event, entry)
+
+    def _apply(self, event: AnyEvent, entry: Entry) -> None:
+        match event:
+            case MessageStop(final=False):
+                self._close_bubble()
+            case Commentary(text=text):
+                self._note(f"c{entry.seq}", self._presenter.commentary(text), aside=False)
+            case ToolCallChunk() | ToolCallFinished():
+                self._tool(event, entry.attempt)
+            case LongToolHint():
+                self._hint(event, entry.seq)
+            case GatewayNotice(kind=kind):
+                self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
+            case ApprovalAsked(approval_id=approval_id):
+                self._add(self._approvals.setdefault(approval_id, ApprovalSlot(f"a{approval_id}", event)))
+            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
+                if slot := self._approvals.get(approval_id):
+                    slot.approval = ApprovalSoFar(slot.approval.asked, decision, by)
+            case AttemptDiscarded(block_id=""):
+                self._withdraw(entry.attempt)
+            case RunFinished():
+                self._finish(event)
+            case Snapshot():
+                self._restore(event)
+            case _:
+                pass  # facts of the history, not of the chat
+
+    def _chunk(self, text: str, attempt: int) -> None:
+        if not text:
+            return
+        if self._open is None:
+            self._open = self._new_text()
+        self._open.add(text, attempt)
+
+    def _new_text(self) -> TextSlot:
+        slot = TextSlot(f"t{self._texts}")
+        self._texts += 1
+        self._add(slot)
+        return slot
+
+    def _close_bubble(self) -> None:
+        if self._open is not None:
+            self._open.growing = False
+        self._open = None
+
+    def _tool(self, event: ToolCallChunk | ToolCallFinished, attempt: int) -> None:
+        slot = self._tools.get(event.index)
+        if slot is None:
+            last = self.slots[-1] if self.slots else None
+            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}")
+            if slot is not last:
+                self._add(slot)
+            self._tools[event.index] = slot
+        begun = slot.tools.get(event.index, ToolSoFar(event.tool_name, event.index, attempt))
+        match event:
+            case ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
+                slot.tools[index] = ToolSoFar(name, index, attempt, preview, args)
+            case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
+                slot.tools[index] = ToolSoFar(name, index, begun.attempt, begun.preview, begun.args, ok, duration)
+
+    def _hint(self, hint: LongToolHint, seq: int) -> None:
+        if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
+            self.hinted = True
+            self._note(f"h{seq}", text)
+
+    def _note(self, key: str, text: str | None, *, aside: bool = True, kind: str = "") -> None:
+        """A notice that follows one of its own kind takes its place: the latest holds."""
+        if not text:
+            return
+        last = self.slots[-1] if self.slots else None
+        if kind and isinstance(last, NoteSlot) and last.kind == kind:
+            last.text = _sendable(text)
+        else:
+            self._add(NoteSlot(key, _sendable(text), aside=aside, kind=kind))
+
+    def _add(self, slot: Slot) -> None:
+        if self.slots and isinstance(last := self.slots[-1], ToolSlot):
+            last.followed = True
+        self.slots.append(slot)
+
+    def _withdraw(self, attempt: int) -> None:
+        for slot in self.slots:
+            match slot:
+                case TextSlot():
+                    slot.withdraw(attempt)
+                case ToolSlot(tools=tools):
+                    slot.tools = {
+                        index: tool for index, tool in tools.items() if tool.attempt != attempt or tool.ok is not None
+                    }
+                case _:
+                    pass
+
+    def _finish(self, finished: RunFinished) -> None:
+        """The last bubble shows the run's output: what was streamed, after whatever was done to it since."""
+        if finished.output:
+            if self._open is None:
+                self._open = self._new_text()
+            self._open.replace(finished.output)
+        elif self._open is not None:
+            self._open.replace("")
+        self.finished = finished
+        for slot in self.slots:
+            match slot:
+                case TextSlot():
+                    slot.growing = False
+                case ToolSlot():
+                    slot.followed = True
+                    slot.tools = {index: _ended(tool) for index, tool in slot.tools.items()}
+                case _:
+                    pass
+        self._note(ENDING, self._presenter.ending(finished, shown=bool(finished.output.strip())))
+
+    def _restore(self, state: Snapshot) -> None:
+        """A log whose chunks are gone: texts and tools are known, where they stood among each other is not."""
+        for number, message in enumerate(message for message in state.messages if not message.commentary):
+            slot = TextSlot(f"t{number}")
+            slot.replace(message.text)
+            slot.growing = not message.stopped
+            slot.deltas = len(message.text)
+            self._open = None if message.stopped and not message.final else slot
+            self._texts = number + 1
+            self._add(slot)
+        for tool in state.tools:
+            self._tools[tool.index] = tools = ToolSlot(f"x{tool.index}")
+            tools.tools[tool.index] = tool
+        for approval in state.approvals:
+            question = ApprovalSlot(f"a{approval.asked.approval_id}", approval.asked)
+            question.approval = approval
+            self._approvals[approval.asked.approval_id] = question
+            self._add(question)
+
+
+def _ended(tool: ToolSoFar) -> ToolSoFar:
+    """A tool that was running when its run ended has not succeeded."""
+    if tool.ok is not None:
+        return tool
+    return ToolSoFar(tool.tool_name, tool.index, tool.attempt, tool.preview, tool.args, ok=False)
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of surrogate pairs: no platform's wire can carry them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text

@@ -1,0 +1,410 @@
+"""Decides what a chat is shown of a run, and when. Pure: events, the clock and the platform's replies in; one action,
+a time to wait for, or the end out.
+
+One request at a time and in order. The latest text wins: an update that has not been made yet is never made later.
+A reply is slots in event order, a slot a chain of messages; every message is brought from what the platform is known
+to show to what it should show. So a live delivery, one that a flood held up and one that another process began are the
+same thing: compare, and do the first thing that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias, assert_never
+
+import msgspec
+
+from tailrace.delivery import outcome
+from tailrace.delivery.balance import balance, open_markup
+from tailrace.delivery.chain import Chain, Message, Wanted
+from tailrace.delivery.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.pace import Pace
+from tailrace.delivery.port import (
+    AnyAction,
+    AnyReply,
+    Append,
+    Button,
+    Capabilities,
+    Close,
+    Delete,
+    Draft,
+    Edit,
+    LookUp,
+    Mode,
+    Open,
+    Place,
+    Send,
+    Typing,
+)
+from tailrace.delivery.present import Presenter
+from tailrace.delivery.split import CURSOR, fitting, units
+from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
+from tailrace.messages import Value
+
+TYPING_SHARE = 0.8  # of an indicator's life, after which it is renewed
+STREAM_SHARE = 0.8  # of a native stream's life, after which it is rolled over
+MOVED = "moved"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do before `until` (None: before something happens). `patient`: more text changes nothing about it."""
+
+    until: float | None = None
+    patient: bool = False
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Everything that can be shown is shown."""
+
+
+Step: TypeAlias = AnyAction | Wait | Done
+
+
+class Showing(Value):
+    """What the config says of how an answer is shown. `edit_interval_s` None: the platform's own."""
+
+    streaming: bool = False
+    edit_interval_s: float | None = None
+    min_tokens: int = 20
+
+
+class Planner:
+    """One reply in one place. `name` is the delivery's, unique and stable: message keys begin with it."""
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        capabilities: Capabilities,
+        presenter: Presenter,
+        *,
+        showing: Showing,
+        pace: Pace,
+        hints: bool = False,
+    ) -> None:
+        self.place = place
+        self.outline = Outline(presenter, hints=hints)
+        self.capabilities = capabilities
+        self.pace = pace
+        self.mode: Mode = capabilities.mode if showing.streaming else "whole"
+        self.over = False  # the chat is gone
+        self._name = name
+        self._presenter = presenter
+        self._min_tokens = showing.min_tokens
+        self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
+        self._chains: dict[str, Chain] = {}
+        self._settled = 0  # slots before this place need no more looking at
+        self._suspended = False
+        self._updated_at = float("-inf")
+        self._typing_at = float("-inf")
+        self._draft: tuple[int, str] = (1, "")  # the preview's number and what it shows
+        self.flight: outcome.Flight | None = None
+
+    # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply(self, entry: Entry) -> None:
+        self.outline.apply(entry)
+        if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
+            self._settled = 0  # these may change what was shown before
+
+    def suspend(self) -> None:
+        """The process is about to end: say so in what is half shown, and stop there. Another process goes on."""
+        self._suspended = self.outline.finished is None
+
+    def restore(self, facts: Iterable[Delivered]) -> None:
+        """What another process has done already. The events come first or after, as they like."""
+        outcome.restore(self, facts)
+
+    def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
+        """Takes in the reply to the last action; returns what the ledger must know of it."""
+        return outcome.take(self, reply, now)
+
+    @property
+    def write_ahead(self) -> Delivered | None:
+        """What must be on record before the action that was just handed out is performed (G77, G80)."""
+        flight = self.flight
+        if flight is None or flight.message is None or not isinstance(flight.action, Send | Open):
+            return None
+        return flight.message.fact("unknown", self.capabilities.limit)
+
+    # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, now: float) -> Step:
+        """The next thing to do. An action that it hands out is under way until `replied`."""
+        if self.flight is not None:
+            raise RuntimeError("the action before this one has not been answered")
+        if self.over:
+            return Done()
+        until, pending = float("inf"), False
+        for flight in self._due(now):
+            if flight.at <= now:
+                return self._hand_out(flight, now)
+            until, pending = min(until, flight.at), True
+            if flight.first:
+                break
+        if not pending and (self._suspended or self.outline.finished is not None):
+            return Done()
+        if (typing_at := self._typing_due(now)) is not None:
+            if typing_at <= now:
+                return self._hand_out(outcome.Flight(Typing(), now), now)
+            until = min(until, typing_at)
+        return Wait(None if until == float("inf") else until, patient=pending)
+
+    def _hand_out(self, flight: outcome.Flight, now: float) -> AnyAction:
+        self.flight = flight
+        match flight.action:
+            case Typing():
+                self._typing_at = now
+                return flight.action
+            case Send(final=final) | Edit(final=final):
+                self._updated_at = self._updated_at if final else now
+            case Draft() | Open() | Append():
+                self._updated_at = now
+            case _:
+                pass
+        if isinstance(flight.action, Send | Open) and flight.message is not None:
+            flight.message.final_sent = flight.wanted is not None and flight.wanted.final
+        self.pace.begin(now)
+        return flight.action
+
+    def _typing_due(self, now: float) -> float | None:
+        """When the typing indicator is to be shown again; None while the answer itself can be seen to grow."""
+        life = self.capabilities.typing_s
+        if life is None or self._suspended or self.outline.finished is not None:
+            return None
+        growing = self.outline.answer
+        if growing is not None and growing.growing and (self._is_there(growing.key) or self._draft[1]):
+            return None
+        return max(now, self._typing_at + life * TYPING_SHARE)
+
+    def _is_there(self, key: str) -> bool:
+        chain = self._chains.get(key)
+        return chain is not None and any(message.message_id for message in chain.messages)
+
+    def chain(self, key: str) -> Chain:
+        if key not in self._chains:
+            self._chains[key] = Chain(key, self.capabilities)
+        return self._chains[key]
+
+    def _due(self, now: float) -> Iterator[outcome.Flight]:
+        """What differs from what it should be, in order, each with the time from which it may be done."""
+        slots = self.outline.slots
+        for place in range(self._settled, len(slots)):
+            slot = slots[place]
+            settled = True
+            for flight in self._slot_due(slot, now):
+                settled = False
+                yield flight
+            if settled and place == self._settled and self._is_settled(slot):
+                self._settled += 1
+        yield from self._to_remove(now)
+
+    def _is_settled(self, slot: Slot) -> bool:
+        if isinstance(slot, TextSlot | ToolSlot) and slot.growing:
+            return False
+        if isinstance(slot, ApprovalSlot) and slot.approval.decision is None:
+            return False
+        chain = self._chains.get(slot.key)
+        return chain is None or all(message.closed for message in chain.messages)
+
+    def _slot_due(self, slot: Slot, now: float) -> Iterator[outcome.Flight]:
+        chain = self.chain(slot.key)
+        for index, wanted in enumerate(self._wanted(slot, chain, now)):
+            message = chain.message(index)
+            if wanted is None or message.given_up:
+                continue
+            if action := self._action(slot, message, wanted):
+                final = wanted.final or isinstance(action, LookUp)
+                at = self._time_for(message, now, final=final)
+                yield outcome.Flight(action, at, chain, message, wanted, first=final or not message.message_id)
+
+    def _time_for(self, message: Message, now: float, *, final: bool) -> float:
+        at = max(self.pace.free_at(now, final=final), message.not_before)
+        return at if final else max(at, self._updated_at + self.pace.interval(self._interval_s))
+
+    # ── what a message should show ───────────────────────────────────────────────────────────────────────────
+
+    def _wanted(self, slot: Slot, chain: Chain, now: float) -> Iterator[Wanted | None]:
+        """What each message of the slot should show, None for one that would be blank."""
+        match slot:
+            case TextSlot():
+                yield from self._wanted_text(slot, chain, now)
+            case ToolSlot():
+                yield from self._wanted_tools(slot)
+            case ApprovalSlot(approval=approval):
+                buttons = self._presenter.approval_buttons(approval) if self.capabilities.buttons else ()
+                text = self._presenter.approval(approval, buttons=self.capabilities.buttons)
+                yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
+            case NoteSlot(text=text):
+                if self.mode != "whole" or slot.key in (ENDING, MOVED):
+                    yield from self._in_parts(chain, text)
+            case _:
+                assert_never(slot)
+
+    def _wanted_text(self, slot: TextSlot, chain: Chain, now: float) -> Iterator[Wanted | None]:
+        if self.mode == "whole" and (slot.growing or slot is not self.outline.answer):
+            return  # one message: the answer
+        source = slot.text
+        self._roll_over(slot, chain, source, now)
+        for index, part in enumerate(chain.parts(source)):
+            message = chain.message(index)
+            text = part.text(source) if part.whole else part.raw(source)
+            if not text.strip():
+                yield None
+            elif part.whole or not slot.growing:
+                yield Wanted(text, final=True, streamed=text if not part.whole else _closed(part.raw(source)))
+            elif self._suspended:
+                yield self._cut_short(text, message)
+            elif index or slot.tokens >= self._min_tokens or message.message_id:
+                cursor = CURSOR if self.mode == "edit" else ""
+                yield Wanted(balance(text, cursor), final=False, streamed=text)
+
+    def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
+        if self.mode == "whole":
+            return
+        final = not slot.growing
+        if self.mode == "stream" and self.capabilities.cards:
+            cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
+            if cards:
+                yield Wanted("", final, cards=cards)
+            return
+        lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
+        if lines and (final or self.capabilities.edits):
+            text = "\n".join(lines)
+            room = self.capabilities.limit - 64
+            if units(text, self.capabilities.unit) > room:  # the latest lines: a long row of tools has one message
+                text = "…\n" + "\n".join(_last_lines(lines, room, self.capabilities))
+            yield Wanted(text, final)
+
+    def _in_parts(
+        self, chain: Chain, text: str, buttons: tuple[Button, ...] = (), *, lasting: bool = True
+    ) -> Iterator[Wanted | None]:
+        """A text that came whole; its buttons stand below the last part."""
+        parts = chain.parts(text)
+        for part in parts:
+            shown = part.text(text) if part.whole else part.raw(text)
+            below = buttons if part is parts[-1] else ()
+            yield Wanted(shown, True, below, lasting=lasting) if shown.strip() else None
+
+    def _cut_short(self, text: str, message: Message) -> Wanted:
+        """What is half shown when the process ends says so (`suspend`)."""
+        ending = f"\n\n{self._presenter.suspended()}"
+        room = message.limit - units(ending, self.capabilities.unit) - 32
+        shown = balance(text[: fitting(text, 0, room, self.capabilities.unit)]) + ending
+        return Wanted(shown, final=True, streamed=_closed(text) + ending, lasting=False)
+
+    # ── what brings it there ─────────────────────────────────────────────────────────────────────────────────
+
+    def _action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+        if message.native:
+            return self._stream_action(message, wanted)
+        if message.message_id:
+            if message.shows(wanted):
+                message.confirmed = message.confirmed or (wanted.final and wanted.lasting)
+                return None
+            if message.confirmed and message.shown is None:
+                return None  # another process saw to it
+            if not self.capabilities.edits or (message.quiet and not wanted.final):
+                return None
+            return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
+        if message.doubt == "look_up":
+            return LookUp(self._key(message), wanted.text, not message.plain)
+        if isinstance(slot, TextSlot) and not wanted.lasting:  # what nobody has seen needs no excuse
+            return self._draft_action(message, wanted) if self.mode == "draft" and self._draft[1] else None
+        if wanted.final and not wanted.cards:
+            return Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
+        if message.quiet:
+            return None
+        return self._first_action(slot, message, wanted)
+
+    def _first_action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+        """How something that still grows is first shown."""
+        if self.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
+            return Open(self._key(message), wanted.streamed, wanted.cards)
+        if self.mode == "draft" and isinstance(slot, TextSlot):
+            return self._draft_action(message, wanted)
+        if not self.capabilities.edits:
+            return None
+        return Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
+
+    def _draft_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
+        number, shown = self._draft
+        return Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
+
+    def _stream_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
+        streamed = message.streamed
+        cards = tuple(card for card in wanted.cards if card not in message.cards)
+        if streamed is None or not wanted.streamed.startswith(streamed):
+            return Close(message.message_id)  # text can only be added: what differs is edited in afterwards
+        added = wanted.streamed[len(streamed) :]
+        if wanted.final:
+            return Close(message.message_id, added, cards)
+        return Append(message.message_id, added, cards) if added.strip() or cards else None
+
+    def _key(self, message: Message) -> str:
+        return f"{self._name}.{message.key}.{message.sends}"
+
+    def _roll_over(self, slot: TextSlot, chain: Chain, source: str, now: float) -> None:
+        """A native stream that is about to expire ends at a word, and the next message goes on (G90)."""
+        life = self.capabilities.stream_lifetime_s
+        if life is None or not slot.growing:
+            return
+        parts = chain.parts(source)
+        message = chain.message(len(parts) - 1)
+        if not message.native or message.streamed is None or now < message.opened_at + life * STREAM_SHARE:
+            return
+        part = parts[-1]
+        least = part.start + max(0, len(message.streamed) - len(part.before))
+        space = max(source.rfind(" ", least), source.rfind("\n", least))
+        end = max(space + 1, least)
+        if part.start < end < len(source):
+            chain.end_at(message, end)
+
+    def _to_remove(self, now: float) -> Iterator[outcome.Flight]:
+        """Messages that something else has replaced, once that is confirmed and never before (G87)."""
+        if not self.capabilities.deletes:
+            return
+        for slot in self.outline.slots:
+            chain = self._chains.get(slot.key)
+            if chain is None or self._suspended:
+                continue
+            for message in chain.messages:
+                if message.strays and message.confirmed:
+                    yield self._removal(chain, message, Delete(message.strays[0]), now)
+            if isinstance(slot, TextSlot) and not slot.growing:
+                for message in chain.surplus(slot.text):  # the text has become shorter than what was shown of it
+                    gone: AnyAction = Close(message.message_id) if message.native else Delete(message.message_id)
+                    yield self._removal(chain, message, gone, now)
+
+    def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> outcome.Flight:
+        at = max(self.pace.free_at(now, final=True), message.not_before)
+        return outcome.Flight(action, at, chain, message, first=True)
+
+    # ── for `outcome` ────────────────────────────────────────────────────────────────────────────────────────
+
+    def drafted(self, text: str) -> None:
+        self._draft = (self._draft[0], text)
+
+    def next_draft(self) -> None:
+        """A message has taken the preview's place."""
+        self._draft = (self._draft[0] + 1, "")
+
+    def move(self) -> None:
+        """The thread is gone: from here on in the chat itself, which is told so (G85)."""
+        self.place = msgspec.structs.replace(self.place, thread="")
+        if not any(slot.key == MOVED for slot in self.outline.slots):
+            self.outline.slots.insert(self._settled, NoteSlot(MOVED, self._presenter.moved()))
+
+
+def _closed(text: str) -> str:
+    return text + open_markup(text).closing
+
+
+def _last_lines(lines: list[str], room: int, capabilities: Capabilities) -> list[str]:
+    kept: list[str] = []
+    for line in reversed(lines):
+        room -= units(line, capabilities.unit) + 1
+        if room < 0 and kept:
+            break
+        kept.append(line)
+    return kept[::-1]

@@ -1,0 +1,266 @@
+"""A chat platform in memory: what a user would see of it, at every moment, and whatever can go wrong on request.
+
+`ChatView` is one chat as the platform has it: it enforces what the real ones enforce (limits, budgets, streams that
+expire, messages that are not there) and keeps every state that the user was shown. `MemoryPlatform` is a whole platform
+of such chats. No sockets and no clock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Append,
+    Attachment,
+    Button,
+    Capabilities,
+    Card,
+    Close,
+    Delete,
+    Draft,
+    Edit,
+    Gone,
+    Inbox,
+    LookUp,
+    NotFound,
+    NotModified,
+    Open,
+    Place,
+    Send,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+    Update,
+)
+from tailrace.delivery.split import units
+from tailrace.errors import PlatformError
+from tailrace.platforms.base import BasePlatform
+
+
+@dataclass(slots=True)
+class Seen:
+    """A message as the user sees it."""
+
+    message_id: str
+    key: str
+    text: str
+    thread: str = ""
+    markup: bool = True
+    buttons: tuple[Button, ...] = ()
+    cards: dict[str, Card] = field(default_factory=dict)
+    streaming: bool = False
+    opened_at: float = 0.0
+    deleted: bool = False
+    edits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The request was `done` or not; no reply comes back either way."""
+
+    done: bool = True
+
+
+Fault = Lost | AnyReply | None
+Screen = tuple[str, ...]
+
+
+class ChatView:
+    """One chat. `overruns` are requests that came faster than the budget allows; there should be none."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+        self.messages: list[Seen] = []
+        self.draft = ""
+        self.typing_at: list[float] = []
+        self.screens: list[tuple[float, Screen]] = []
+        self.requests: list[float] = []
+        self.overruns: list[float] = []
+        self.lost_threads: set[str] = set()
+        self.finals = 0  # sends and edits that were meant to be final
+
+    @property
+    def visible(self) -> list[Seen]:
+        return [message for message in self.messages if not message.deleted]
+
+    @property
+    def texts(self) -> Screen:
+        """What the user can read now, from top to bottom."""
+        drafted = (self.draft,) if self.draft else ()
+        return (*(message.text for message in self.visible), *drafted)
+
+    def perform(self, place: Place, action: AnyAction, now: float, fault: Fault = None) -> AnyReply:
+        """`fault`: the reply that is given instead, with nothing done; or `Lost`."""
+        if not isinstance(action, Typing):
+            self._count(now)
+        if fault is not None and not isinstance(fault, Lost):
+            return fault
+        if isinstance(fault, Lost) and not fault.done:
+            return Unknown("lost on the way there")
+        reply = self._perform(place, action, now)
+        if not self.screens or self.screens[-1][1] != self.texts:
+            self.screens.append((now, self.texts))
+        return Unknown("lost on the way back") if isinstance(fault, Lost) else reply
+
+    def _count(self, now: float) -> None:
+        self.requests.append(now)
+        for window in self.capabilities.windows:
+            recent = self.requests[-window.count - 1 :]
+            if len(recent) > window.count and now - recent[0] < window.seconds - 1e-6:
+                self.overruns.append(now)
+
+    def _perform(self, place: Place, action: AnyAction, now: float) -> AnyReply:
+        match action:
+            case Send() | Open():
+                return self._new(place, action, now)
+            case LookUp(key=key):
+                found = [message for message in self.messages if message.key == key]
+                return Sent(found[-1].message_id) if found else NotFound()
+            case Edit():
+                return self._edit(action)
+            case Append() | Close():
+                return self._stream(action, now)
+            case Draft(text=text):
+                if self._too_long(text):
+                    return TooLong()
+                self.draft = text
+                return Accepted()
+            case Delete(message_id=message_id):
+                for message in self.messages:
+                    message.deleted = message.deleted or message.message_id == message_id
+                return Accepted()
+            case Typing():
+                self.typing_at.append(now)
+                return Accepted()
+
+    def _too_long(self, text: str) -> bool:
+        return units(text, self.capabilities.unit) > self.capabilities.limit
+
+    def _find(self, message_id: str) -> Seen | None:
+        return next((message for message in self.visible if message.message_id == message_id), None)
+
+    def _new(self, place: Place, action: Send | Open, now: float) -> AnyReply:
+        if place.thread in self.lost_threads:
+            return Gone("thread")
+        if self._too_long(action.text):
+            return TooLong()
+        if self.capabilities.resend == "idempotent":
+            for message in self.messages:
+                if message.key == action.key:
+                    return Sent(message.message_id)
+        seen = Seen(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
+        match action:
+            case Send(markup=markup, buttons=buttons, final=final):
+                seen.markup, seen.buttons = markup, buttons
+                self.finals += final
+            case Open(cards=cards):
+                seen.streaming, seen.opened_at = True, now
+                seen.cards = {card.id: card for card in cards}
+        self.messages.append(seen)
+        self.draft = ""
+        return Sent(seen.message_id)
+
+    def _edit(self, action: Edit) -> AnyReply:
+        message = self._find(action.message_id)
+        if message is None:
+            return Gone("message")
+        if self._too_long(action.text):
+            return TooLong()
+        self.finals += action.final
+        if (message.text, message.markup, message.buttons) == (action.text, action.markup, action.buttons):
+            return NotModified()
+        message.text, message.markup, message.buttons = action.text, action.markup, action.buttons
+        message.edits += 1
+        return Accepted()
+
+    def _stream(self, action: Append | Close, now: float) -> AnyReply:
+        message = self._find(action.message_id)
+        if message is None:
+            return Gone("message")
+        life = self.capabilities.stream_lifetime_s
+        if life is not None and now > message.opened_at + life:
+            message.streaming = False
+        if not message.streaming:
+            return Gone("stream")
+        if self._too_long(message.text + action.text):
+            return TooLong()
+        message.text += action.text
+        message.cards.update({card.id: card for card in action.cards})
+        message.streaming = isinstance(action, Append)
+        return Accepted()
+
+
+FaultOf = Callable[[Place, AnyAction], Fault]
+
+
+class MemoryPlatform(BasePlatform):
+    """Chats in memory. `fault` is asked before each request; `latency_s` is how long one takes."""
+
+    def __init__(
+        self,
+        capabilities: Capabilities,
+        *,
+        name: str = "telegram",
+        fault: FaultOf | None = None,
+        latency_s: float = 0.0,
+    ) -> None:
+        self.name = name
+        self.chats: dict[str, ChatView] = {}
+        self.performed: list[tuple[Place, AnyAction]] = []
+        self.files: dict[str, bytes] = {}
+        self.fault = fault
+        self.starts = 0
+        self._capabilities = capabilities
+        self._latency_s = latency_s
+        self._inbox: Inbox | None = None
+        self._here = asyncio.Event()
+        self._hang_up = asyncio.Event()
+
+    def capabilities(self, place: Place) -> Capabilities:
+        del place
+        return self._capabilities
+
+    def chat(self, chat: str) -> ChatView:
+        return self.chats.setdefault(chat, ChatView(self._capabilities))
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        if self._latency_s:
+            await asyncio.sleep(self._latency_s)
+        self.performed.append((place, action))
+        fault = self.fault(place, action) if self.fault is not None else None
+        return self.chat(place.chat).perform(place, action, asyncio.get_running_loop().time(), fault)
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        data = self.files.get(attachment.ref)
+        if data is None or len(data) > max_bytes:
+            raise PlatformError(f"cannot fetch {attachment.name}", platform=self.name)
+        return data
+
+    async def run(self, inbox: Inbox) -> None:
+        self.starts += 1
+        self._inbox = inbox
+        inbox.connected()
+        self._here.set()
+        try:
+            await self._hang_up.wait()
+        finally:
+            self._here.clear()
+            self._hang_up.clear()
+        raise PlatformError("the connection was cut", platform=self.name)
+
+    def cut_connection(self) -> None:
+        self._hang_up.set()
+
+    async def receive(self, updates: Sequence[Update] | Update) -> None:
+        """Somebody does something there."""
+        await self._here.wait()
+        if self._inbox is None:
+            raise PlatformError("not connected", platform=self.name)
+        for update in updates if isinstance(updates, Sequence) else [updates]:
+            await self._inbox.put(update)
