@@ -1,0 +1,189 @@
+"""What WhatsApp's webhook says, and whether it is WhatsApp that says it (J120). Pure: bytes in, updates out.
+
+A call counts when its raw body is signed with the app's secret. A signed body that somebody kept and sends again is
+harmless: its messages have the ids they had, and what is older than the reply window is not taken at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender
+
+SIGNATURE_HEADER = "x-hub-signature-256"
+# Meta delivers a message again for days; one that is older than this could not be answered any more (error 131047).
+REPLAY_WINDOW_S = 24 * 3600.0
+CLOCK_SKEW_S = 300.0
+MAX_TEXT_CHARS = 4096
+_UNREADABLE = frozenset({"location", "contacts", "sticker", "unsupported", "order", "system", "reaction"})
+
+
+class _Text(msgspec.Struct):
+    body: str = ""
+
+
+class _Pressed(msgspec.Struct):
+    text: str = ""
+
+
+class _Media(msgspec.Struct):
+    id: str
+    mime_type: str = ""
+    filename: str = ""
+    caption: str = ""
+
+
+class _Choice(msgspec.Struct):
+    title: str = ""
+
+
+class _Interactive(msgspec.Struct):
+    button_reply: _Choice | None = None
+    list_reply: _Choice | None = None
+
+
+class _Message(msgspec.Struct, rename={"sender": "from"}):
+    id: str
+    type: str
+    timestamp: str
+    sender: str = ""
+    text: _Text | None = None
+    image: _Media | None = None
+    document: _Media | None = None
+    audio: _Media | None = None
+    video: _Media | None = None
+    button: _Pressed | None = None
+    interactive: _Interactive | None = None
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """An error as Meta has it, in a response or in a status."""
+
+    code: int = 0
+    message: str = ""
+    title: str = ""
+    error_data: Mapping[str, str] = {}
+
+    @property
+    def details(self) -> str:
+        return self.error_data.get("details", "") or self.message or self.title
+
+
+class _Status(msgspec.Struct):
+    id: str
+    status: str
+    recipient_id: str = ""
+    errors: list[Trouble] = []
+
+
+class _Profile(msgspec.Struct):
+    name: str = ""
+
+
+class _Contact(msgspec.Struct):
+    wa_id: str = ""
+    profile: _Profile = msgspec.field(default_factory=_Profile)
+
+
+class _Metadata(msgspec.Struct):
+    phone_number_id: str = ""
+
+
+class _Value(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    contacts: list[_Contact] = []
+    messages: list[_Message] = []
+    statuses: list[_Status] = []
+
+
+class _Change(msgspec.Struct):
+    value: _Value
+    field: str = ""
+
+
+class _Entry(msgspec.Struct):
+    changes: list[_Change] = []
+
+
+class Notification(msgspec.Struct):
+    """One call of the webhook: messages and statuses, of this number and perhaps of others."""
+
+    entry: list[_Entry] = []
+
+    def values(self, phone_number_id: str) -> Iterator[_Value]:
+        for entry in self.entry:
+            for change in entry.changes:
+                if change.field == "messages" and change.value.metadata.phone_number_id == phone_number_id:
+                    yield change.value
+
+
+_DECODER = msgspec.json.Decoder(Notification)
+
+
+def is_signed(body: bytes, header: str, secret: str) -> bool:
+    """Whether the raw body carries the signature that only Meta and we can make; compared in constant time."""
+    expected = "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
+    return hmac.compare_digest(expected.encode(), header.encode("utf-8", "replace"))
+
+
+def decode(body: bytes) -> Notification:
+    """Raises `msgspec.DecodeError`."""
+    return _DECODER.decode(body)
+
+
+def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Trouble]]:
+    """Messages that were accepted and then could not be delivered: to whom, and why."""
+    for value in notification.values(phone_number_id):
+        for status in value.statuses:
+            for trouble in status.errors:
+                yield status.recipient_id, trouble
+
+
+def received(notification: Notification, phone_number_id: str, now_s: float) -> Iterator[MessageReceived]:
+    """The messages that came, but for those outside of the replay window. `now_s` is the time of day."""
+    for value in notification.values(phone_number_id):
+        names = {contact.wa_id: contact.profile.name for contact in value.contacts}
+        for message in value.messages:
+            if not message.sender or message.type in _UNREADABLE or not _is_timely(message.timestamp, now_s):
+                continue
+            text, attachments = _content(message)
+            if not text and not attachments:
+                continue
+            yield MessageReceived(
+                update_id=message.id,
+                # the message's id lets it be marked as read while the answer is made
+                place=Place("whatsapp", message.sender, extra={"message": message.id}),
+                sender=Sender(message.sender, names.get(message.sender, "")),
+                text=text,
+                attachments=attachments,
+                at_limit=len(text) >= MAX_TEXT_CHARS,
+                message_id=message.id,
+            )
+
+
+def _is_timely(timestamp: str, now_s: float) -> bool:
+    return timestamp.isascii() and timestamp.isdigit() and -CLOCK_SKEW_S <= now_s - int(timestamp) <= REPLAY_WINDOW_S
+
+
+def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
+    if message.text is not None:
+        return message.text.body, ()
+    if message.button is not None:
+        return message.button.text, ()
+    if (chosen := message.interactive) is not None:
+        reply = chosen.button_reply or chosen.list_reply
+        return reply.title if reply else "", ()
+    for kind, media in (
+        ("image", message.image),
+        ("document", message.document),
+        ("audio", message.audio),
+        ("video", message.video),
+    ):
+        if media is not None:
+            media_type = media.mime_type.partition(";")[0].strip()
+            return media.caption, (Attachment(media.id, media.filename or kind, media_type),)
+    return "", ()

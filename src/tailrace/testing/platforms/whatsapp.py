@@ -1,0 +1,226 @@
+"""WhatsApp's Cloud API on a loopback port: what the number sends becomes what people see, what people write becomes
+signed calls of the webhook.
+
+    async with FakeWhatsApp() as whatsapp:
+        ada = whatsapp.person("15550001", "Ada")
+        whatsapp.webhook_url = "http://127.0.0.1:8642/platforms/whatsapp/webhook"
+        assert await whatsapp.write(ada, "hello") == 200
+        await whatsapp.until(lambda: ada.texts)
+
+The adapter's `base_url` is `whatsapp.url`; its token, secrets and number are attributes here.
+"""
+
+# ruff: noqa: S105 - these secrets open nothing but the fake
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+
+MAX_TEXT_CHARS = 4096
+MAX_BODY_BYTES = 1 << 20
+PAIR = Budget(10, 60.0)  # one in 6 s, and a burst borrows from the time after it
+
+
+def failure(code: int, details: str, *, status: int = 400) -> Fault:
+    """An error in Meta's form."""
+    return Fault(status, _error(code, details), {"Content-Type": "application/json"})
+
+
+class Bubble(msgspec.Struct, frozen=True):
+    """A message as the person sees it."""
+
+    id: str
+    text: str
+    at: float
+
+
+class Person(msgspec.Struct):
+    """Somebody with a phone. `window_open`: they wrote within the last 24 hours."""
+
+    number: str
+    name: str
+    bubbles: list[Bubble] = []  # what the business number has sent
+    read: list[str] = []  # ids of their messages that were marked as read, each time it was done
+    typing: list[float] = []  # when the indicator was shown
+    window_open: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return [bubble.text for bubble in self.bubbles]
+
+
+class FakeWhatsApp(LoopbackFake):
+    """The API, the people, and Meta's calls of the webhook."""
+
+    token = "a-token-for-tests"
+    app_secret = "an-app-secret-for-tests"
+    verify_token = "a-verify-token-for-tests"
+    phone_number_id = "106540352242922"
+
+    def __init__(
+        self,
+        *,
+        pair: Budget | None = PAIR,
+        port: int = 0,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
+        """`pair` is what one person may be sent; None: no limit."""
+        super().__init__(port=port)
+        self.webhook_url = ""
+        self.people: dict[str, Person] = {}
+        self._pair, self._meter = pair, Meter()
+        self._time_of_day = time_of_day
+        self._media: dict[str, tuple[bytes, str]] = {}
+        self._senders: dict[str, Person] = {}  # of messages, by id
+        self._last = 0
+
+    # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
+
+    def person(self, number: str, name: str = "Ada") -> Person:
+        self.people[number] = Person(number, name)
+        return self.people[number]
+
+    def message(self, person: Person, text: str = "", **fields: Any) -> bytes:
+        """The body of the call that tells of a new message; `fields` are more of the message object."""
+        self._last += 1
+        person.window_open = True
+        message_id = f"wamid.in-{self._last}"
+        self._senders[message_id] = person
+        content = {"type": "text", "text": {"body": text}} if text else {}
+        written = {"from": person.number, "id": message_id, "timestamp": str(int(self._time_of_day()))}
+        contact = {"wa_id": person.number, "profile": {"name": person.name}}
+        return self.notification({"contacts": [contact], "messages": [{**written, **content, **fields}]})
+
+    def media(self, content: bytes, media_type: str, **fields: str) -> dict[str, Any]:
+        """The media object of a message; its content can be fetched from then on."""
+        self._last += 1
+        media_id = f"media-{self._last}"
+        self._media[media_id] = (content, media_type)
+        digest = hashlib.sha256(content).hexdigest()
+        return {"id": media_id, "mime_type": media_type, "sha256": digest, **fields}
+
+    def not_delivered(self, person: Person, code: int, title: str) -> bytes:
+        """The body of the call that tells of a message that was accepted and then not delivered."""
+        status = {"id": "wamid.out", "status": "failed", "timestamp": "1", "recipient_id": person.number}
+        return self.notification({"statuses": [{**status, "errors": [{"code": code, "title": title}]}]})
+
+    def notification(self, value: dict[str, Any]) -> bytes:
+        metadata = {"display_phone_number": "15550000", "phone_number_id": self.phone_number_id}
+        change = {"field": "messages", "value": {"messaging_product": "whatsapp", "metadata": metadata, **value}}
+        entry = {"id": "102290129340398", "changes": [change]}
+        return msgspec.json.encode({"object": "whatsapp_business_account", "entry": [entry]})
+
+    def signature(self, body: bytes) -> str:
+        """As in `X-Hub-Signature-256`."""
+        return "sha256=" + hmac.digest(self.app_secret.encode(), body, hashlib.sha256).hex()
+
+    async def write(self, person: Person, text: str) -> int:
+        """Somebody writes; the status that the webhook answered with."""
+        return await self.call_webhook(self.message(person, text))
+
+    async def call_webhook(self, body: bytes, signature: str | None = None) -> int:
+        """Posts the body, signed unless told otherwise; the same body again is the same message again (G88)."""
+        headers = {"X-Hub-Signature-256": self.signature(body) if signature is None else signature}
+        headers["Content-Type"] = "application/json"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self.webhook_url, data=body, headers=headers) as answer,
+        ):
+            return answer.status
+
+    # ── the API ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def application(self) -> web.Application:
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        application.router.add_post("/{version}/{number}/messages", self._serve_messages)
+        application.router.add_get("/{version}/{thing}", self._serve_thing)
+        application.router.add_get("/lookaside/media/{media}", self._serve_content)
+        return application
+
+    async def _serve_messages(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        method = "read" if body.get("status") == "read" else "messages"
+        return await self.answer(request, method, body, lambda: self._act(request, body))
+
+    def _act(self, request: web.Request, body: dict[str, Any]) -> web.Response:
+        if not self._is_authorised(request):
+            return _refused(190, "Error validating access token", status=401)
+        if request.match_info["number"] != self.phone_number_id or body.get("messaging_product") != "whatsapp":
+            return _refused(100, "Unsupported post request")
+        return self._mark_read(body) if body.get("status") == "read" else self._send(body)
+
+    def _mark_read(self, body: dict[str, Any]) -> web.Response:
+        person = self._senders.get(body.get("message_id", ""))
+        if person is None:
+            return _refused(100, "Message does not exist")
+        person.read.append(body["message_id"])
+        if body.get("typing_indicator") == {"type": "text"}:
+            person.typing.append(self.now())
+        return web.json_response({"success": True})
+
+    def _send(self, body: dict[str, Any]) -> web.Response:
+        text = body.get("text", {}).get("body", "") if body.get("type") == "text" else ""
+        person = self.people.get(body.get("to", ""))
+        if person is None:
+            return _refused(131026, "Message undeliverable")
+        if not text:
+            return _refused(100, "The parameter text['body'] is required.")
+        if len(text) > MAX_TEXT_CHARS:
+            return _refused(100, f"Param text['body'] must be at most {MAX_TEXT_CHARS} characters long.")
+        if not person.window_open:
+            return _refused(131047, "More than 24 hours have passed since the recipient last replied.")
+        if self._pair is not None and self._meter.wait_s(person.number, self._pair, self.now()):
+            return _refused(131056, "Too many messages sent to the same recipient in a short period of time.")
+        self._last += 1
+        bubble = Bubble(f"wamid.out-{self._last}", text, self.now())
+        person.bubbles.append(bubble)
+        contacts = [{"input": person.number, "wa_id": person.number}]
+        return web.json_response(
+            {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": bubble.id}]}
+        )
+
+    async def _serve_thing(self, request: web.Request) -> web.Response:
+        return await self.answer(request, "get", dict(request.match_info), lambda: self._thing(request))
+
+    def _thing(self, request: web.Request) -> web.Response:
+        thing = request.match_info["thing"]
+        if not self._is_authorised(request):
+            return _refused(190, "Error validating access token", status=401)
+        if thing == self.phone_number_id:
+            return web.json_response(
+                {"id": thing, "display_phone_number": "+1 555 0000", "verified_name": "Tailrace Test"}
+            )
+        if thing not in self._media:
+            return _refused(100, "Unsupported get request", status=404)
+        content, media_type = self._media[thing]
+        url = f"{self.url}/lookaside/media/{thing}"
+        return web.json_response({"id": thing, "url": url, "mime_type": media_type, "file_size": len(content)})
+
+    async def _serve_content(self, request: web.Request) -> web.Response:
+        found = self._media.get(request.match_info["media"])
+        if found is None or not self._is_authorised(request):
+            return web.Response(status=404)
+        return web.Response(body=found[0], content_type=found[1])
+
+    def _is_authorised(self, request: web.Request) -> bool:
+        return request.headers.get("Authorization") == f"Bearer {self.token}"
+
+
+def _refused(code: int, details: str, *, status: int = 400) -> web.Response:
+    return web.Response(status=status, body=_error(code, details), content_type="application/json")
+
+
+def _error(code: int, details: str) -> bytes:
+    data = {"messaging_product": "whatsapp", "details": details}
+    error = {"message": f"(#{code}) {details}", "type": "OAuthException", "code": code, "error_data": data}
+    return msgspec.json.encode({"error": error})
