@@ -50,11 +50,12 @@ class Image(Value, tag="image"):
 
 
 class Reasoning(Value, tag="reasoning"):
-    """What the model thought. `native` is the provider's own item, replayed to the same dialect unchanged."""
+    """What the model thought. `native` is the provider's own item, replayed unchanged to whoever made it."""
 
     text: str = ""
     dialect: Dialect | None = None
     native: JsonObject | None = None
+    maker: str = ""  # of `native`: "<provider>/<model>"; empty where nobody knows, then the whole dialect gets it
 
 
 class Refusal(Value, tag="refusal"):
@@ -84,10 +85,11 @@ class ToolResult(Value, tag="tool_result"):
 
 
 class Native(Value, tag="native"):
-    """A block only one dialect knows (server tools, compaction, …): replayed there, dropped elsewhere."""
+    """A block only one dialect knows (server tools, compaction, …): replayed to its maker, dropped elsewhere."""
 
     dialect: Dialect
     item: JsonObject
+    maker: str = ""  # as in `Reasoning`
 
 
 Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall | ToolResult | Native

@@ -27,6 +27,7 @@ from tailrace.messages import (
 )
 from tailrace.ports import Answer, Provider
 from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
+from tailrace.providers.provenance import replayable
 from tailrace.providers.refusals import Refusals, says_no_streaming
 from tailrace.providers.seam import Seam
 
@@ -49,7 +50,8 @@ class Try:
 
     def __init__(self, route: Route, request: ModelRequest, shown: str, sink: Sink) -> None:
         self._route = route
-        self._request = msgspec.structs.replace(request, model=route.model, prefill=shown.rstrip())
+        messages = replayable(request.messages, provider=route.provider.name, model=route.model)
+        self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Seam(shown) if shown else None
         self._sink = sink

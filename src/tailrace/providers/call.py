@@ -19,6 +19,7 @@ from tailrace.providers.attempt import Route, Try
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.itinerary import Itinerary
 from tailrace.providers.joined import can_be_continued, continued, without_calls
+from tailrace.providers.provenance import bare, signed
 from tailrace.providers.refusals import Refusals
 
 Recovery = Literal["continue", "restart", "keep"]
@@ -197,6 +198,7 @@ class _Call:
         self._end(attempt, one, completion)
         if self._shown:
             completion = continued(completion, shown=self._shown, removed=one.removed)
+        completion = signed(completion, provider=attempt.provider, model=attempt.model)
         return CallResult(completion, tuple(self._attempts))
 
     def _end(
@@ -258,13 +260,13 @@ class _Call:
         return CallResult(self._kept(), tuple(self._attempts), Incomplete(self._error(), self._open_calls))
 
     def _kept(self) -> Completion:
-        """What stands as an answer of its own: the text shown, and no tool call."""
+        """What stands as an answer of its own: the text shown, no tool call and nothing opaque."""
         if self._newest is None:
             raise AssertionError("text was shown, so an answer was received")
         kept = without_calls(self._newest)
-        if kept.text == self._shown:
-            return kept
-        return continued(kept, shown=self._shown, removed=len(kept.text))
+        if kept.text != self._shown:
+            kept = continued(kept, shown=self._shown, removed=len(kept.text))
+        return bare(kept)
 
     def _error(self) -> ProviderError:
         """The one to show for all that failed: it can be retried if any of them can."""
