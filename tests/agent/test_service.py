@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config import Config, load
 from tailrace.errors import RunNotFound
-from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished
+from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, ToolOutputRecorded
 from tailrace.messages import assistant, user
 from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
@@ -214,3 +215,45 @@ async def shown(app: App, run_id: str) -> str:
             if isinstance(entry.event, MessageChunk):
                 return entry.event.text
     raise AssertionError("nothing was shown")
+
+
+MCP_SERVER = """
+from mcp.server import MCPServer
+
+server = MCPServer("clock")
+
+
+@server.tool()
+def now() -> str:
+    "The time."
+    return "noon"
+
+
+server.run()
+"""
+
+
+async def test_the_tools_of_mcp_servers_are_offered_and_asked_about(tmp_path: Path) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(MCP_SERVER, encoding="utf-8")
+    async with FaultyProvider([reply(call("clock__now", {})), reply("It is noon.")]) as server:
+        config_for(server, tmp_path)
+        with (tmp_path / "config.yaml").open("a", encoding="utf-8") as file:
+            file.write(f"mcp: {{servers: {{clock: {{command: ['{sys.executable}', '{program}']}}}}}}\n")
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("What time is it?"), yolo=True))
+            finished = await app.agents.finished(run.id)
+            facts = await app.journal.facts(run.id)
+    outputs = [entry.event.output for entry in facts if isinstance(entry.event, ToolOutputRecorded)]
+    assert finished.output == "It is noon."
+    assert outputs == ["noon"]
+
+
+async def test_an_mcp_server_that_is_not_there_does_not_stop_the_rest(tmp_path: Path) -> None:
+    async with FaultyProvider([reply("Hello.")]) as server:
+        config_for(server, tmp_path)
+        with (tmp_path / "config.yaml").open("a", encoding="utf-8") as file:
+            file.write("mcp: {servers: {gone: {command: ['/nonexistent/program']}}}\n")
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("Hi.")))
+            assert (await app.agents.finished(run.id)).output == "Hello."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
@@ -31,6 +32,9 @@ from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
 from tailrace.tools.toolbox import builtin_tools
+from tailrace.tools.typed import one_line
+
+log = logging.getLogger("tailrace.app")
 
 
 class App:
@@ -91,7 +95,7 @@ class App:
             policy=self._policy(spec, run),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
-            snapshots=self._snapshots(spec, directory),
+            snapshots=self._snapshots(spec, run, directory),
             deadline_at=run.new.deadline_at,
         )
 
@@ -124,12 +128,13 @@ class App:
         mode = "yolo" if self.config.yolo else self.config.approvals.mode
         return ApprovalPolicy(mode, allow=self.config.approvals.allow, always_allowed=self._always)
 
-    def _snapshots(self, spec: TurnSpec, directory: Path) -> Snapshots | None:
+    def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
             return None
         from tailrace.tools.checkpoint import TurnSnapshots
 
-        return TurnSnapshots(self.config.home / "checkpoints", directory)
+        label = one_line(spec.message.text)
+        return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 
 def _joined(*texts: str) -> str:
@@ -154,14 +159,33 @@ async def open_app(
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
         models = Models(config, transport)
-        app = App(config, journal, models, directory=directory, owner=owner, tools=tools, caller=caller, on_end=on_end)
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with app.agents, app.flows:
-                yield app
+            async with _mcp_tools(config) as remote:
+                own = (*remote, *tools)
+                app = App(
+                    config, journal, models, directory=directory, owner=owner, tools=own, caller=caller, on_end=on_end
+                )
+                async with app.agents, app.flows:
+                    yield app
         finally:
             await models.local.aclose()
+
+
+@asynccontextmanager
+async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
+    """The tools of the MCP servers that can be reached. One that cannot is said, and does not stop the rest."""
+    if not config.mcp.servers:
+        yield ()
+        return
+    from tailrace.tools.mcp import McpServers
+
+    async with McpServers(config.mcp.servers, environment=config.environment.without(())) as servers:
+        tools = await servers.tools()
+        for name, problem in servers.problems.items():
+            log.warning("the MCP server %s cannot be reached: %s", name, problem)
+        yield tuple(tools.values())
 
 
 def secrets_of(config: Config) -> dict[str, str]:
