@@ -1,0 +1,154 @@
+"""One connection to Home Assistant's web socket API: authentication, commands with their results, events.
+
+https://developers.home-assistant.io/docs/api/websocket. Knows nothing of chats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import msgspec
+
+from tailrace.errors import PlatformError
+
+NAME = "homeassistant"
+HEARTBEAT_S = 30.0  # a server that answers no ping is gone
+CONNECT_S = 10.0  # for the connection and the authentication together
+MAX_FRAME_BYTES = 4 << 20
+
+
+class Fault(msgspec.Struct, frozen=True):
+    code: str = ""
+    message: str = ""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of a command."""
+
+    success: bool
+    error: Fault = Fault()
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that was subscribed to. `subscription` is the number of the command that did; `content` is JSON."""
+
+    subscription: int
+    content: bytes
+
+
+class _Frame(msgspec.Struct):
+    type: str
+    id: int = 0
+    success: bool = False
+    error: Fault = Fault()
+    event: msgspec.Raw = msgspec.Raw(b"null")
+    message: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_Frame)
+
+
+class Lost(Exception):
+    """The connection ended before the command was answered: it may have been carried out or not."""
+
+
+class Socket:
+    """An authenticated connection. Somebody must read `events`, or no command is ever answered."""
+
+    def __init__(self, raw: aiohttp.ClientWebSocketResponse) -> None:
+        self._raw = raw
+        self._last = 0
+        self._writing = asyncio.Lock()  # numbers must go up in the order in which they are written
+        self._waiting: dict[int, asyncio.Future[Result]] = {}
+
+    async def command(self, kind: str, fields: dict[str, Any]) -> Result:
+        """Raises `Lost`."""
+        return await self.result(await self.write(kind, fields))
+
+    async def write(self, kind: str, fields: dict[str, Any]) -> int:
+        """Sends a command and returns its number without waiting for the result. Raises `Lost`."""
+        async with self._writing:
+            self._last += 1
+            number = self._last
+            self._waiting[number] = asyncio.get_running_loop().create_future()
+            try:
+                await self._raw.send_str(msgspec.json.encode({"id": number, "type": kind, **fields}).decode())
+            except (aiohttp.ClientError, ConnectionError) as exc:
+                self._waiting.pop(number, None)
+                raise Lost(str(exc)) from exc
+        return number
+
+    async def result(self, number: int) -> Result:
+        """Of a command that was written before; once. Raises `Lost`."""
+        if (answer := self._waiting.get(number)) is None:
+            raise Lost("the connection was lost")
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    async def events(self) -> AsyncGenerator[Event, None]:
+        """Until the connection is lost, which fails whoever still waits for a result. Raises `PlatformError`."""
+        try:
+            while True:
+                frame = await _receive(self._raw)
+                if frame.type == "event":
+                    yield Event(frame.id, bytes(frame.event))
+                elif frame.type == "result" and (answer := self._waiting.get(frame.id)) and not answer.done():
+                    answer.set_result(Result(frame.success, frame.error))
+        finally:
+            for answer in self._waiting.values():
+                if not answer.done():
+                    answer.set_exception(Lost("the connection was lost"))
+                    answer.exception()  # seen: not everybody waits for their result
+            self._waiting.clear()
+
+
+@asynccontextmanager
+async def connected(url: str, token: str) -> AsyncIterator[Socket]:
+    """An authenticated connection to the server at this address. Raises `PlatformError`."""
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    address = urlunsplit((scheme, parts.netloc, f"{parts.path.rstrip('/')}/api/websocket", "", ""))
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                raw = await session.ws_connect(address, heartbeat=HEARTBEAT_S, max_msg_size=MAX_FRAME_BYTES)
+                try:
+                    await _authenticate(raw, token)
+                except BaseException:
+                    await raw.close()
+                    raise
+        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            raise PlatformError(f"no connection: {str(exc) or type(exc).__name__}", platform=NAME) from exc
+        try:
+            yield Socket(raw)
+        finally:
+            await raw.close()
+
+
+async def _authenticate(raw: aiohttp.ClientWebSocketResponse, token: str) -> None:
+    frame = await _receive(raw)
+    if frame.type == "auth_required":
+        await raw.send_str(msgspec.json.encode({"type": "auth", "access_token": token}).decode())
+        frame = await _receive(raw)
+    if frame.type == "auth_invalid":
+        raise PlatformError(f"the token was refused ({frame.message})", platform=NAME, permanent=True)
+    if frame.type != "auth_ok":
+        raise PlatformError(f"expected auth_ok, not {frame.type}", platform=NAME)
+
+
+async def _receive(raw: aiohttp.ClientWebSocketResponse) -> _Frame:
+    """Raises `PlatformError` when the connection is lost."""
+    received = await raw.receive()
+    if received.type is not aiohttp.WSMsgType.TEXT:
+        raise PlatformError("the connection was lost", platform=NAME)
+    try:
+        return _DECODER.decode(received.data)
+    except msgspec.DecodeError as exc:
+        raise PlatformError(f"a message could not be read: {exc}", platform=NAME) from exc
