@@ -152,6 +152,7 @@ class ProviderSettings(CallOverrides):
     key_env: EnvName | None = None
     headers: Mapping[str, str] = NOTHING
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
+    quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `providers/quirks.py`
     model_path: str | None = None  # the embedded model's file; relative to the home directory
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from providers.faulty_calls import ASK, faulty
+from providers.faulty_calls import ASK, Told, faulty
 from tailrace.messages import ModelRequest, user
+from tailrace.providers.attempt import Route
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.quirks import CONTINUE, REGISTRY, adapted_body, matches_host, merged, quirks_of, wire_quirks_of
 from tailrace.wire.dialects import DIALECTS
@@ -173,3 +174,35 @@ def test_every_entry_says_why() -> None:
     for quirk in REGISTRY:
         assert quirk.why.startswith("https://"), quirk.name
         assert quirk.host == quirk.host.lower(), quirk.name
+
+
+@pytest.mark.parametrize(
+    ("base_url", "named", "is_known"),
+    [
+        ("https://api.perplexity.ai", (), True),
+        ("https://router.huggingface.co/v1", (), True),
+        ("https://api.writer.com/v1", (), True),
+        ("https://models.example.com/v1", ("ends-without-done",), True),
+        ("https://models.example.com/v1", (), False),
+        ("https://api.perplexity.ai.example.com", (), False),
+    ],
+)
+def test_D48_servers_that_never_send_done_are_known_by_name(
+    base_url: str, named: tuple[str, ...], is_known: bool
+) -> None:
+    endpoint = Endpoint(name="x", dialect="chat", base_url=base_url, quirks=named)
+    assert wire_quirks_of(quirks_of(endpoint, "m")).ends_without_done is is_known
+
+
+async def test_D48_an_answer_without_done_is_whole_where_that_is_known_and_said_once_where_not() -> None:
+    """Elsewhere it is a cut: asked again, the same words are not shown twice."""
+    told = Told()
+    async with faulty("no-terminal", "ok") as it:
+        provider = it.provider(quirks=("ends-without-done",))
+        known = await it.call(Route(provider, "ok"))
+        assert known.incomplete is None
+        assert len(known.attempts) == 1
+    async with faulty("no-terminal", "ok") as it:
+        unknown = await it.call(it.route(backoff_s=0.001), told=told)
+    assert len(unknown.attempts) == 2
+    assert told.text == unknown.completion.text == known.completion.text

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tailrace.config import Config, ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
 from tailrace.ports import Provider
+from tailrace.providers import quirks
 from tailrace.providers.attempt import Route
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
@@ -54,6 +55,9 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
     preset = preset or Preset("")
     if not (base_url := settings.base_url or preset.base_url):
         raise ConfigError("is missing", key=f"providers.{name}.base_url")
+    if unknown := [quirk for quirk in settings.quirks if quirk not in quirks.NAMES]:
+        there_are = ", ".join(sorted(quirks.NAMES))
+        raise ConfigError(f"no quirk is called {unknown[0]}; there are {there_are}", key=f"providers.{name}.quirks")
     # The preset's key belongs to the preset's address: another one gets the key that the config binds to it (J115).
     key_env = settings.key_env or (preset.key_env if settings.base_url is None else None)
     return Endpoint(
@@ -63,7 +67,7 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
         key=config.require_secret(key_env, f"providers.{name}.key_env") if key_env else "",
         headers=settings.headers,
         extra_body=settings.extra_body,
-        quirks=preset.quirks,
+        quirks=(*preset.quirks, *settings.quirks),
         connect_timeout_s=config.call_for(name).connect_timeout_s,
     )
 

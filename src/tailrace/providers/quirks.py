@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -69,6 +68,35 @@ REGISTRY: tuple[Quirk, ...] = (
         wire=WireQuirks(name_in_pieces=True),
     ),
     Quirk(
+        name="ends-without-done",
+        why="https://github.com/gpustack/llama-box/issues/2",  # small servers forget `[DONE]`; a user may say so (D48)
+        dialects=("chat",),
+        wire=WireQuirks(ends_without_done=True),
+    ),
+    Quirk(
+        name="perplexity-done",
+        why="https://github.com/perplexityai/api-discussion/issues/209",  # `[DONE]` is sent by some models, not all
+        host="api.perplexity.ai",
+        dialects=("chat",),
+        wire=WireQuirks(ends_without_done=True),
+    ),
+    Quirk(
+        name="huggingface-done",
+        why="https://github.com/huggingface/text-generation-inference/pull/2221",  # older backends never send it
+        host="router.huggingface.co",
+        dialects=("chat",),
+        wire=WireQuirks(ends_without_done=True),
+    ),
+    Quirk(
+        name="writer-done",
+        # recorded there: both streams end with the finish reason
+        why="https://github.com/traceloop/openllmetry/tree/93429cfb9767e6b51db6cb35f6b70f758117669a/packages/"
+        "opentelemetry-instrumentation-writer/tests/cassettes/test_chat",
+        host="api.writer.com",
+        dialects=("chat",),
+        wire=WireQuirks(ends_without_done=True),
+    ),
+    Quirk(
         name="mistral-fields",
         why="https://github.com/avante-corp/avante.nvim/issues/2347",  # unknown fields are a 422; usage comes unasked
         host="api.mistral.ai",
@@ -96,7 +124,7 @@ REGISTRY: tuple[Quirk, ...] = (
         add_to_prefill={"continue_final_message": True, "add_generation_prompt": False},
     ),
 )
-_BY_NAME = MappingProxyType({quirk.name: quirk for quirk in REGISTRY})
+NAMES = frozenset(quirk.name for quirk in REGISTRY)
 
 
 def quirks_of(endpoint: Endpoint, model: str) -> tuple[Quirk, ...]:
@@ -148,8 +176,8 @@ def matches_host(host: str, domain: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _matching(host: str, model: str, dialect: Dialect, names: tuple[str, ...]) -> tuple[Quirk, ...]:
-    if unknown := [name for name in names if name not in _BY_NAME]:
-        raise LookupError(f"no quirk is called {unknown[0]!r}; there are {', '.join(_BY_NAME)}")
+    if unknown := [name for name in names if name not in NAMES]:
+        raise LookupError(f"no quirk is called {unknown[0]!r}; there are {', '.join(sorted(NAMES))}")
     return tuple(
         quirk
         for quirk in REGISTRY

@@ -1,0 +1,34 @@
+"""Which endpoint a provider's name stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.app.models import endpoint_of
+from tailrace.config import Config, load
+from tailrace.errors import ConfigError
+
+
+def config(home: Path, text: str) -> Config:
+    (home / "config.yaml").write_text(text, encoding="utf-8")
+    return load({"OPENAI_API_KEY": "sk-theirs", "MINE": "sk-mine"}, home)
+
+
+def test_J115_a_presets_key_does_not_follow_to_another_address(tmp_path: Path) -> None:
+    moved = config(tmp_path, "providers: {openai: {base_url: 'http://10.0.0.5/v1'}}")
+    assert endpoint_of(moved, "openai").key == ""
+    assert endpoint_of(load({"OPENAI_API_KEY": "sk-theirs"}, tmp_path / "none"), "openai").key == "sk-theirs"
+    bound = config(tmp_path, "providers: {openai: {base_url: 'http://10.0.0.5/v1', key_env: MINE}}")
+    assert endpoint_of(bound, "openai").key == "sk-mine"
+
+
+def test_a_users_quirks_join_those_of_the_preset(tmp_path: Path) -> None:
+    made = endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [ends-without-done]}}"), "ollama")
+    assert made.quirks == ("prefill", "ends-without-done")
+
+
+def test_a_quirk_that_does_not_exist_is_said_before_any_call(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"providers\.ollama\.quirks: no quirk is called ends-with-done; there are "):
+        endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [ends-with-done]}}"), "ollama")
