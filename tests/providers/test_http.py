@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ from tailrace.messages import Dialect, ModelRequest, user
 from tailrace.providers import http
 from tailrace.providers.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import open_transport
+from tailrace.providers.transport import AiohttpTransport, open_transport
 
 KEY = "sk-very-secret-key-0123456789"
 
@@ -118,26 +119,49 @@ async def test_A19_a_page_with_status_200_is_a_typed_error_with_an_excerpt(diale
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def ask_raw(tmp_path: Path, handler: Handler, *, dialect: Dialect = "chat", key: str = "") -> str:
-    """The text of the answer by a server of the test's own, on a unix socket."""
-    path = str(tmp_path / "s")
+@asynccontextmanager
+async def on_a_socket(path: Path, handler: Handler) -> AsyncGenerator[str, None]:
+    """A server of the test's own."""
     app = web.Application()
     app.router.add_post("/{path:.*}", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        await web.UnixSite(runner, path).start()
-        async with open_transport() as transport:
-            endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=path, key=key)
-            async with HttpProvider(endpoint, transport).stream(ASK) as answer:
-                async for _ in answer:
-                    pass
-                return answer.completion().text
+        await web.UnixSite(runner, str(path)).start()
+        yield str(path)
     finally:
         await runner.cleanup()
+        path.unlink(missing_ok=True)
+
+
+async def text_at(transport: AiohttpTransport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
+    endpoint = Endpoint(name="raw", dialect=dialect, base_url="http://raw", socket_path=socket_path, key=key)
+    async with HttpProvider(endpoint, transport).stream(ASK) as answer:
+        async for _ in answer:
+            pass
+        return answer.completion().text
+
+
+async def ask_raw(tmp_path: Path, handler: Handler, *, dialect: Dialect = "chat", key: str = "") -> str:
+    """The text of the answer by a server of the test's own, on a unix socket."""
+    async with on_a_socket(tmp_path / "s", handler) as path, open_transport() as transport:
+        return await text_at(transport, path, dialect=dialect, key=key)
 
 
 SSE_BODY = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+async def test_F70_a_server_that_comes_back_under_other_names_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The embedded model's server has a new socket at each start."""
+
+    async def handler(_request: web.Request) -> web.Response:
+        return web.Response(body=SSE_BODY, headers={"content-type": "text/event-stream"})
+
+    async with open_transport() as transport:
+        for name in "abc":
+            async with on_a_socket(tmp_path / name, handler) as path:
+                assert await text_at(transport, path) == "Hi"
+                assert [*transport._unix] == [path]
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", "TEXT/EVENT-STREAM; charset=x"])

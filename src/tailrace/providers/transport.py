@@ -10,6 +10,7 @@ import asyncio
 import io
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import aiohttp
@@ -114,7 +115,7 @@ class AiohttpTransport:
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
     ) -> Reply:
-        session = self._session_for(socket_path)
+        session = await self._session_for(socket_path)
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
         for is_last in (False, True):
@@ -137,13 +138,17 @@ class AiohttpTransport:
                 raise _no_answer(exc, connect_timeout_s) from _quotable(exc)
         raise AssertionError("unreachable")
 
-    def _session_for(self, socket_path: str) -> aiohttp.ClientSession:
+    async def _session_for(self, socket_path: str) -> aiohttp.ClientSession:
         if not socket_path:
             return self._tcp
-        if socket_path not in self._unix:
+        session = self._unix.get(socket_path)
+        if session is None:
+            # A server that has ended took its socket with it, and comes back under another name.
+            dead = [self._unix.pop(path) for path in list(self._unix) if not _exists(path)]
             connector = aiohttp.UnixConnector(socket_path, limit=0, keepalive_timeout=KEEPALIVE_S)
-            self._unix[socket_path] = _session(connector)
-        return self._unix[socket_path]
+            session = self._unix[socket_path] = _session(connector)
+            await asyncio.gather(*(other.close() for other in dead))
+        return session
 
     async def close(self) -> None:
         sessions = [self._tcp, *self._unix.values()]
@@ -152,6 +157,10 @@ class AiohttpTransport:
 
 
 _DEAD = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionResetError, BrokenPipeError)
+
+
+def _exists(path: str) -> bool:
+    return Path(path).exists()
 
 
 def _session(connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
