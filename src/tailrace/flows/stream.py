@@ -78,7 +78,7 @@ def _event(entry: Entry) -> InstanceEvent | None:
                 "done",
                 state=ENDINGS[status],
                 error=_failure(error),
-                usage=msgspec.to_builtins(usage),
+                usage={"input_tokens": 0, "output_tokens": 0, **msgspec.to_builtins(usage)},
             )
         case Snapshot():  # what is no longer kept piece by piece
             return _made(entry, "snapshot", **snapshot_data(entry.event))
