@@ -131,7 +131,7 @@ async def on_a_socket(path: Path, handler: Handler) -> AsyncGenerator[str, None]
         yield str(path)
     finally:
         await runner.cleanup()
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def text_at(transport: AiohttpTransport, socket_path: str, *, dialect: Dialect = "chat", key: str = "") -> str:
