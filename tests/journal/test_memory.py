@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tailrace.errors import JournalError, RunNotFound
+from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import Journal
+from tailrace.ports import Journal, NewRun, Run
 from tailrace.testing.journal import JournalConformance, WallClock
 
 
@@ -17,3 +19,22 @@ class TestMemoryJournal(JournalConformance):
         journal = MemoryJournal(clock=wall_clock)
         yield journal
         await journal.close()
+
+
+async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> None:
+    async def refuse(_run: Run, _entries: list[Entry]) -> None:
+        raise JournalError("no space left")
+
+    journal = MemoryJournal(record_end=refuse)
+    run, lease = await journal.start(NewRun("call", durability="memory"), "me")
+    assert lease is not None
+    viewer = journal.tail(run.id, after=1)
+    journal.append(lease, [MessageChunk("hi")])
+    shown = await anext(viewer)
+    with pytest.raises(JournalError, match="no space"):
+        await journal.seal(lease, RunFinished("completed", "hi"))
+    with pytest.raises(JournalError, match="no space"):
+        await anext(viewer)
+    assert [entry.event for entry in shown] == [MessageChunk("hi")]
+    with pytest.raises(RunNotFound):
+        await journal.get(run.id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,9 +23,10 @@ async def held(journal: Journal, lease: Lease, *, lease_s: float = 30.0) -> Asyn
         yield lease
     finally:
         renewing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await renewing
-        await journal.release(lease)
+        try:
+            await asyncio.wait([renewing])  # not `await renewing`: that would take a cancellation of ours for its own
+        finally:
+            await journal.release(lease)
 
 
 async def _renew(journal: Journal, lease: Lease, lease_s: float) -> None:

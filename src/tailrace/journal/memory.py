@@ -13,7 +13,7 @@ from operator import attrgetter
 
 import msgspec
 
-from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.journal.live import NOTHING, Tail, Viewer, Waiters
@@ -142,7 +142,12 @@ class MemoryJournal:
         entry = record.log.finish(finished)
         if self._record_end is not None:
             ended = msgspec.structs.replace(record.run, state=finished.status, owner="", finished=finished)
-            await self._record_end(ended, [*await self.read(lease.run_id), entry])
+            try:
+                await self._record_end(ended, [*await self.read(lease.run_id), entry])
+            except JournalError as why:  # not recorded, it never was: nobody may be shown its end
+                record.tail.fail(why)
+                self.forget(lease.run_id)
+                raise
         record.set(state=finished.status, owner="", finished=finished)
         record.ended_at = self._clock()
         record.signals.clear()
