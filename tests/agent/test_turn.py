@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tailrace.agent.turn import (
     INTERRUPTED,
     NEVER_RAN,
@@ -85,6 +87,16 @@ def test_a_turn_that_is_stopped_says_what_did_and_did_not_happen() -> None:
     ]
     assert turn(MessageChunk("Hel")).last_words() == [MessageRecorded(assistant("Hel"), "stopped")]
     assert turn(*answer("Hello")).last_words() == []
+
+
+@pytest.mark.parametrize(
+    ("stop", "why"), [("length", "token limit"), ("filter", "content filter"), ("cut", "broke off")]
+)
+def test_an_answer_that_did_not_come_to_its_end_is_incomplete_and_says_why(stop: str, why: str) -> None:
+    (finish,) = turn(*answer("Hel", stop)).due()
+    assert isinstance(finish, Finish)
+    assert finish.status == "incomplete"
+    assert why in finish.reason
 
 
 def test_I106_a_tool_that_was_running_is_settled_not_simply_run() -> None:

@@ -14,8 +14,6 @@ from tailrace.errors import ErrorKind, Permanent, ProviderError, TimedOut
 from tailrace.events import GatewayNotice, RunFailure
 from tailrace.messages import Stop, ToolCall
 
-_STOPS_THAT_CUT = ("length", "filter")
-
 
 class Ending(msgspec.Struct, frozen=True):
     """How an answer ended for the turn. `suffix` is added to the text, live and on record; `failure` fails the run."""
@@ -44,9 +42,7 @@ def ending_of_cut(error: ProviderError, open_calls: Sequence[str], text: str) ->
 
 def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
     """A stream that ended as it should. Calls win over what the provider calls the reason (B36)."""
-    if calls:
-        return Ending("tools")
-    return Ending("length" if stop in _STOPS_THAT_CUT else stop)
+    return Ending("tools" if calls else stop)
 
 
 def failure_of(error: ProviderError) -> RunFailure:

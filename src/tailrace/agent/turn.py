@@ -79,6 +79,7 @@ NEVER_RAN = "The user stopped the run before this call was made; it was not exec
 _INCOMPLETE = {
     "cut": "the stream broke off",
     "length": "the answer reached the model's token limit",
+    "filter": "the provider's content filter ended the answer",
     "limit": "a budget of the turn was used up",
 }
 
