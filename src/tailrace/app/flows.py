@@ -76,7 +76,7 @@ class ConfiguredRoutes:
 
     def route(self, ref: ProviderParam) -> Route:
         if ref.base_url or ref.api_key_env or ref.dialect is not None:
-            endpoint = self._endpoint(ref)
+            endpoint = self.endpoint(ref)
             return self._models.route_to(endpoint, self._model(ref, endpoint.name))
         return self._models.routes(self._choice(ref))[0]
 
@@ -94,10 +94,10 @@ class ConfiguredRoutes:
             return model
         raise ConfigError(f"which model of {provider}?", key="model")
 
-    def _endpoint(self, ref: ProviderParam) -> Endpoint:
+    def endpoint(self, ref: ProviderParam) -> Endpoint:
         """An address from a definition. A key that the config binds to a host goes to that host and no other; any
         other key is named by the definition and allowed by the operator (J115)."""
-        config, name = self._config, ref.provider or config_name(ref)
+        config, name = self._config, ref.provider or _name_of(ref.base_url)
         settings = config.providers.get(name, ProviderSettings())
         preset = PRESETS.get(name, Preset(""))
         own_url = settings.base_url or preset.base_url
@@ -126,9 +126,9 @@ class ConfiguredRoutes:
         )
 
 
-def config_name(ref: ProviderParam) -> str:
+def _name_of(url: str) -> str:
     """What an address without a provider's name is called."""
-    return urlsplit(ref.base_url).hostname or "custom"
+    return urlsplit(url).hostname or "custom"
 
 
 def _place(url: str) -> tuple[str, str, int | None]:
