@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from cli.markdown_documents import documents
 from tailrace.cli.blocks import (
     MAX_CODE_LINES,
     MAX_TABLE_ROWS,
@@ -22,44 +23,10 @@ from tailrace.cli.blocks import (
 )
 
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
-LINES = [
-    "",
-    "",
-    "plain words",
-    "more `code` and **bold**",
-    "# Heading",
-    "###",
-    "- item",
-    "- ",
-    "+ other item",
-    "* star",
-    "1. one",
-    "2. two",
-    "7) seven",
-    "  indented two",
-    "    indented four",
-    "   - nested",
-    "> quoted",
-    "---",
-    "===",
-    "***",
-    "```",
-    "```python",
-    "~~~",
-    "  ```",
-    "| a | b |",
-    "|---|---|",
-    "| 1 | 2 |",
-    "a | b",
-    "--|--",
-    "日本語の行",
-    "[link](http://example.com)",
-]
-documents = st.lists(st.sampled_from(LINES), max_size=14).map("\n".join)
 
 
 def html(text: str) -> str:
-    return PARSER.render(text).replace("\n", "")
+    return str(PARSER.render(text)).replace("\n", "")
 
 
 def html_of(blocks: list[Block]) -> str:
@@ -93,14 +60,15 @@ def test_any_split_gives_the_same_blocks(text: str, cuts: list[int]) -> None:
 
 def test_a_block_is_done_when_the_next_begins() -> None:
     splitter = BlockSplitter()
-    assert splitter.feed("First par") == []
-    assert splitter.open == Block("markdown", "First par")
-    assert splitter.feed("agraph.\n\n# He") == [Block("markdown", "First paragraph.")]
-    assert splitter.open == Block("markdown", "# He")
-    assert splitter.feed("ad\n```py\nx = 1\n") == [Block("markdown", "# Head")]
-    assert splitter.open == Block("code", "x = 1", "py")
-    assert splitter.feed("```\n") == [Block("code", "x = 1", "py")]
-    assert splitter.open is None
+    steps = [
+        (splitter.feed(text), splitter.open) for text in ("First par", "agraph.\n\n# He", "ad\n```py\nx = 1\n", "```\n")
+    ]
+    assert steps == [
+        ([], Block("markdown", "First par")),
+        ([Block("markdown", "First paragraph.")], Block("markdown", "# He")),
+        ([Block("markdown", "# Head")], Block("code", "x = 1", "py")),
+        ([Block("code", "x = 1", "py")], None),
+    ]
     assert splitter.close() == []
 
 

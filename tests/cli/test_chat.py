@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tailrace.config import load
-from tailrace.testing.provider import FaultyProvider, refuse, reply
+from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
 ANSWER = "Water finds its way."
 
@@ -121,7 +121,7 @@ async def test_an_answer_that_was_stopped_exits_3(cli: Cli, scenario: str) -> No
     code, out, err = await cli.run("-q", "?", "--model", scenario)
     assert code == 3
     assert out.endswith("\n")
-    assert err.startswith("incomplete: the answer ")
+    assert err.startswith("incomplete: the ")
 
 
 async def test_an_answer_that_broke_off_for_good_stands_and_exits_3(cli: Cli) -> None:
@@ -173,6 +173,95 @@ async def test_json_tells_of_failure_too(cli: Cli) -> None:
     assert code == 1
     assert (last["type"], last["status"]) == ("run_finished", "failed")
     assert err == f"error: {last['error']['message']}\n"
+
+
+# ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_J108_with_nobody_to_ask_a_dangerous_command_is_denied_and_exits_3(cli: Cli) -> None:
+    victim = cli.home / "victim"
+    victim.mkdir()
+    asked = reply("I will.", call("terminal", {"command": f"rm -rf {victim}"}))
+    cli.server.extend(asked, reply("It was denied."), asked, reply("Gone."))
+    code, out, err = await cli.run("-q", "Remove it.")
+    assert (code, out) == (3, "I will.\n\nIt was denied.\n")
+    assert f"not executed: rm -rf {victim} (" in err
+    assert victim.exists()
+    code, out, err = await cli.run("-q", "Remove it.", "--yolo")
+    assert (code, out) == (0, "I will.\n\nGone.\n")
+    assert err.startswith("✓ terminal  rm -rf ")
+    assert not victim.exists()
+
+
+@pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
+async def test_text_before_a_tool_is_a_message_of_its_own(cli: Cli, switch: str) -> None:
+    cli.server.extend(reply("Let me look.", call("terminal", {"command": "echo hi"})), reply("It says hi."))
+    code, out, err = await cli.run("-q", "?", switch)
+    assert (code, out) == (0, "Let me look.\n\nIt says hi.\n")
+    assert err.startswith("✓ terminal  echo hi  ")
+    assert "hi\n" in cli.server.requests[1].json()["messages"][-1]["content"]
+
+
+async def test_the_number_of_calls_can_be_limited(cli: Cli) -> None:
+    looking = reply(call("terminal", {"command": "true"}))
+    cli.server.extend(looking, looking, looking)
+    code, out, _ = await cli.run("-q", "?", "--max-turns", "2")
+    assert code == 3
+    assert "did not finish" in out
+    assert len(cli.server.requests) == 2
+    assert (await cli.run("-q", "?", "--max-turns", "0"))[0] == 2
+
+
+async def test_a_named_session_remembers(cli: Cli) -> None:
+    cli.server.extend(reply("Hello Ada."), reply("Ada."))
+    await cli.run("-q", "I am Ada.", "--session", "diary")
+    await cli.run("-q", "Who am I?", "--session", "diary")
+    said = [message["content"] for message in cli.server.requests[1].json()["messages"][1:]]
+    assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
+
+
+async def test_an_interrupted_question_is_stopped_on_record(cli: Cli) -> None:
+    cli.server.extend("long+stall@50%")
+    process = await cli.start("-q", "?", "--json")
+    assert process.stdout is not None
+    while b"message_chunk" not in await process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGTERM)
+    out, _ = await process.communicate()
+    last = json.loads(out.splitlines()[-1])
+    assert (process.returncode, last["type"], last["status"]) == (130, "run_finished", "stopped")
+
+
+async def test_reasoning_is_in_the_events_only_when_asked_for(cli: Cli) -> None:
+    cli.server.extend(*[reply(think("Hm."), "Yes.")] * 2)
+    assert "reasoning_chunk" not in (await cli.run("-q", "?", "--json"))[1]
+    cli.config["agent"] = {"show_reasoning": True}
+    assert '"type":"reasoning_chunk","text":"Hm."' in (await cli.run("-q", "?", "--json"))[1]
+
+
+async def test_a_reader_who_has_read_enough_ends_the_run(cli: Cli) -> None:
+    cli.server.extend("long+pace@0.001")
+    process = await cli.start("-q", "?")
+    assert process.stdout is not None
+    await process.stdout.readexactly(5)
+    process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+    assert await process.wait() == 1
+    await cli.server.requests[0].over.wait()
+    assert cli.server.requests[0].disconnected_at is not None
+
+
+async def test_a_reader_who_does_not_read_holds_up_nobody(cli: Cli) -> None:
+    """The pipe is full long before the answer ends; the provider is read to its end all the same."""
+    cli.server.extend(reply("word " * 60_000))
+    reading, writing = os.pipe()
+    process = await cli.start("-q", "?", stdout=writing)
+    os.close(writing)
+    request = await cli.server.request()
+    await request.over.wait()
+    with os.fdopen(reading, "rb") as pipe:
+        out = await asyncio.to_thread(pipe.read)
+    assert await process.wait() == 0
+    assert len(out) == len("word " * 60_000) + 1
 
 
 # ── whom to ask ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,396 @@
+"""The conversation in a real terminal: what a person types and sees."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench.render import answer, chunks_of
+
+from cli.vt import VirtualTerminal
+from tailrace.providers.scripted.reply import Reply, TextBlock
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply, think
+
+MARKDOWN = """\
+# The mill
+
+Water **falls** on the wheel. 日本語の文章は幅が二倍になります。それでも折り返しは正しく、行は窓の中に収まります。
+
+1. gate
+2. wheel
+
+```python
+def grind(grain: float) -> float:
+    return grain * 0.72
+```
+
+| grain | flour |
+|-------|------:|
+| rye   | 7 |
+
+That is all.
+"""
+
+
+class Home:
+    """A home directory whose config names the provider."""
+
+    def __init__(self, path: Path, server: FaultyProvider) -> None:
+        self.path = path
+        self.server = server
+        self.config: dict[str, Any] = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": {"dialect": "chat", "base_url": server.openai_url, "backoff_s": 0.001}},
+            "streaming": {"enabled": True},
+        }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE_", "HERMES_"))}
+        self.env = {**kept, "TAILRACE_HOME": str(path)}
+        self.env.pop("NO_COLOR", None)
+
+    def command(self, *args: str) -> list[str]:
+        (self.path / "config.yaml").write_text(json.dumps(self.config))
+        return [sys.executable, "-m", "tailrace", "chat", *args]
+
+    def terminal(self, *args: str, columns: int = 80, rows: int = 24) -> VirtualTerminal:
+        return VirtualTerminal(self.command(*args), self.env, columns=columns, rows=rows)
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[Home]:
+    async with FaultyProvider() as server:
+        yield Home(tmp_path, server)
+
+
+async def ready(terminal: VirtualTerminal) -> None:
+    await terminal.until(lambda: any(line.startswith("❯") for line in terminal.lines))
+
+
+def body(text: str) -> list[str]:
+    """From the first border to the last."""
+    lines = text.split("\n")
+    first = next(at for at, line in enumerate(lines) if line.startswith("╭"))
+    last = max(at for at, line in enumerate(lines) if line.startswith("╰"))
+    return lines[first : last + 1]
+
+
+# ── the answer ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_streamed_or_not_the_final_screen_is_the_same(home: Home) -> None:
+    home.server.extend(Scenario(reply=reply(MARKDOWN), write_bytes=37), reply(MARKDOWN))
+    screens = []
+    for switch in ("--stream", "--no-stream"):
+        async with home.terminal(switch) as terminal:
+            await ready(terminal)
+            terminal.enter("What is a mill?")
+            await terminal.until("╰")
+            terminal.type("\x04")
+            assert await terminal.exit_code() == 0
+            screens.append(body(terminal.text))
+    assert screens[0] == screens[1]
+    assert sum(line.startswith("╭") for line in screens[0]) == 1
+    assert "    def grind(grain: float) -> float:" in screens[0]
+
+
+async def test_a_long_answer_in_2000_chunks_scrolls_by_whole(home: Home) -> None:
+    text = answer(10_000)
+    home.server.extend(Reply((TextBlock(tuple(chunks_of(text, 2000))),)), reply(text))
+    screens = []
+    for switch in ("--stream", "--no-stream"):
+        async with home.terminal(switch, columns=100) as terminal:
+            await ready(terminal)
+            terminal.enter("Tell me everything.")
+            await terminal.until("╰")
+            screens.append(body(terminal.text))
+    assert screens[0] == screens[1]
+    assert len(screens[0]) > 300
+
+
+async def test_typing_while_the_answer_streams(home: Home) -> None:
+    home.server.extend("long+pace@0.005", reply("Second."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Go on and on.")
+        await terminal.until("word50")
+        terminal.type("My next question")
+        await terminal.until(lambda: "❯ My next question" in terminal.lines)
+        await terminal.until("word90")  # it goes on meanwhile
+        terminal.type("?\r")  # a new message takes over
+        await terminal.until("Second.")
+        await terminal.until(lambda: terminal.text.count("╰") == 2)
+    assert "interrupted" in terminal.text
+    assert "word1999" not in terminal.text
+    assert home.server.requests[-1].json()["messages"][-1]["content"] == "My next question?"
+
+
+async def test_ctrl_c_interrupts_in_mid_stream_and_twice_leaves(home: Home) -> None:
+    home.server.extend("long+stall@30%", reply("Still here."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Go.")
+        await terminal.until("word50")
+        terminal.type("\x03")
+        await terminal.until("interrupted")
+        await home.server.requests[0].over.wait()
+        assert home.server.requests[0].disconnected_at is not None
+        terminal.enter("There?")
+        await terminal.until("Still here.")
+        await terminal.until(lambda: terminal.text.count("╰") == 2)
+        terminal.type("\x03")
+        await terminal.until("Ctrl-C again leaves")
+        terminal.type("\x03")
+        assert await terminal.exit_code() == 130
+
+
+async def test_the_window_changes_its_size_in_mid_stream(home: Home) -> None:
+    home.server.extend(Scenario(reply=reply(" ".join(["flow"] * 400) + "\n\nAnd *done*."), pace_s=0.004))
+    async with home.terminal(columns=80, rows=24) as terminal:
+        await ready(terminal)
+        terminal.enter("Go.")
+        await terminal.until(lambda: terminal.text.count("flow") > 60)
+        terminal.resize(50, 24)
+        await terminal.until("And done.")
+        await terminal.until("╰")
+        assert max(map(len, terminal.lines)) <= 50
+        assert sum(line.startswith("❯") for line in terminal.lines) == 1
+        assert terminal.text.count("╭") == 1
+        assert terminal.text.count("flow") == 400  # nothing of what moved was left behind
+
+
+def resized_in_tmux(home: Home, socket: Path, fifo: Path) -> str:
+    """An answer that stands still in mid-sentence, the window made narrower and wider, Ctrl-C: all that is seen."""
+    tmux = ("tmux", "-S", str(socket), "-f", "/dev/null")
+
+    def do(*command: str) -> str:
+        return subprocess.run([*tmux, *command], env=env, capture_output=True, text=True, check=True).stdout
+
+    def shown() -> str:
+        return do("capture-pane", "-p", "-S", "-200")
+
+    def until(text: str) -> None:
+        while text not in shown():
+            assert changes.read(4096), shown()
+
+    env = {**home.env, "LANG": "C.UTF-8"}
+    os.mkfifo(fifo)
+    do("new-session", "-d", "-x", "90", "-y", "30", " ".join(home.command()))
+    try:
+        do("pipe-pane", "-o", f"cat > {fifo}")  # whatever is drawn from now on tells us to look again
+        with fifo.open("rb", buffering=0) as changes:
+            until("❯")
+            do("send-keys", "/help", "Enter")  # tmux keeps no blank rows: what moves is not at the very top
+            until("/quit")
+            do("send-keys", "go", "Enter")
+            until("word98")
+            do("resize-window", "-x", "60", "-y", "30")
+            until("word8\n")
+            do("resize-window", "-x", "100", "-y", "30")
+            until("word14\n")
+            do("send-keys", "C-c")
+            until("interrupted")
+        return shown()
+    finally:
+        do("kill-server")
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+async def test_a_terminal_that_reflows_keeps_no_traces(home: Home, tmp_path: Path) -> None:
+    home.server.extend("long+stall@5%")
+    screen = await asyncio.to_thread(resized_in_tmux, home, tmp_path / "tmux", tmp_path / "changes")
+    assert [screen.split().count(f"word{number}") for number in range(98)] == [1] * 98
+    assert screen.count("❯") == 2
+
+
+async def test_reasoning_is_shown_when_asked_for(home: Home) -> None:
+    home.server.extend(*[reply(think("Water runs downhill."), "Down.")] * 2)
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Where?")
+        await terminal.until("╰")
+        assert "Water runs" not in terminal.text
+        terminal.enter("/reasoning")
+        await terminal.until("reasoning shown")
+        terminal.enter("Where?")
+        await terminal.until("Water runs downhill.")
+
+
+# ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("answered", "runs"), [("once", True), ("deny", False)])
+async def test_an_approval_shows_the_whole_command_and_waits(home: Home, answered: str, runs: bool) -> None:
+    victim = home.path / "victim"
+    victim.mkdir()
+    command = f"rm -rf {victim}"
+    home.server.extend(reply("I will.", call("terminal", {"command": command})), reply("So it is."))
+    async with home.terminal(columns=120) as terminal:
+        await ready(terminal)
+        terminal.type("half a tho")
+        await terminal.until("half a tho")
+        terminal.type("\x15Remove it.\r")
+        await terminal.until("once, session, always or deny?")
+        assert command in terminal.text.replace("\n", "").replace("    ", "")
+        terminal.enter("sure, why not")  # no answer: nothing happens
+        await terminal.until("answer once, session, always or deny")
+        assert victim.exists()
+        terminal.enter(answered)
+        await terminal.until("So it is.")
+        await terminal.until(lambda: terminal.text.count("╰") == 2)
+    assert victim.exists() is not runs
+    assert ("✓ terminal" if runs else "✗ terminal") in terminal.text
+    assert ("✓ approved: once" if runs else "✗ denied") in terminal.text
+
+
+async def test_what_was_being_typed_comes_back_after_a_question(home: Home) -> None:
+    home.server.extend(
+        Scenario(reply=reply(call("terminal", {"command": "rm -rf ./x"})), headers_after_s=0.3), reply("No.")
+    )
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.type("Remove it.\rand then al")
+        await terminal.until("once, session, always or deny?")
+        terminal.enter("d")
+        await terminal.until(lambda: "❯ and then al" in terminal.lines)
+
+
+# ── commands, history, sessions ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_commands_complete_and_say_what_they_did(home: Home) -> None:
+    async with home.terminal(rows=40) as terminal:
+        await ready(terminal)
+        terminal.type("/re")
+        await terminal.until("/reasoning  /resume")
+        terminal.type("\x15/ve\t\r")
+        await terminal.until("verbose on")
+        terminal.enter("/help")
+        await terminal.until("/quit")
+        for name in ("model", "new", "sessions", "resume", "stop", "yolo", "verbose", "reasoning", "rollback", "quit"):
+            assert f"/{name} " in terminal.text
+        terminal.enter("/stop")
+        await terminal.until("nothing is running")
+        terminal.enter("/frobnicate")
+        await terminal.until("no command /frobnicate")
+        terminal.enter("/model faulty/blocks")
+        await terminal.until("model: faulty/blocks")
+        terminal.enter("Hello?")
+        await terminal.until("First block. Second block.")
+        terminal.enter("/quit")
+        assert await terminal.exit_code() == 0
+
+
+async def test_several_lines_and_the_history_of_before(home: Home) -> None:
+    home.server.extend(reply("Two lines."), reply("Again."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.type("first\x1b\rsecond\r")  # Alt-Enter
+        await terminal.until("╰")
+        terminal.type("\x04")
+        await terminal.exit_code()
+    assert home.server.requests[0].json()["messages"][-1]["content"] == "first\nsecond"
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.type("x")
+        await terminal.until("❯ x")
+        terminal.type("\x15\x1b[A")  # clear the line, the arrow up
+        await terminal.until(lambda: "second" in terminal.lines)
+        terminal.type("\r")
+        await terminal.until("Again.")
+    assert home.server.requests[1].json()["messages"][-1]["content"] == "first\nsecond"
+
+
+async def test_a_session_goes_on_in_another_terminal(home: Home) -> None:
+    home.server.extend(reply("Hello Ada."), reply("You are Ada."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("I am Ada.")
+        await terminal.until("╰")
+        terminal.type("\x04")
+        await terminal.exit_code()
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("/sessions")
+        await terminal.until("I am Ada.")
+        terminal.enter("/resume 1")
+        await terminal.until("Hello Ada.")
+        terminal.enter("Who am I?")
+        await terminal.until("You are Ada.")
+    said = [message["content"] for message in home.server.requests[1].json()["messages"][1:]]
+    assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
+
+
+async def test_a_run_whose_terminal_died_is_joined_again(home: Home) -> None:
+    home.server.extend("long+stall@10%", reply("finis."))
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("Go.")
+        await terminal.until("word100")
+        assert terminal.process is not None
+        terminal.process.send_signal(signal.SIGKILL)
+        await terminal.exit_code()
+    async with home.terminal() as terminal:
+        await terminal.until("a run was in flight")
+        await ready(terminal)
+        terminal.enter("/resume")
+        await terminal.until("finis.")
+        await terminal.until("╰")
+        assert terminal.text.count("╭") == 1
+        assert terminal.text.count("word0 ") == 1
+
+
+async def test_changes_of_a_turn_are_rolled_back(home: Home) -> None:
+    work = home.path / "work"
+    work.mkdir()
+    (work / "kept.txt").write_text("before")
+    home.server.extend(reply(call("write_file", {"path": "kept.txt", "content": "after"})), reply("Written."))
+    script = f"cd {work}; exec {' '.join(home.command('--checkpoints'))}"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env) as terminal:
+        await ready(terminal)
+        terminal.enter("Change it.")
+        await terminal.until("Written.")
+        assert (work / "kept.txt").read_text() == "after"
+        terminal.enter("/rollback")
+        await terminal.until("~ kept.txt")
+        assert (work / "kept.txt").read_text() == "after"
+        terminal.enter("/rollback 1 yes")
+        await terminal.until("done; /rollback undoes this too")
+        assert (work / "kept.txt").read_text() == "before"
+
+
+# ── less of a terminal ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_no_color_means_none(home: Home) -> None:
+    home.server.extend(reply(MARKDOWN))
+    home.env["NO_COLOR"] = "1"
+    async with home.terminal() as terminal:
+        await ready(terminal)
+        terminal.enter("?")
+        await terminal.until("╰")
+        written = terminal.written
+    colors = [part.split("m")[0] for part in written.split("\x1b[")[1:] if "m" in part[:12]]
+    numbers = {number for sequence in colors for number in sequence.split(";")}
+    assert not numbers & {str(code) for code in (*range(30, 50), *range(90, 110))}
+
+
+async def test_a_question_on_a_terminal_asks_there_for_approval(home: Home) -> None:
+    """`-q` with somebody to ask: on the terminal, whatever stdout is."""
+    home.server.extend(reply(call("terminal", {"command": "rm -rf ./x && touch ran"})), reply("Done."))
+    command = home.command("-q", "Do it.")
+    script = f"cd {home.path}; {' '.join(command[:-1])} '{command[-1]}' > out; echo CODE $?"
+    async with VirtualTerminal(["/bin/sh", "-c", script], home.env) as terminal:
+        await terminal.until("once, session, always or deny?")
+        assert "rm -rf ./x && touch ran" in terminal.text
+        terminal.type("once\n")
+        await terminal.until("CODE 0")
+    assert (home.path / "ran").exists()
+    assert (home.path / "out").read_text() == "Done.\n"
