@@ -5,8 +5,10 @@ Each command acts on the conversation and says what it did; how that is shown is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -17,6 +19,7 @@ from tailrace.ports import Run
 
 PAST_TURNS: Final = 5  # how many of a resumed session are shown again
 LISTED_SESSIONS: Final = 15
+LISTED_CHANGES: Final = 30
 
 
 class Surface(Protocol):
@@ -141,6 +144,28 @@ async def _reasoning(typed: Typed) -> None:
     typed.surface.say(f"reasoning {'shown' if typed.conversation.options.reasoning else 'hidden'}")
 
 
+async def _rollback(typed: Typed) -> None:
+    """In two steps: what it would do is shown before it is done."""
+    from tailrace.tools.checkpoint import Checkpoints
+
+    word, _, agreed = typed.argument.partition(" ")
+    number = int(word) if word.isdecimal() else 1
+    await typed.surface.interrupt()
+    checkpoints = Checkpoints(typed.conversation.app.config.home / "checkpoints", Path())
+    plan = await asyncio.to_thread(checkpoints.plan, number)
+    if not plan.changes:
+        typed.surface.say("nothing to undo: the directory is as it was then")
+    elif agreed.strip() == "yes":
+        await asyncio.to_thread(checkpoints.restore, plan)
+        typed.surface.say("done; /rollback undoes this too")
+    else:
+        signs = {"change": "~", "create": "+", "delete": "-"}
+        lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
+        more = len(plan.changes) - LISTED_CHANGES
+        lines += [f"… and {more} more"] if more > 0 else []
+        typed.surface.say("\n".join([*lines, "", f"/rollback {number} yes puts these back"]))
+
+
 async def _quit(typed: Typed) -> None:
     typed.surface.leave()
 
@@ -155,5 +180,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "/yolo": Command("approve without asking, or ask again", _yolo),
     "/verbose": Command("show what tools print, or not", _verbose),
     "/reasoning": Command("show what the model thinks, or not", _reasoning),
+    "/rollback": Command("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
     "/quit": Command("leave", _quit),
 }

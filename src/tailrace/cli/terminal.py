@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from prompt_toolkit.history import FileHistory, ThreadedHistory
+from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input import create_input
 from rich.console import Console
 
@@ -55,7 +55,7 @@ class Terminal:
             self,
             source=create_input(),
             target=sys.stdout,
-            history=ThreadedHistory(FileHistory(str(home / "history"))),
+            history=FileHistory(str(home / "history")),
             commands=COMMANDS,
             environment=environment.get,
         )
