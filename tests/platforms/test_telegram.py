@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -424,6 +425,27 @@ async def test_a_wrong_token_is_permanent_and_never_shown() -> None:
             assert "wrong-token" not in str(refused.value)
         finally:
             await platform.close()
+
+
+def test_J114_the_libraries_log_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with FakeTelegram() as telegram, bot(telegram) as platform:
+            await platform.check()
+
+    with caplog.at_level(logging.DEBUG):
+        ask()
+    assert any("/bot…/getMe" in record.getMessage() for record in caplog.records)
+    assert not any("a-token-for-tests" in record.getMessage() for record in caplog.records)
+
+
+@driven
+async def test_an_answer_that_makes_no_sense_is_unknown() -> None:
+    async with FakeTelegram() as telegram, bot(telegram) as platform:
+        telegram.fail("sendMessage", Fault(200, b'{"ok": true, "result": {"message_id": 1, "chat": []}}'))
+        assert isinstance(await platform.perform(ADA, SEND), Unknown)
+        telegram.fail("sendMessage", Fault(200, b"<html>"))
+        assert isinstance(await platform.perform(ADA, SEND), Unknown)
 
 
 @driven
