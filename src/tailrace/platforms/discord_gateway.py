@@ -1,0 +1,126 @@
+"""Discord's gateway through discord.py: one web socket that messages and interactions arrive on, in order.
+
+discord.py would start a task for each event and reconnect for ever by itself. Here events wait in one queue, and a
+connection that cannot be had is said; what can be resumed is resumed, so that nothing is missed in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import discord
+import msgspec
+import yarl
+from discord.gateway import DiscordWebSocket, ReconnectWebSocket
+from discord.http import HTTPClient, Route
+
+CONNECT_S = 60.0  # for a connection and the server's greeting
+
+
+class Connected:
+    """In contact, or in contact again."""
+
+
+GatewayEvent = discord.Message | discord.Interaction | Connected
+
+
+class Session(msgspec.Struct):
+    """What another connection needs to go on where this one ended."""
+
+    session_id: str | None = None
+    sequence: int | None = None
+    address: str | None = None
+
+
+class _Requests(HTTPClient):
+    """discord.py's REST client at another address: it knows one for the whole process, as a constant of `Route`."""
+
+    def __init__(self, base_url: str) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self._base_url = base_url
+
+    async def request(self, route: Route, **options: Any) -> Any:
+        route.url = self._base_url + route.url.removeprefix(Route.BASE)
+        return await super().request(route, **options)
+
+
+class GatewayClient(discord.Client):
+    """Logs in and listens. `events` is what has arrived."""
+
+    def __init__(self, base_url: str, gateway_url: str | None) -> None:
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody calls here
+        super().__init__(
+            intents=discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True),
+            max_messages=None,
+            chunk_guilds_at_startup=False,
+            member_cache_flags=discord.MemberCacheFlags.none(),
+        )
+        self.http = self._connection.http = _Requests(base_url)
+        self.events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
+        self._gateway_url = gateway_url
+
+    def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
+        del kwargs
+        match event, args:
+            case (("message" | "interaction"), (discord.Message() | discord.Interaction() as received,)):
+                self.events.put_nowait(received)
+            case (("connect" | "resumed"), _):
+                self.events.put_nowait(Connected())
+            case _:
+                pass  # members, presence, edits: no concern of ours
+
+    async def listen(self, session: Session) -> None:
+        """Until the connection is lost for good. Raises what discord.py and aiohttp raise; `session` is kept up to
+        date, for the next time."""
+        while True:
+            socket = await asyncio.wait_for(self._open(session), CONNECT_S)
+            try:
+                while True:
+                    await socket.poll_event()
+                    session.session_id, session.sequence = socket.session_id, socket.sequence
+                    session.address = str(socket.gateway)
+            except ReconnectWebSocket as lost:
+                if not lost.resume:
+                    session.session_id = session.sequence = session.address = None
+            finally:
+                await socket.close(code=4000 if session.session_id else 1000)  # 1000 would end the session
+
+    async def _open(self, session: Session) -> DiscordWebSocket:
+        address = session.address or self._gateway_url
+        self.ws = await DiscordWebSocket.from_client(
+            self,
+            initial=session.session_id is None,
+            gateway=yarl.URL(address) if address else None,
+            session=session.session_id,
+            sequence=session.sequence,
+            resume=session.session_id is not None,
+        )
+        return self.ws
+
+
+CONNECTION_ERRORS = (
+    OSError,
+    TimeoutError,
+    aiohttp.ClientError,
+    discord.HTTPException,
+    discord.LoginFailure,
+    discord.GatewayNotFound,
+    discord.ConnectionClosed,
+)
+
+
+def explain(error: Exception) -> tuple[str, bool]:
+    """What went wrong, for people, and whether trying again changes nothing until somebody does something."""
+    match error:
+        case discord.LoginFailure() | discord.ConnectionClosed(code=4004):
+            return "the token was refused", True
+        case discord.ConnectionClosed(code=4014):
+            return "the message content intent is not enabled for this bot (Developer Portal → Bot)", True
+        case discord.ConnectionClosed(code=4010 | 4011 | 4012 | 4013 as code):
+            return f"the gateway refused us ({code})", True
+        case discord.HTTPException():
+            return f"Discord answered {error.status}", False
+        case _:
+            return f"no connection: {str(error) or type(error).__name__}", False

@@ -1,0 +1,84 @@
+"""What people do in Discord, read from discord.py's objects. Pure: it neither asks nor answers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import discord
+
+from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+
+MESSAGE_LIMIT = 2000
+_THREADS = (
+    discord.ChannelType.public_thread,
+    discord.ChannelType.private_thread,
+    discord.ChannelType.news_thread,
+)
+
+
+def read_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
+    """The message in our words; None for what nobody wrote: bots, webhooks, joins, pins."""
+    if message.author.bot or message.webhook_id is not None:
+        return None
+    if message.type not in (discord.MessageType.default, discord.MessageType.reply):
+        return None
+    attachments = tuple(
+        Attachment(file.url, file.filename, (file.content_type or "").partition(";")[0], file.size)
+        for file in message.attachments
+    )
+    if not (message.content or attachments):
+        return None
+    named, text = _without_mention(message.content, me.id)
+    private = message.guild is None
+    return MessageReceived(
+        update_id=f"message:{message.id}",
+        place=place_of(message.channel, private=private),
+        sender=_sender(message.author),
+        text=text,
+        attachments=attachments,
+        addressed=private or named or _replies_to(message, me.id) or text.startswith("/"),
+        at_limit=len(message.content) >= MESSAGE_LIMIT,
+        message_id=str(message.id),
+    )
+
+
+def read_interaction(interaction: discord.Interaction) -> Update | None:
+    """A pressed button, or a slash command as its text."""
+    data: Any = interaction.data or {}
+    if interaction.channel is None:
+        return None
+    place = place_of(interaction.channel, private=interaction.guild_id is None)
+    sender = _sender(interaction.user)
+    update_id = f"interaction:{interaction.id}"
+    match interaction.type, data:
+        case discord.InteractionType.component, {"custom_id": str(value)}:
+            message_id = str(interaction.message.id) if interaction.message is not None else ""
+            return ButtonPressed(update_id, place, sender, value, message_id)
+        case discord.InteractionType.application_command, {"name": str(name)}:
+            given = [str(option.get("value", "")) for option in data.get("options", ())]
+            return MessageReceived(update_id, place, sender, " ".join([f"/{name}", *given]).strip())
+        case _:
+            return None
+
+
+def place_of(channel: Any, *, private: bool) -> Place:
+    """A thread is a channel of its own; the chat around it is the channel that it hangs from."""
+    parent = getattr(channel, "parent_id", None)  # channels of every kind come here, also ones not known to us
+    if parent is not None and getattr(channel, "type", None) in _THREADS:
+        return Place("discord", str(parent), str(channel.id), "group")
+    return Place("discord", str(channel.id), kind="private" if private else "group")
+
+
+def _sender(user: discord.User | discord.Member) -> Sender:
+    return Sender(str(user.id), user.display_name)
+
+
+def _without_mention(text: str, me: int) -> tuple[bool, str]:
+    bare, count = re.subn(rf"<@!?{me}>", "", text)
+    return count > 0, bare.strip() if count else text
+
+
+def _replies_to(message: discord.Message, me: int) -> bool:
+    replied = message.reference.resolved if message.reference is not None else None
+    return isinstance(replied, discord.Message) and replied.author.id == me

@@ -1,0 +1,167 @@
+"""Discord's REST API for what is sent: one request, one answer, and what the answer means for the planner.
+
+discord.py's own REST client sleeps through rate limits and tries again by itself. Here the planner waits and decides,
+so a 429 is an answer (`Flood`), and the headers of every other answer say how long to pause.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from tailrace.delivery.port import (
+    Accepted,
+    AnyReply,
+    Failed,
+    Flood,
+    Gone,
+    Place,
+    Refused,
+    Sent,
+    TooLong,
+    Unknown,
+)
+
+API_URL = "https://discord.com/api/v10"
+DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
+_USER_AGENT = "DiscordBot (https://pypi.org/project/tailrace/, 1)"  # the form that Discord asks for
+
+# JSON error codes of Discord's "Opcodes and Status Codes".
+UNKNOWN_MESSAGE = 10008
+_UNKNOWN_CHANNEL = 10003
+_THREAD_CODES = frozenset({50083, 160005})  # archived and cannot be written to; locked
+_CHAT_CODES = frozenset({10004, 50001, 50007})  # no such server; no access; the person takes no messages
+_INVALID_BODY = 50035
+_TOO_LONG = "BASE_TYPE_MAX_LENGTH"
+
+
+class Error(msgspec.Struct):
+    """The body of an error. `errors` says which field, nested as the request was."""
+
+    code: int = 0
+    message: str = ""
+    retry_after: float | None = None
+    errors: dict[str, Any] = {}
+
+
+class _Created(msgspec.Struct):
+    id: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def error(self) -> Error | None:
+        """None where it is not Discord itself that answers."""
+        try:
+            return msgspec.json.decode(self.body, type=Error)
+        except msgspec.DecodeError:
+            return None
+
+    @property
+    def pause_s(self) -> float:
+        """How long the next request must wait, by the headers of this one."""
+        if self.headers.get("x-ratelimit-remaining") != "0":
+            return 0.0
+        return _seconds(self.headers.get("x-ratelimit-reset-after")) or 0.0
+
+
+class Rest:
+    """Connections to the REST API. Made without I/O; the first request connects."""
+
+    def __init__(self, token: str, base_url: str | None = None, *, timeout_s: float = 20.0) -> None:
+        self.base_url = (base_url or API_URL).rstrip("/")
+        self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=timeout_s / 2)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(self, method: str, path: str, body: object = None) -> Answer:
+        """Raises what aiohttp raises."""
+        data = None if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"} if data is not None else {}
+        async with self._open().request(method, f"{self.base_url}{path}", data=data, headers=headers) as response:
+            lower = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, lower, await response.read())
+
+    async def download(self, url: str, max_bytes: int) -> bytes | None:
+        """None: it is larger than that. Files lie on another host, which must not see the token."""
+        async with aiohttp.ClientSession(timeout=self._timeout) as session, session.get(url) as response:
+            response.raise_for_status()
+            content = bytearray()
+            async for piece in response.content.iter_chunked(65536):
+                content += piece
+                if len(content) > max_bytes:
+                    return None
+            return bytes(content)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = aiohttp.ClientSession(
+                headers=self._headers, timeout=self._timeout, connector=aiohttp.TCPConnector(limit=256)
+            )
+        return self._session
+
+
+def reply_to(answer: Answer, place: Place) -> AnyReply:
+    """What the answer to one action means."""
+    if answer.ok:
+        return Accepted(answer.pause_s)
+    error = answer.error
+    if answer.status == 429:
+        told = error.retry_after if error is not None else None
+        return Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
+    if answer.status >= 500 or error is None:
+        return Unknown(f"HTTP {answer.status}")
+    return _refusal(error, answer.status, place)
+
+
+def sent(answer: Answer, place: Place) -> AnyReply:
+    """The same for an action that makes a message."""
+    if not answer.ok:
+        return reply_to(answer, place)
+    try:
+        created = msgspec.json.decode(answer.body, type=_Created)
+    except msgspec.DecodeError:
+        created = _Created()
+    return Sent(created.id, answer.pause_s) if created.id else Unknown("an answer without a message")
+
+
+def unsent(error: Exception) -> AnyReply:
+    """What became of a request that got no answer."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return Failed(f"no connection: {error.os_error.strerror or error.os_error}")
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return Failed("no connection in time")
+    return Unknown(str(error) or type(error).__name__)
+
+
+def _refusal(error: Error, status: int, place: Place) -> AnyReply:
+    if error.code == UNKNOWN_MESSAGE:
+        return Gone("message")
+    if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:
+        return Gone("thread" if place.thread else "chat")
+    if error.code in _CHAT_CODES:
+        return Gone("chat")
+    if error.code == _INVALID_BODY and _TOO_LONG in str(error.errors.get("content")):
+        return TooLong()
+    return Refused(f"{error.message or 'no reason given'} ({error.code or status})")
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None

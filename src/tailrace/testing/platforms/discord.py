@@ -1,0 +1,381 @@
+"""Discord on a loopback port, REST and gateway: what a bot sends is what people see, what people do becomes events.
+
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        await discord.write(general, "<@42> hello", user=7)
+        await discord.until(lambda: general.texts == ["Hello."])
+        general.answers[0].states           # everything that the message ever showed
+
+The bot's `base_url` is `discord.url`, its `gateway_url` `discord.gateway_url`, its token `discord.token`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from tailrace.testing.platforms.discord_channels import (
+    BOT_ID,
+    GUILD_ID,
+    Buckets,
+    Channel,
+    Message,
+    Refusal,
+    State,
+    state_of,
+    user_json,
+)
+from tailrace.testing.platforms.discord_socket import (
+    ACK,
+    HEARTBEAT,
+    HEARTBEAT_MS,
+    HELLO,
+    IDENTIFY,
+    INVALID_SESSION,
+    RECONNECT,
+    RESUME,
+    GatewaySession,
+    GatewayWire,
+)
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake
+
+APPLICATION_ID = 43
+BUDGET = Budget(5, 5.0)  # of one route in one channel
+_MESSAGE_CONTENT = 1 << 15  # the intent
+
+
+def flood(retry_after_s: float) -> Fault:
+    """Too many requests, said by the server (G78)."""
+    body = {"message": "You are being rate limited.", "retry_after": retry_after_s, "global": False}
+    return _fault(429, body, {"Retry-After": str(math.ceil(retry_after_s)), "Via": "1.1 google"})
+
+
+def refusal(status: int, code: int, message: str) -> Fault:
+    """An error in Discord's own words."""
+    return _fault(status, {"message": message, "code": code})
+
+
+def _fault(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> Fault:
+    return Fault(status, msgspec.json.encode(body), {"Content-Type": "application/json"} | (headers or {}))
+
+
+class FakeDiscord(LoopbackFake):
+    """One server (guild), its channels and threads, direct conversations, and the hands of the people in them."""
+
+    def __init__(self, *, token: str = "a-token-for-tests", budget: Budget | None = BUDGET, port: int = 0) -> None:  # noqa: S107 - opens nothing but this fake
+        """`budget` of each route in each channel; None: no limits."""
+        super().__init__(port=port)
+        self.token = token
+        self.channels: dict[int, Channel] = {}
+        self.commands: list[dict[str, Any]] = []
+        self.interaction_answers: dict[str, dict[str, Any]] = {}
+        self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
+        self.resumes = 0
+        self.content_intent = True
+        self._buckets = Buckets(budget) if budget is not None else None
+        self._sessions: dict[str, GatewaySession] = {}
+        self._wires: list[GatewayWire] = []
+        self._files: dict[str, bytes] = {}
+        self._last_id = 100
+
+    @property
+    def gateway_url(self) -> str:
+        return f"{self.url.replace('http', 'ws', 1)}/gateway"
+
+    # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
+
+    def channel(self, channel_id: int, name: str = "general") -> Channel:
+        return self._add(Channel(channel_id, name))
+
+    def thread(self, channel_id: int, parent: Channel, name: str = "thread") -> Channel:
+        return self._add(Channel(channel_id, name, parent=parent.id))
+
+    def direct(self, channel_id: int, user: int) -> Channel:
+        return self._add(Channel(channel_id, user=user))
+
+    def _add(self, channel: Channel) -> Channel:
+        self.channels[channel.id] = channel
+        return channel
+
+    async def write(
+        self,
+        channel: Channel,
+        text: str,
+        *,
+        user: int = 0,
+        reply_to: Message | None = None,
+        files: dict[str, bytes] | None = None,
+        fields: dict[str, Any] | None = None,
+    ) -> int:
+        """Somebody writes; returns the message's id. `fields`: more of the message object."""
+        message = Message(self._next_id(), user or channel.user, [State(text, at=self.now())])
+        channel.messages.append(message)
+        described = channel.message_json(message) | self._where(channel)
+        if f"<@{BOT_ID}>" in text:
+            described["mentions"] = [user_json(BOT_ID) | {"member": _member()}]
+        if reply_to is not None:
+            described |= {
+                "type": 19,
+                "message_reference": {"message_id": str(reply_to.id), "channel_id": str(channel.id)},
+                "referenced_message": channel.message_json(reply_to),
+            }
+        for name, content in (files or {}).items():
+            described["attachments"].append(self._attachment(name, content))
+        await self.dispatch("MESSAGE_CREATE", described | (fields or {}))
+        return message.id
+
+    async def press(self, channel: Channel, message: Message, label: str, *, user: int = 0) -> str:
+        """Somebody presses a button; returns the interaction's id."""
+        data = {"custom_id": dict(message.buttons)[label], "component_type": 2}
+        shown = channel.message_json(message)
+        return await self._interact(channel, 3, user or channel.user, {"data": data, "message": shown})
+
+    async def command(self, channel: Channel, name: str, text: str = "", *, user: int = 0) -> str:
+        """Somebody uses a slash command; returns the interaction's id."""
+        options = [{"type": 3, "name": "text", "value": text}] if text else []
+        data = {"id": str(self._next_id()), "name": name, "type": 1, "options": options}
+        return await self._interact(channel, 2, user or channel.user, {"data": data})
+
+    async def _interact(self, channel: Channel, kind: int, user: int, fields: dict[str, Any]) -> str:
+        interaction = str(self._next_id())
+        described = {
+            "id": interaction,
+            "application_id": str(APPLICATION_ID),
+            "type": kind,
+            "token": f"token-{interaction}",
+            "version": 1,
+            "channel_id": str(channel.id),
+            "channel": channel.as_json(),
+            "entitlements": [],
+            "authorizing_integration_owners": {},
+            "attachment_size_limit": 1_000_000,
+        }
+        where = {"user": user_json(user)} if channel.user else {"member": _member() | {"user": user_json(user)}}
+        await self.dispatch("INTERACTION_CREATE", described | self._where(channel) | where | fields)
+        return interaction
+
+    def _where(self, channel: Channel) -> dict[str, Any]:
+        return {} if channel.user else {"guild_id": str(GUILD_ID), "member": _member()}
+
+    def _attachment(self, name: str, content: bytes) -> dict[str, Any]:
+        self._files[name] = content
+        url = f"{self.url}/files/{name}"
+        described = {"id": str(self._next_id()), "filename": name, "size": len(content), "url": url, "proxy_url": url}
+        return described | {"content_type": "text/plain; charset=utf-8" if name.endswith(".txt") else "image/png"}
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    # ── REST ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/gateway", self._gateway)
+        application.router.add_get("/files/{name}", self._serve_file)
+        for method, path, name, act in (
+            ("GET", "/users/@me", "me", lambda *_: user_json(BOT_ID)),
+            ("GET", "/oauth2/applications/@me", "application", lambda *_: _application()),
+            ("PUT", "/applications/{application}/commands", "commands", self._set_commands),
+            ("POST", "/interactions/{interaction}/{secret}/callback", "callback", self._callback),
+            ("POST", "/channels/{channel}/messages", "send", self._send),
+            ("PATCH", "/channels/{channel}/messages/{message}", "edit", self._edit),
+            ("DELETE", "/channels/{channel}/messages/{message}", "delete", self._delete),
+            ("POST", "/channels/{channel}/typing", "typing", self._type),
+        ):
+            application.router.add_route(method, path, self._handler(name, act))
+        return application
+
+    def _handler(self, name: str, act: Callable[[web.Request, Any], Any]) -> Callable[[web.Request], Any]:
+        async def handle(request: web.Request) -> web.Response:
+            body = msgspec.json.decode(raw) if (raw := await request.read()) else {}
+            params = dict(request.match_info) | (body if isinstance(body, dict) else {})
+
+            def respond() -> web.Response:
+                try:
+                    return self._respond(name, request, lambda: act(request, body))
+                except Refusal as refused:
+                    return web.json_response(refused.body, status=refused.status)
+
+            return await self.answer(request, name, params, respond)
+
+        return handle
+
+    def _respond(self, name: str, request: web.Request, act: Callable[[], Any]) -> web.Response:
+        if request.headers.get("Authorization") != f"Bot {self.token}":
+            raise Refusal(401, 0, "401: Unauthorized")
+        headers: dict[str, str] = {}
+        if self._buckets is not None and name in ("send", "edit", "delete"):
+            bucket = f"{name}:{request.match_info['channel']}"
+            wait_s, headers = self._buckets.take(bucket, self.now())
+            if wait_s:
+                limited = flood(round(wait_s, 3))
+                return web.Response(status=429, body=limited.body, headers=limited.headers | headers)
+        result = act()
+        return web.Response(status=204, headers=headers) if result is None else _json(result, headers)
+
+    def _open(self, request: web.Request) -> Channel:
+        channel = self.channels.get(int(request.match_info["channel"]))
+        if channel is None:
+            raise Refusal(404, 10003, "Unknown Channel")
+        if channel.archived:
+            raise Refusal(400, 50083, "Thread is archived")
+        return channel
+
+    def _send(self, request: web.Request, body: Any) -> dict[str, Any]:
+        channel, state = self._open(request), state_of(body, self.now())
+        nonce = str(body.get("nonce", ""))
+        if nonce and body.get("enforce_nonce"):
+            for message in channel.messages:
+                if message.nonce == nonce:
+                    return channel.message_json(message)
+        message = Message(self._next_id(), BOT_ID, [state], nonce)
+        channel.messages.append(message)
+        return channel.message_json(message)
+
+    def _edit(self, request: web.Request, body: Any) -> dict[str, Any]:
+        channel = self._open(request)
+        message = channel.find(int(request.match_info["message"]))
+        if message.author != BOT_ID:
+            raise Refusal(403, 50005, "Cannot edit a message authored by another user")
+        message.states.append(state_of(body, self.now()))
+        return channel.message_json(message)
+
+    def _delete(self, request: web.Request, _body: Any) -> None:
+        self._open(request).find(int(request.match_info["message"])).deleted = True
+
+    def _type(self, request: web.Request, _body: Any) -> None:
+        self._open(request).typing.append(self.now())
+
+    def _set_commands(self, _request: web.Request, body: Any) -> list[Any]:
+        self.commands = body
+        return self.commands
+
+    def _callback(self, request: web.Request, body: Any) -> None:
+        interaction, secret = request.match_info["interaction"], request.match_info["secret"]
+        if secret != f"token-{interaction}":
+            raise Refusal(404, 10062, "Unknown interaction")
+        self.interaction_answers[interaction] = body
+
+    async def _serve_file(self, request: web.Request) -> web.Response:
+        if "Authorization" in request.headers:
+            return web.Response(status=400, text="the token does not belong here")
+        content = self._files.get(request.match_info["name"])
+        return web.Response(body=content) if content is not None else web.Response(status=404)
+
+    # ── the gateway ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def dispatch(self, event: str, data: dict[str, Any]) -> None:
+        """Every client that has identified itself is told, now or when it resumes. Again is again (G88)."""
+        for session in self._sessions.values():
+            await session.dispatch(event, data)
+        self.changed()
+
+    async def ask_to_reconnect(self) -> None:
+        for wire in list(self._wires):
+            await wire.send(RECONNECT)
+
+    async def invalidate_sessions(self) -> None:
+        """They cannot be resumed: their clients must identify themselves anew."""
+        self._sessions.clear()
+        for wire in list(self._wires):
+            await wire.send(INVALID_SESSION, data=False)
+
+    def drop_connections(self) -> None:
+        for wire in list(self._wires):
+            wire.abort()
+
+    async def _gateway(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        wire = GatewayWire(socket, request)
+        self._wires.append(wire)
+        session: GatewaySession | None = None
+        try:
+            await wire.send(HELLO, {"heartbeat_interval": HEARTBEAT_MS})
+            while (payload := await wire.receive()) is not None:
+                match payload:
+                    case (op, _) if op == HEARTBEAT:
+                        await wire.send(ACK)
+                    case (op, data) if op == IDENTIFY:
+                        session = await self._identify(wire, data)
+                    case (op, data) if op == RESUME:
+                        session = await self._resume(wire, data)
+                    case _:
+                        pass
+        finally:
+            self._wires.remove(wire)
+            if session is not None:
+                session.detach(wire)
+            self.changed()
+        return socket
+
+    async def _identify(self, wire: GatewayWire, data: dict[str, Any]) -> GatewaySession | None:
+        self.identified.append(data)
+        if data["token"] != self.token:
+            await wire.socket.close(code=4004, message=b"Authentication failed.")
+            return None
+        if data["intents"] & _MESSAGE_CONTENT and not self.content_intent:
+            await wire.socket.close(code=4014, message=b"Disallowed intent(s).")
+            return None
+        session = GatewaySession(f"session-{self._next_id()}")
+        self._sessions[session.session_id] = session
+        await session.attach(wire, 0)
+        await session.dispatch("READY", self._ready(session.session_id))
+        await session.dispatch("GUILD_CREATE", self._guild())
+        self.changed()
+        return session
+
+    async def _resume(self, wire: GatewayWire, data: dict[str, Any]) -> GatewaySession | None:
+        session = self._sessions.get(data["session_id"])
+        if session is None or data["token"] != self.token:
+            await wire.send(INVALID_SESSION, data=False)
+            return None
+        self.resumes += 1
+        await session.attach(wire, data["seq"] or 0)
+        await session.dispatch("RESUMED", {})
+        self.changed()
+        return session
+
+    def _ready(self, session_id: str) -> dict[str, Any]:
+        return {
+            "v": 10,
+            "user": user_json(BOT_ID),
+            "guilds": [{"id": str(GUILD_ID), "unavailable": True}],
+            "session_id": session_id,
+            "resume_gateway_url": self.gateway_url,
+            "application": {"id": str(APPLICATION_ID), "flags": 0},
+        }
+
+    def _guild(self) -> dict[str, Any]:
+        shown = [channel for channel in self.channels.values() if not channel.user]
+        return {
+            "id": str(GUILD_ID),
+            "name": "Guild",
+            "owner_id": "1",
+            "roles": [],
+            "members": [],
+            "member_count": 1,
+            "channels": [channel.as_json() for channel in shown if not channel.parent],
+            "threads": [channel.as_json() for channel in shown if channel.parent],
+        }
+
+
+def _member() -> dict[str, Any]:
+    return {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
+
+
+def _application() -> dict[str, Any]:
+    described = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
+    described |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
+    return described | {"owner": user_json(1)}
+
+
+def _json(result: Any, headers: dict[str, str]) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(result), headers={"Content-Type": "application/json"} | headers, status=200
+    )
