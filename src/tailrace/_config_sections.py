@@ -174,9 +174,16 @@ class Streaming(Section):
 
 
 class AgentSettings(Section):
+    """`max_turns` and `max_tokens` are the budgets of one turn: model calls, and tokens read and written in them."""
+
     max_turns: Count = 50
+    max_tokens: Count | None = None
+    context_tokens: Count = 128_000  # when the history has grown to most of this, its older part is summarised
     tools: tuple[str, ...] = ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
+    roots: tuple[str, ...] = ()  # directories that file tools may use beside the working directory
     show_reasoning: bool = False
+    think_tags: tuple[str, ...] = ()  # further tags around thoughts in a model's text
+    redact: tuple[str, ...] = ()  # regular expressions, within a word: what they match is shown and stored nowhere
 
 
 class Approvals(Section):

@@ -24,7 +24,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, assistant, user
+from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, Usage, assistant, user
 from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
@@ -297,6 +297,20 @@ async def test_budgets_end_a_turn_with_words(tmp_path: Path) -> None:
     assert played.finished.status == "incomplete"
     assert "stopped after 2 model calls" in played.finished.output
     assert s.note.notes == ["a", "a"]
+
+
+async def test_a_token_budget_reaches_the_call_in_flight(tmp_path: Path) -> None:
+    """What is left of it is all that the model may write; used up, the turn says so."""
+    script = [Reply(reply(call("note", {"text": "a"})).blocks, usage=Usage(400, 300)), reply("Done.")]
+    async with stage(tmp_path, *script, limits=Limits(max_tokens=1000)) as s:
+        played = await s.play()
+        asked = [request.json() for request in s.server.requests]
+    assert played.finished.output == "Done."
+    assert [body["max_tokens"] for body in asked] == [1000, 300]
+    async with stage(tmp_path, *script, limits=Limits(max_tokens=700)) as s:
+        played = await s.play()
+    assert played.finished.status == "incomplete"
+    assert "stopped after 700 tokens" in played.finished.output
 
 
 class _Broken(Note):

@@ -27,7 +27,9 @@ streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: tru
   edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
-agent: {max_turns: 3, tools: [terminal], show_reasoning: true}
+agent:
+  {max_turns: 3, max_tokens: 90000, context_tokens: 8000, tools: [terminal], roots: [notes], show_reasoning: true,
+   think_tags: [musing], redact: ['tok_[a-z]+']}
 approvals: {mode: deny, timeout_s: 5, allow: ["git status"]}
 mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
   remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY}}}

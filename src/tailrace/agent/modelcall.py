@@ -41,6 +41,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Attempt, Caller, CallResult, Silent
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
+_SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
 
 
 class ModelSettings(msgspec.Struct, frozen=True):
@@ -93,7 +94,13 @@ class ModelCall:
     def _request(self, shown: str) -> ModelRequest:
         messages = repaired(self._record.turn.messages)
         base = self._settings.request
-        return msgspec.structs.replace(base, messages=messages, tools=self._settings.tools, prefill=shown)
+        limit = base.max_tokens
+        left = self._record.turn.tokens_left
+        if left is not None and left < (limit or _SMALLEST_LIMIT):
+            limit = left  # the turn's budget reaches into the call
+        return msgspec.structs.replace(
+            base, messages=messages, tools=self._settings.tools, prefill=shown, max_tokens=limit
+        )
 
     def _finish(self, result: CallResult, listener: _Listener) -> RunFailure | None:
         completion, answer = result.completion, listener.filter

@@ -67,7 +67,7 @@ class AgentService:
         equip: Equip,
         *,
         owner: str,
-        max_turns: int = 50,
+        limits: Limits | None = None,
         lease_s: float = 30.0,
         on_end: OnEnd | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class AgentService:
         self._caller = caller
         self._equip = equip
         self._owner = owner
-        self._max_turns = max_turns
+        self._limits = limits or Limits()
         self._lease_s = lease_s
         self._on_end = on_end
         self._sessions = Sessions()
@@ -226,7 +226,9 @@ class AgentService:
         history = spec.history
         if history is None:
             history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
-        limits = Limits(max_calls=spec.max_turns or self._max_turns)
+        limits = self._limits
+        if spec.max_turns is not None:
+            limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(entries)
         begun = any(isinstance(entry.event, MessageRecorded) for entry in entries)

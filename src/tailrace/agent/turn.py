@@ -144,6 +144,12 @@ class Turn:
         return len(self._calls)
 
     @property
+    def tokens_left(self) -> int | None:
+        """Of the turn's budget; None where there is none."""
+        limit = self._limits.max_tokens
+        return None if limit is None else max(0, limit - self.usage.input_tokens - self.usage.output_tokens)
+
+    @property
     def output(self) -> str:
         """What a non-streaming call would return if the turn ended now: the text since the last tool boundary."""
         return "".join(text for _, text in self._bubble)
@@ -195,8 +201,8 @@ class Turn:
     def _call_or_give_up(self) -> Command:
         if self._answers >= self._limits.max_calls:
             return GiveUp(f"stopped after {self._answers} model calls (agent.max_turns)")
-        spent = self.usage.input_tokens + self.usage.output_tokens
-        if self._limits.max_tokens is not None and spent >= self._limits.max_tokens:
+        if self.tokens_left == 0:
+            spent = self.usage.input_tokens + self.usage.output_tokens
             return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
         return CallModel(self.shown)
 

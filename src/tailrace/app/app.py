@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from tailrace.agent.modelcall import ModelSettings
 from tailrace.agent.redact import Redactor
 from tailrace.agent.runner import TurnSettings
 from tailrace.agent.service import AgentService, OnEnd, TurnSpec
+from tailrace.agent.think import DEFAULT_TAGS
 from tailrace.agent.toolrun import Snapshots, ToolSettings
+from tailrace.agent.turn import Limits
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.app.flows import handlers_of, visible_environment
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.config import AgentSettings, Config, ModelChoice
+from tailrace.errors import ConfigError
 from tailrace.flows.service import FlowService
 from tailrace.journal.opening import open_journal
 from tailrace.messages import ModelRequest
@@ -59,14 +63,20 @@ class App:
         self.owner = owner
         self.caller = caller if caller is not None else Caller()
         self.secrets = secrets_of(config)
-        self.redactor = Redactor(self.secrets.values())
+        self.redactor = _redactor(self.secrets.values(), config.agent.redact)
         self._directory = directory
+        self._roots = tuple(config.path(root) for root in config.agent.roots)
         self._own_tools = {tool.spec.name: tool for tool in tools}
         self._tools = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._always = AlwaysAllowed(config.home / "approvals.json")
         self._session_allowed: dict[str, set[str]] = {}
         self.agents = AgentService(
-            journal, self.caller, self.equip, owner=owner, max_turns=config.agent.max_turns, on_end=on_end
+            journal,
+            self.caller,
+            self.equip,
+            owner=owner,
+            limits=Limits(config.agent.max_turns, config.agent.max_tokens),
+            on_end=on_end,
         )
         self.flows = FlowService(
             journal,
@@ -89,9 +99,11 @@ class App:
                 routes=self.models.routes(choice),
                 request=msgspec.structs.replace(base, system=system),
                 tools=(*(tool.spec for tool in tools.values()), *spec.foreign),
+                think_tags=(*DEFAULT_TAGS, *self.config.agent.think_tags),
+                context_tokens=self.config.agent.context_tokens,
             ),
             tools=tools,
-            tool_settings=ToolSettings(directory),
+            tool_settings=ToolSettings(directory, self._roots),
             policy=self._policy(spec, run),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
@@ -135,6 +147,13 @@ class App:
 
         label = one_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+def _redactor(secrets: Iterable[str], patterns: Iterable[str]) -> Redactor:
+    try:
+        return Redactor(secrets, patterns)
+    except re.error as exc:
+        raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
 
 
 def _joined(*texts: str) -> str:

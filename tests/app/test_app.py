@@ -1,0 +1,47 @@
+"""What the config says of turns reaches them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.config import load
+from tailrace.errors import ConfigError
+from tailrace.events import MessageChunk, ReasoningChunk, ToolOutputRecorded
+from tailrace.messages import user
+from tailrace.testing.provider import FaultyProvider, call, reply
+
+
+async def test_the_agents_settings_reach_a_turn(tmp_path: Path) -> None:
+    home, roots = tmp_path / "home", tmp_path / "notes"
+    home.mkdir()
+    roots.mkdir()
+    (roots / "a.txt").write_text("the key is tok_abc", encoding="utf-8")
+    script = [reply(call("read_file", {"path": str(roots / "a.txt")})), reply("<musing>hm</musing>It is tok_xyz .")]
+    async with FaultyProvider(script=script) as server:
+        (home / "config.yaml").write_text(
+            f"model: {{provider: p, name: ok}}\nproviders: {{p: {{dialect: chat, base_url: '{server.url}'}}}}\n"
+            f"agent: {{roots: ['{roots}'], think_tags: [musing], redact: ['tok_[a-z]+'], max_tokens: 500}}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load({}, home), directory=home) as app:
+            run = await app.agents.submit(TurnSpec(user("go")))
+            finished = await app.agents.finished(run.id)
+            events = [entry.event for entry in await app.journal.read(run.id)]
+        asked = server.requests[0].json()
+    (output,) = [event.output for event in events if isinstance(event, ToolOutputRecorded)]
+    assert "the key is [redacted]" in output
+    assert finished.output == "It is [redacted] ."
+    assert "".join(event.text for event in events if isinstance(event, MessageChunk)) == finished.output
+    assert [event.text for event in events if isinstance(event, ReasoningChunk)] == ["hm"]
+    assert asked["max_tokens"] == 500
+
+
+async def test_a_pattern_that_is_none_is_said_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("agent: {redact: ['(']}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"agent\.redact: not a regular expression"):
+        async with open_app(load({}, tmp_path)):
+            pass
