@@ -201,6 +201,15 @@ class FinishDelta(Delta, tag="finish_delta"):
     choice: int = 0
 
 
+class NativeDelta(Delta, tag="native_delta"):
+    """Something that only one dialect can say (a signature, log probabilities, a citation, a block of a kind of its
+    own): passed on to that dialect's clients, dropped elsewhere. What stands in `item` is the dialect's own affair."""
+
+    dialect: Dialect
+    item: JsonObject
+    choice: int = 0
+
+
 class ErrorDelta(Delta, tag="error_delta"):
     """The stream failed; nothing follows. `status` is the HTTP status this error stands for, where one does."""
 
@@ -211,7 +220,9 @@ class ErrorDelta(Delta, tag="error_delta"):
     cut: bool = False  # the bytes ended early, as opposed to the provider saying so
 
 
-AnyDelta: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta | UsageDelta | FinishDelta | ErrorDelta
+AnyDelta: TypeAlias = (
+    TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta | NativeDelta | UsageDelta | FinishDelta | ErrorDelta
+)
 
 
 # ── the answer ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -185,3 +185,50 @@ async def test_a_conversation_reaches_every_provider_whole(tmp_path: Path, up: D
         blocks = [block["type"] for message in translated["messages"] for block in message["content"]]
         assert blocks == ["text", "image", "text", "tool_use", "tool_result", "text"]
     assert "AAAA" in msgspec.json.encode(translated).decode()
+
+
+# ── what only one dialect can say, within that dialect ───────────────────────────────────────────────────────
+
+NATIVE = [
+    ("anthropic", "reasoning-tools"),
+    ("anthropic", "citations"),
+    ("chat", "logprobs"),
+    ("chat", "citations"),
+    ("responses", "citations"),
+    ("responses", "logprobs"),
+    ("responses", "blocks"),
+    ("anthropic", "blocks"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "name"), NATIVE)
+async def test_C45_within_one_dialect_a_stream_says_all_that_the_whole_answer_says(
+    tmp_path: Path, dialect: Dialect, name: str
+) -> None:
+    """Signatures, citations, log probabilities: the stream, put together again, is the provider's own body."""
+    wire = WIRES[dialect]
+    model = f"up-{dialect}/{name}"
+    async with api(tmp_path) as server:
+        _, whole = await server.post(PATHS[dialect], request(dialect, model, stream=False))
+        decoder = wire.decoder(NONE)
+        asked = request(dialect, model, stream=True)
+        async with server.session.post(server.url + PATHS[dialect], json=asked) as response:
+            decoder.feed(await response.read())
+    streamed = decoder.body()
+    match dialect:
+        case "anthropic":
+            assert streamed["content"] == whole["content"]
+        case "chat":
+            assert streamed["choices"][0]["message"].get("annotations") == whole["choices"][0]["message"].get(
+                "annotations"
+            )
+            assert streamed["choices"][0].get("logprobs") == whole["choices"][0].get("logprobs")
+        case "responses":
+            kept = [[_without_id(part) for part in item["content"]] for item in streamed["output"]]
+            assert kept == [[_without_id(part) for part in item["content"]] for item in whole["output"]]
+
+
+def _without_id(part: JsonObject) -> JsonObject:
+    """Nor the bytes of a token: the stream that comes from the provider has none."""
+    probable = [{**token, "bytes": None} for token in part.get("logprobs", ())]
+    return {"text": part["text"], "annotations": part["annotations"], "logprobs": probable}

@@ -10,6 +10,7 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     Native,
+    NativeDelta,
     Reasoning,
     ReasoningDelta,
     Refusal,
@@ -62,7 +63,15 @@ def test_every_kind_of_part_in_its_order() -> None:
     )
     assert (completion.refusal, completion.stop) == ("No.", "tools")
     call = ToolCallDelta(0, "call_0", "look", '{"a":1}')
-    assert deltas == [TextDelta("Hi"), RefusalDelta("No."), call, FinishDelta("completed")]
+    sealed, searched = ({"encrypted_content": "secret"}, {"item": search})
+    assert deltas == [
+        NativeDelta("responses", sealed),
+        NativeDelta("responses", searched),
+        TextDelta("Hi"),
+        RefusalDelta("No."),
+        call,
+        FinishDelta("completed"),
+    ]
 
 
 def test_C41_summary_and_reasoning_text_are_each_said_once_and_apart() -> None:
@@ -239,7 +248,7 @@ def test_A12_unknown_events_items_and_fields_are_kept_or_ignored() -> None:
         event("response.output_item.done", output_index=0, item=item, extra=1),
         completed(novel_field=True),
     )
-    assert deltas == [FinishDelta("completed")]
+    assert deltas == [NativeDelta("responses", {"item": item}), FinishDelta("completed")]
     assert decoder.body()["output"] == [item]
     assert decoder.body()["novel_field"] is True
     assert read(decoder.body()).message.parts == (Native("responses", item),)

@@ -22,6 +22,7 @@ from tailrace.messages import (
     JsonObject,
     Message,
     Native,
+    NativeDelta,
     Reasoning,
     ReasoningDelta,
     Refusal,
@@ -207,6 +208,7 @@ def answers(draw: st.DrawFn) -> list[AnyDelta]:
 def test_decoding_gives_back_what_was_encoded(deltas: list[AnyDelta]) -> None:
     raw, encoder = encoded(deltas)
     again, decoder = decoded(raw)
+    again = [d for d in again if not isinstance(d, NativeDelta)]  # where one part ends and the next begins
     assert [d for d in again if not is_head(d)] == [d for d in deltas if not is_head(d)]
     assert [d for d in again if is_head(d)] == [d for d in deltas if is_head(d)]
     assert decoder.body() == encoder.response

@@ -25,6 +25,7 @@ from tailrace.events import (
 from tailrace.messages import (
     AnyDelta,
     Message,
+    NativeDelta,
     Part,
     Reasoning,
     ReasoningDelta,
@@ -97,7 +98,8 @@ class Telling:
         calls = [call for call in message.tool_calls if not self._agent or call.name in self._foreign]
         rest: list[AnyDelta] = []
         if not self._agent:
-            rest += [delta for delta in message_deltas(message, texts=False) if isinstance(delta, RefusalDelta)]
+            told = message_deltas(message, texts=False)
+            rest += [delta for delta in told if isinstance(delta, (RefusalDelta, NativeDelta))]
         for call in calls:
             rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
             self._calls.append(call)

@@ -9,6 +9,8 @@ from tailrace.messages import (
     Completion,
     FinishDelta,
     Message,
+    Native,
+    NativeDelta,
     Reasoning,
     ReasoningDelta,
     Refusal,
@@ -50,5 +52,7 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
             case ToolCall(id_, name, arguments):
                 yield ToolCallDelta(calls, id_, name, arguments, choice)
                 calls += 1
+            case Native("responses", item):
+                yield NativeDelta("responses", {"item": item}, choice)
             case _:
                 pass

@@ -37,7 +37,7 @@ _GROWTH: dict[str, _Growth] = {
     "tool_use": (JsonPiece, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
 }
 _WHOLE: _Growth = (None, "", "")  # a block of any other type arrives whole in its start
-_PIECES = frozenset({"text_delta", "thinking_delta", "input_json_delta"})
+PIECES = frozenset({"text_delta", "thinking_delta", "input_json_delta"})
 # The type of a block whose start never came, by the delta that came instead.
 _IMPLIED_TYPE = {
     "text_delta": "text",
@@ -71,6 +71,11 @@ class Block:
         self.pieces: list[str] = []  # of `field`
         self.grown: dict[str, list[str]] = {self.field: self.pieces} if self.field else {}
 
+    @property
+    def is_native(self) -> bool:
+        """A block of a kind that the other dialects do not have."""
+        return self.call is None and self.grows_by not in (TextPiece, ThinkingPiece)
+
     def unseen(self, text: str) -> str:
         """What `text`, which repeats everything before it, adds to that (A17)."""
         seen = self.seen or text_of(self.start.get(self.field))
@@ -85,7 +90,7 @@ class Block:
             if not isinstance(self.start.get("citations"), list):
                 self.start["citations"] = []
             self.start["citations"].append(delta.get("citation"))
-        elif self.grows_by is None or kind not in _PIECES:
+        elif self.grows_by is None or kind not in PIECES:
             whole = kind in {"signature_delta", "compaction_delta"}  # each comes once, in one piece
             for name, value in delta.items():
                 if name not in {"type", self.source} and value is not None:

@@ -16,12 +16,13 @@ from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
     JsonObject,
+    NativeDelta,
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.wire.anthropic._blocks import Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
+from tailrace.wire.anthropic._blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic._text import text_of
 from tailrace.wire.anthropic.read import arguments_of, usage_of
 from tailrace.wire.failure import broken, cut, failure, failure_in
@@ -124,6 +125,8 @@ class AnthropicDecoder:
             out.append(ReasoningDelta(text))  # also the empty ones of hidden thinking: they are progress (C47)
         elif block.call is not None and text:
             out.append(ToolCallDelta(block.call, "", "", text))
+        elif block.call is None and text:  # the input of a tool that the provider runs
+            out.append(_native(delta={"type": "input_json_delta", "partial_json": text}))
 
     # ── the long way: every other event, and every frame that is not quite as documented ──────────────────────
 
@@ -189,6 +192,8 @@ class AnthropicDecoder:
             self._message = {"type": "message", "role": "assistant", "content": []}
         _replace_known(self._message, changes)
         self._read_usage(body.get("usage"), out)
+        if isinstance(sequence := changes.get("stop_sequence"), str):
+            out.append(_native(stop_sequence=sequence))
         if isinstance(reason := changes.get("stop_reason"), str):
             out.append(FinishDelta(reason))
 
@@ -210,11 +215,15 @@ class AnthropicDecoder:
     def _begin(self, index: int, start: JsonObject, out: list[AnyDelta]) -> Block:
         ours = start.get("type") == "tool_use"
         block = Block(index, start, self._calls if ours else None)
+        if self._blocks and self._blocks[-1].start.get("type") == start.get("type") and not ours:
+            out.append(_native(apart=True))  # to other dialects two texts in a row are one
         self._blocks.append(block)
         self._newest[index] = block
         if ours:
             out.append(ToolCallDelta(self._calls, text_of(start.get("id")), text_of(start.get("name"))))
             self._calls += 1
+        elif block.is_native:
+            out.append(_native(start=start.copy()))
         elif begun := text_of(start.get(block.field)):
             out.append(TextDelta(begun) if block.grows_by is TextPiece else ReasoningDelta(begun))
         if start.get("type") == "fallback" and isinstance(to := start.get("to"), dict) and self._message is not None:
@@ -225,6 +234,8 @@ class AnthropicDecoder:
         if block.closed:
             return
         block.closed = True
+        if block.is_native:
+            out.append(_native(stop=True))
         if block.call is not None and not any(block.pieces):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
             out.append(ToolCallDelta(block.call, "", "", arguments_of(block.body()["input"])))
@@ -241,6 +252,8 @@ class AnthropicDecoder:
             )
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
+        elif text_of(delta.get("type")) not in PIECES:
+            out.append(_native(delta=delta))
         block.merge(delta)
 
     def _block_of(self, body: JsonObject) -> Block | None:
@@ -252,6 +265,10 @@ class AnthropicDecoder:
     def _fail(self, error: ErrorDelta, out: list[AnyDelta]) -> None:
         self._ended = True
         out.append(error)
+
+
+def _native(**item: Any) -> NativeDelta:
+    return NativeDelta("anthropic", item)
 
 
 def _is_index(value: object) -> TypeGuard[int]:

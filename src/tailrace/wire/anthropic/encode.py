@@ -18,6 +18,7 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     Message,
+    NativeDelta,
     Reasoning,
     ReasoningDelta,
     Refusal,
@@ -74,6 +75,7 @@ class StreamEncoder:
         self._id, self._model, self._source = id, model, source
         self._usage = Usage()
         self._stop_reason = ""
+        self._stop_sequence: str | None = None
         self._started = self._ended = False
         self._blocks = 0  # begun so far: the next one's index
         self._kind: type[AnyDelta] | None = None  # of the open block
@@ -101,14 +103,14 @@ class StreamEncoder:
                 out += (self._head, _json_text(delta.text), b"}}\n\n")
                 continue
             match delta:
-                case TextDelta(text, 0):
+                case TextDelta(text, 0) | RefusalDelta(text, 0):
                     self._text(TextDelta, text, out)
                 case ReasoningDelta(text, 0):
                     self._text(ReasoningDelta, text, out)
-                case RefusalDelta(text, 0):
-                    self._text(TextDelta, text, out)
                 case ToolCallDelta(choice=0):
                     self._tool_call(delta, out)
+                case NativeDelta("anthropic", item):
+                    self._native(item, out)
                 case FinishDelta(reason, 0):
                     self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
                 case UsageDelta(usage):
@@ -116,7 +118,7 @@ class StreamEncoder:
                 case ErrorDelta():
                     self._ended = True
                     out.append(_event("error", error_body(delta)))
-                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
                     pass
                 case _:
                     assert_never(delta)
@@ -134,7 +136,7 @@ class StreamEncoder:
             reason = "tool_use"  # clients run what was called only under this word
         end = {
             "type": "message_delta",
-            "delta": {"stop_reason": reason, "stop_sequence": None},
+            "delta": {"stop_reason": reason, "stop_sequence": self._stop_sequence},
             "usage": usage_body(self._usage, self._source),
         }
         out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
@@ -144,13 +146,43 @@ class StreamEncoder:
         if not text:
             return
         if self._kind is not kind:
-            self._close_blocks(out)
-            if kind is TextDelta:
-                self._open_block(kind, {"type": "text", "text": ""}, b'"text_delta","text":', out)
-            else:
-                start = {"type": "thinking", "thinking": "", "signature": ""}
-                self._open_block(kind, start, b'"thinking_delta","thinking":', out)
+            self._open_text(kind, out)
         out += (self._head, _json_text(text), b"}}\n\n")
+
+    def _native(self, item: JsonObject, out: list[bytes]) -> None:
+        """What this dialect's own decoder kept for us, in its place."""
+        match item:
+            case {"start": dict(start)}:
+                self._close_blocks(out)
+                self._open_block(NativeDelta, start, b"", out)
+            case {"delta": dict(delta)}:
+                self._open_for(delta.get("type"), out)
+                if self._kind is not None:
+                    said = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
+                    out.append(_event("content_block_delta", said))
+            case {"apart": True}:
+                self._stop_block(out)
+            case {"stop": True} if self._kind is NativeDelta:
+                self._stop_block(out)
+            case {"stop_sequence": str(sequence)}:
+                self._stop_sequence = sequence
+            case _:
+                pass
+
+    def _open_for(self, kind: object, out: list[bytes]) -> None:
+        """A thought that is not shown is signed all the same, and a citation may come before its text."""
+        if kind == "signature_delta" and self._kind is not ReasoningDelta:
+            self._open_text(ReasoningDelta, out)
+        elif kind == "citations_delta" and self._kind is not TextDelta:
+            self._open_text(TextDelta, out)
+
+    def _open_text(self, kind: type[TextDelta | ReasoningDelta], out: list[bytes]) -> None:
+        self._close_blocks(out)
+        if kind is TextDelta:
+            self._open_block(kind, {"type": "text", "text": ""}, b'"text_delta","text":', out)
+        else:
+            start = {"type": "thinking", "thinking": "", "signature": ""}
+            self._open_block(kind, start, b'"thinking_delta","thinking":', out)
 
     def _tool_call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         if self._kind is ToolCallDelta and delta.index == self._call:

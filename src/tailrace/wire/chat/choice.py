@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.messages import AnyDelta, FinishDelta, JsonObject, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta
+from tailrace.messages import (
+    AnyDelta,
+    FinishDelta,
+    JsonObject,
+    NativeDelta,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from tailrace.wire.chat.content import Content
 from tailrace.wire.chat.reasoning import DETAILS, TEXT_FIELDS, ReasoningState
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text, text
@@ -19,6 +28,7 @@ CALL_REASONS = frozenset({"tool_calls", "function_call"})
 _CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason", "logprobs"})
 GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
 _DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
+_NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # what the other deltas say all of
 
 
 class ChoiceState:
@@ -47,11 +57,17 @@ class ChoiceState:
         delta = choice.get("delta")
         if not isinstance(delta, dict) and not self._began:
             delta = choice.get("message")  # the whole answer in one event: a server that does not stream this model
+        native: JsonObject = {}
         if isinstance(delta, dict) and delta:
             self._began = True
+            native = self._native_in(delta)
             self._add_delta(delta, deltas)
         if "logprobs" in choice:
             self._add_logprobs(choice["logprobs"])
+            if isinstance(choice["logprobs"], dict) and any(choice["logprobs"].values()):
+                native["logprobs"] = choice["logprobs"]
+        if native:
+            deltas.append(NativeDelta("chat", native, self.index))
         grow_fields(self._fields, choice, _CHOICE_FIELDS)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
@@ -105,6 +121,16 @@ class ChoiceState:
             if delta[field] is None and field != "content":
                 self._message.setdefault(field, None)
         grow_fields(self._message, delta, _DELTA_FIELDS)
+
+    def _native_in(self, delta: JsonObject) -> JsonObject:
+        """The fields that only this dialect has, where they say something new: a server that puts the same word into
+        every chunk says it once."""
+        fields = {
+            name: value
+            for name, value in delta.items()
+            if name not in _NEUTRAL_FIELDS and value and (isinstance(value, list) or self._message.get(name) != value)
+        }
+        return {"delta": fields} if fields else {}
 
     def _beyond_shown(self, content: str) -> str:
         """What a text adds that repeats all text before it (A17)."""

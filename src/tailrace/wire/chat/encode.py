@@ -14,6 +14,7 @@ from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
     JsonObject,
+    NativeDelta,
     ReasoningDelta,
     RefusalDelta,
     Stop,
@@ -106,6 +107,8 @@ class StreamEncoder:
                     if isinstance(delta, ToolCallDelta):
                         self._called.add(delta.choice)
                     out.append(self._chunk(delta.choice, _said(delta), None))
+                case NativeDelta():
+                    self._native(delta, out)
                 case FinishDelta(reason=reason, choice=choice):
                     self._reasons[choice] = _REASON_OF.get(reason, reason)
                 case UsageDelta(usage=usage):
@@ -142,8 +145,17 @@ class StreamEncoder:
         self._open[choice] = before, after
         return before, after
 
-    def _chunk(self, choice: int, delta: JsonObject, reason: str | None) -> bytes:
-        said = _encode([{"index": choice, "delta": delta, "finish_reason": reason}])
+    def _native(self, delta: NativeDelta, out: list[bytes]) -> None:
+        """What this dialect's own decoder kept for us."""
+        if delta.dialect == "chat":
+            if delta.choice not in self._open:
+                self._begin(delta.choice, out)
+            said = delta.item.get("delta", {})
+            out.append(self._chunk(delta.choice, said, None, delta.item.get("logprobs")))
+
+    def _chunk(self, choice: int, delta: JsonObject, reason: str | None, logprobs: JsonObject | None = None) -> bytes:
+        probable = {"logprobs": logprobs} if logprobs else {}
+        said = _encode([{"index": choice, "delta": delta, **probable, "finish_reason": reason}])
         return b'%b,"choices":%b%b' % (self._head, said, self._tail)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.errors import PeerError
-from tailrace.messages import AnyDelta, JsonObject
+from tailrace.messages import AnyDelta, JsonObject, NativeDelta
 from tailrace.wire.failure import broken, cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
@@ -65,6 +65,7 @@ class ResponsesDecoder:
                         out.append(growing.says(delta))
                     if piece.logprobs:
                         growing.logprobs.extend(piece.logprobs)
+                        out.append(NativeDelta("responses", {"logprobs": piece.logprobs}))
                 elif self._ends_with(block, out):
                     return out
         if self._sse.error is not None:

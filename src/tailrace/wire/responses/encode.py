@@ -19,6 +19,7 @@ from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
     JsonObject,
+    NativeDelta,
     Reasoning,
     ReasoningDelta,
     Refusal,
@@ -84,12 +85,14 @@ _FORMS: dict[type[AnyDelta], _Form] = {
 class _Open:
     """A text under way: what its events repeat, and what it said so far."""
 
-    __slots__ = ("head", "item", "keys", "pieces")
+    __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
 
     def __init__(self, event: str, item: JsonObject, keys: JsonObject) -> None:
         self.item = item
         self.keys = keys
         self.pieces: list[str] = []
+        self.annotations: list[JsonObject] = []
+        self.logprobs: list[JsonObject] = []
         fields: JsonObject = {"type": f"{event}.delta", **keys}
         if event == "response.output_text":
             fields["logprobs"] = []
@@ -175,13 +178,15 @@ class StreamEncoder:
                     self._say(type(delta), text, out)
                 case ToolCallDelta(choice=0):
                     self._call(delta, out)
+                case NativeDelta("responses", item):
+                    self._native(item, out)
                 case FinishDelta(reason, 0):
                     self._reason = reason
                 case UsageDelta(usage):
                     self._usage = usage
                 case ErrorDelta():
                     self._fail(delta, out)
-                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
                     pass
                 case _:
                     assert_never(delta)
@@ -252,7 +257,10 @@ class StreamEncoder:
             return
         form, text, keys = _FORMS[self._kind], self._text.text, self._text.keys
         part = {**form.part, form.field: text}
-        said = {form.field: text, "logprobs": []} if form.text_event == "response.output_text" else {form.field: text}
+        said: JsonObject = {form.field: text}
+        if form.text_event == "response.output_text":
+            part |= {"annotations": self._text.annotations, "logprobs": self._text.logprobs}
+            said["logprobs"] = self._text.logprobs
         self._send(f"{form.text_event}.done", {**keys, **said}, out)
         self._send(f"{form.part_event}.done", {**keys, "part": part}, out)
         self._text.item[form.parts].append(part)
@@ -265,6 +273,40 @@ class StreamEncoder:
             self._item["status"] = status
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
+
+    def _native(self, item: JsonObject, out: list[bytes]) -> None:
+        """What this dialect's own decoder kept for us, in its place."""
+        match item:
+            case {"annotation": dict(annotation)} if self._text is not None and self._kind is TextDelta:
+                index = len(self._text.annotations)
+                self._text.annotations.append(annotation)
+                fields = {**self._text.keys, "annotation_index": index, "annotation": annotation}
+                self._send("response.output_text.annotation.added", fields, out)
+            case {"logprobs": list(logprobs)} if self._text is not None:
+                self._text.logprobs += logprobs
+            case {"encrypted_content": str(sealed)}:
+                self._seal_thought(sealed, out)
+            case {"apart": what}:
+                self._close_text(out)
+                if what == "item":
+                    self._close_item("completed", out)
+            case {"item": dict(whole)}:
+                self._close_text(out)
+                self._close_item("completed", out)
+                self._close_calls("completed", out)
+                self._add(whole, out)
+                self._done(len(self._items) - 1, out)
+            case _:
+                pass
+
+    def _seal_thought(self, sealed: str, out: list[bytes]) -> None:
+        """A thought that is not shown comes sealed all the same."""
+        if self._item is None or self._item["type"] != "reasoning":
+            self._close_text(out)
+            self._close_item("completed", out)
+            self._close_calls("completed", out)
+            self._item = self._add({"id": self._item_id("rs"), "type": "reasoning", "summary": []}, out)
+        self._item["encrypted_content"] = sealed
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,6 +17,7 @@ from tailrace.messages import (
     ErrorDelta,
     FinishDelta,
     JsonObject,
+    NativeDelta,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -121,7 +122,7 @@ class GrowingAnswer:
         elif kind in PART_ADDED or kind in PART_DONE:
             self._part(kind, event, out)
         elif kind in ANNOTATION_ADDED:
-            self._annotated(event)
+            self._annotated(event, out)
         elif kind in _TERMINAL:
             self._end(_TERMINAL[kind], _object(event.get("response")), out)
         elif kind in _SNAPSHOTS:
@@ -166,7 +167,10 @@ class GrowingAnswer:
 
     def _item_added(self, event: JsonObject, out: list[AnyDelta]) -> None:
         head = _object(event.get("item"))
+        again = head.get("type") == "message" and any(item.type == "message" for item in self._output.items)
         item = self._output.added(head, _index(event, "output_index"))
+        if again:
+            out.append(NativeDelta("responses", {"apart": "item"}))  # to other dialects two messages in a row are one
         if item.call is not None:
             self._announce(item, out)
 
@@ -184,13 +188,16 @@ class GrowingAnswer:
         if item.done:
             return
         item.set_part(name, index, part)
+        if index and name == "content" and kind in PART_ADDED:
+            out.append(NativeDelta("responses", {"apart": "part"}))
         if slot is not None and kind in PART_DONE and isinstance(part.get(slot.field), str):
             self._settle(item, slot, index, part[slot.field], out)
 
-    def _annotated(self, event: JsonObject) -> None:
+    def _annotated(self, event: JsonObject, out: list[AnyDelta]) -> None:
         item, index = self._place(PART_SLOTS["output_text"], event)
         if not item.done:
             item.annotate(index, event.get("annotation"))
+            out.append(NativeDelta("responses", {"annotation": event.get("annotation")}))
 
     def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
         status = string(response.get("status"))
@@ -237,6 +244,11 @@ class GrowingAnswer:
         item.finish(whole)
         if item.call is not None:
             self._announce(item, out)
+        elif item.type == "reasoning":
+            if whole.get("encrypted_content"):
+                out.append(NativeDelta("responses", {"encrypted_content": whole["encrypted_content"]}))
+        elif item.type != "message":
+            out.append(NativeDelta("responses", {"item": whole}))
 
     def _settle(self, item: OutputItem, slot: Slot, index: int, whole: str, out: list[AnyDelta]) -> None:
         """The whole of one text: hands out what was not, where what was is its beginning."""
