@@ -16,7 +16,7 @@ from tailrace.errors import ConfigError, ErrorKind, ProviderError, Retryable, Ta
 from tailrace.events import RunFailure, SignalReceived
 from tailrace.flows.definition import Budget
 from tailrace.flows.templates import has_template
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import AnyDelta, JsonObject, Usage
 
 P = TypeVar("P", bound="Params")
 
@@ -71,8 +71,11 @@ class Voice(Protocol):
     def begin(self, provider: str, model: str) -> None:
         """An attempt starts; what is said from here on is its own."""
 
-    def say(self, text: str) -> None:
-        """The next piece of the text, for whoever watches. Costs nothing when nobody does."""
+    def hear(self, deltas: list[AnyDelta]) -> None:
+        """The next pieces of the answer, for whoever watches. Costs a place in a list when nobody does."""
+
+    def said(self) -> str:
+        """The text of the attempt so far. Joins it: ask at the end."""
 
     def discard(self, reason: str) -> None:
         """Takes back whatever the attempt has said."""

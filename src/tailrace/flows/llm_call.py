@@ -22,6 +22,7 @@ from tailrace.flows.partial import PartialAnswer
 from tailrace.flows.prices import PRICES, Price, cost_usd
 from tailrace.flows.schema import Schema, SchemaError
 from tailrace.flows.templates import has_template
+from tailrace.flows.voice import text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -264,48 +265,32 @@ class _Call:
         partial = listener.partial
         found = tuple(problems) or ((partial.problem,) if partial is not None else ())
         self._step.voice.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
-        return _Rejected(listener.text, found)
+        return _Rejected(partial.text if partial is not None else "", found)
 
     def _note(self, tried: Sequence[str]) -> None:
         self._tried += [name for name in tried if name not in self._tried]
 
 
 class _Listener(Silent):
-    """Says aloud what comes, checks it as it comes, and counts what it costs."""
+    """Lets whoever watches hear what comes, checks it as it comes, and counts what it costs."""
 
     def __init__(self, step: StepContext, schema: Schema | None, *, stream: bool) -> None:
         self._voice = step.voice
         self._stream = stream
         self._schema = schema
-        self._pieces: list[str] = []
         self.partial: PartialAnswer | None = None
         self.on_invalid: Callable[[], object] | None = None  # called once, when what has come cannot become valid
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         del number
         self._voice.begin(provider, model)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._pieces = []
         self.partial = PartialAnswer(self._schema) if self._schema is not None else None
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
-        if not self._stream and self._schema is None:
-            return
-        text = "".join([delta.text for delta in deltas if type(delta) is TextDelta and delta.choice == 0])
-        if text:
-            self._hear(text)
-
-    def _hear(self, text: str) -> None:
-        self._pieces.append(text)
         if self._stream:
-            self._voice.say(text)
-        if self.partial is not None and not self.partial.problem and self.partial.feed(text) and self.on_invalid:
+            self._voice.hear(deltas)
+        partial = self.partial
+        if partial is not None and not partial.problem and partial.feed(text_of(deltas)) and self.on_invalid:
             self.on_invalid()
 
     def attempt_ended(self, attempt: Attempt) -> None:
@@ -318,15 +303,15 @@ class _Listener(Silent):
     def heard_all(self, result: CallResult) -> None:
         """The answer is whole. One that did not come in pieces, or turned out otherwise than its pieces, is said now:
         what was said, joined, is what is stored."""
-        if not (self._stream or self._schema is not None) or self.text == result.completion.text:
-            return
-        if self._pieces:
-            self._voice.discard("the provider corrected what it had said")
-            self._voice.begin(result.provider, result.attempts[-1].model)
-        self._begin()
-        self.on_invalid = None
-        if result.completion.text:
-            self._hear(result.completion.text)
+        text = result.completion.text
+        if self._stream and (said := self._voice.said()) != text:
+            if said:
+                self._voice.discard("the provider corrected what it had said")
+                self._voice.begin(result.provider, result.attempts[-1].model)
+            self._voice.hear([TextDelta(text)])
+        if self.partial is not None and self.partial.text != text and self._schema is not None:
+            self.partial = PartialAnswer(self._schema)
+            self.partial.feed(text)
 
 
 def _schema_of(params: LlmParams) -> Schema | None:

@@ -69,9 +69,14 @@ class PartialAnswer:
             self.problem = str(exc)
         return self.problem
 
+    @property
+    def text(self) -> str:
+        """All that has come."""
+        return "".join(self._text)
+
     def close(self) -> tuple[Any, list[str]]:
         """The whole answer's value and everything that is wrong with it."""
-        return read_answer("".join(self._text), self._schema)
+        return read_answer(self.text, self._schema)
 
     def _json_in(self, piece: str) -> str:
         if self._begun or not self._wrapped:

@@ -7,10 +7,10 @@ interrupted by a crash goes on here with no code of its own: its facts are repla
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ from tailrace.ports import Journal, Lease, Signal
 
 STOP = "stop"  # what `tailrace stop` says to any run
 WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the record
-# An instance that is over sooner than this was never within anybody's reach: listening for signals costs a read.
-LISTEN_AFTER_S = 0.02
+# Listening for signals costs a read, and most instances that are new are soon over. Whoever speaks to one in this
+# process says so; from another process it takes this long until a new instance hears.
+LISTEN_AFTER_S = 0.25
+_RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
 
@@ -96,12 +98,13 @@ class InstanceRunner:
         self._lease = lease
         self.plan = plan
         self._with = surroundings
-        self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._rng = rng if rng is not None else _RNG
         self._begun = begun  # others had it before: somebody may have spoken to it
         self._record = Record(journal, lease, plan)
         self._signals = Signals(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
+        self._spoken_to = asyncio.Event()
         self._lost: JournalError | None = None
         self.audience = Audience()
 
@@ -245,7 +248,7 @@ class InstanceRunner:
         retry_at = self._with.clock() + delay_s if delay_s is not None else None
         self._record.add(StepFailed(command.block_id, error.failure(), command.number, retry_at))
 
-    @contextmanager
+    @contextlib.contextmanager
     def _while_ours(self) -> Iterator[None]:
         try:
             yield
@@ -259,10 +262,16 @@ class InstanceRunner:
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    def listen(self) -> None:
+        """Somebody has spoken to the instance."""
+        self._spoken_to.set()
+
     async def _watch(self) -> None:
         """Hears what people say to the instance, from this process or another, until it ends."""
         if not self._begun:
-            await asyncio.sleep(LISTEN_AFTER_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_AFTER_S):
+                    await self._spoken_to.wait()
         seen = self.plan.last_signal
         while True:
             try:

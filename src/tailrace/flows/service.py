@@ -215,6 +215,8 @@ class FlowService:
             await stop(self._journal, instance_id, self._owner, at=self._clock(), by=by)
             return
         await self._journal.signal(instance_id, Signal(name, payload or {}, by))
+        if (runner := self._runners.get(instance_id)) is not None:
+            runner.listen()
 
     async def finished(self, instance_id: str) -> RunFinished:
         """How the instance ended, once it has."""
