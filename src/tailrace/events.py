@@ -268,6 +268,7 @@ class Delivered(Event, omit_defaults=True):
     native: bool = False  # it is a native stream that has not been closed
     limit: int = 0  # of this message, where the platform's own turned out to be too large
     end: int | None = None  # where in the text this message ends, where it was not the limit that ended it
+    digest: str = ""  # of what it shows, once that is confirmed
 
 
 # ── the state of a run, for whoever was not there ────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ Pure. Owns the state of a message; what that state calls for is the planner's to
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from tailrace.delivery.port import Button, Capabilities, Card, Unit
@@ -47,10 +48,12 @@ class Message:
     end: int | None = None  # in the text, where something else than the limit ends this part
     doubt: Doubt = ""  # a send got no reply, and this is how that is settled
     sends: int = 0  # how often a new message was asked for
-    final_sent: bool = False  # of the send that is in doubt
+    final_sent: bool = False  # of the newest send: the text was final
+    native_sent: bool = False  # … and it opened a native stream
     plain: bool = False  # its markup was refused
     quiet: bool = False  # nothing partial is sent or edited any more: the next is the final text
     confirmed: bool = False  # it shows the final text
+    digest: str = ""  # of the text that was confirmed
     given_up: bool = False
     native: bool = False  # it is a native stream, and open
     opened_at: float = 0.0
@@ -71,6 +74,10 @@ class Message:
             return False
         return shown.text == wanted.text and shown.buttons == wanted.buttons and shown.markup is not self.plain
 
+    def confirmed_by_another(self, wanted: Wanted) -> bool:
+        """Another process saw the platform confirm just this."""
+        return self.confirmed and self.shown is None and self.digest == digest_of(wanted.text)
+
     def lose(self) -> None:
         """The message is not there any more: another takes its place."""
         self.message_id, self.shown, self.confirmed, self.native = "", None, False, False
@@ -83,10 +90,15 @@ class Message:
             self.message_id,
             self.sends,
             final=self.final_sent,
-            native=self.native,
+            native=self.native_sent if state == "unknown" else self.native,
             limit=self.limit if self.limit != own_limit else 0,
             end=self.end,
+            digest=self.digest if state == "confirmed" else "",
         )
+
+
+def digest_of(text: str) -> str:
+    return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 class Chain:
@@ -122,7 +134,7 @@ class Chain:
         start = self._parts[-1].end if self._parts else 0
         message = self.message(len(self._parts))
         part = part_from(source, start, before, message.limit, self._unit)
-        if message.end is not None and start < message.end < part.end:
+        if message.end is not None and start < message.end <= part.end:
             return Part(start, message.end, part.before, whole=True)
         return part
 
@@ -140,11 +152,6 @@ class Chain:
         """This message ends there; what follows is the next one's."""
         message.end = end
         del self._parts[self.messages.index(message) :]
-
-    def part_of(self, message: Message) -> Part | None:
-        """The part that the message showed last; None where the text has become too short to have it."""
-        index = self.messages.index(message)
-        return self._parts[index] if index < len(self._parts) else None
 
     def surplus(self, source: str) -> list[Message]:
         """Messages that the text has become too short for."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.delivery.chain import Chain, Message, MessageState, Shown, Wanted
+from tailrace.delivery.chain import Chain, Message, MessageState, Shown, Wanted, digest_of
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -120,7 +120,7 @@ class _Handler:
             case LookUp():
                 return self._looked_up(reply)
             case Edit():
-                return self._edited(reply)
+                return self._edited(reply) if self._flight.wanted else self._deleted(reply)
             case Append() | Close():
                 return self._streamed(reply)
             case Draft():
@@ -145,6 +145,7 @@ class _Handler:
         message = self._message
         message.shown = Shown(wanted.text, not message.plain, wanted.buttons)
         message.confirmed = wanted.final and wanted.lasting
+        message.digest = digest_of(wanted.text) if message.confirmed else ""
         return [self.fact("confirmed" if message.confirmed else "sent")] if wanted.final else []
 
     # ── a new message ──
@@ -158,19 +159,22 @@ class _Handler:
                 message.message_id = message_id
                 message.sends += 1
                 self._planner.next_draft()
+                message.native, message.opened_at = message.native_sent, self._now
                 if isinstance(action, Open):
-                    message.native, message.opened_at = True, self._now
                     message.streamed, message.cards = action.text, action.cards
-                    return [self.fact("sent")]
                 if resent and self._capabilities.edits:
-                    return [self.fact("sent")]  # it may be the text of the first attempt: edited if need be
+                    message.shown = message.streamed = None  # it may be the first attempt's: edited if need be
+                if message.native or (resent and self._capabilities.edits):
+                    return [self.fact("sent")]
                 return self._confirmed() or [self.fact("sent")]
             case Unknown() | Accepted() | NotModified() | NotFound():
                 return self._in_doubt()
             case _:
-                still_in_doubt = message.doubt == "resend" and isinstance(reply, Flood | Failed)
-                message.doubt = "resend" if still_in_doubt else ""
-                return self._not_done(reply) or ([] if still_in_doubt else [self.fact("unsent")])
+                return self._not_done(reply) or [self._unsent()]
+
+    def _unsent(self) -> Delivered:
+        """What was certainly not done now may have been done by an attempt before, which got no reply."""
+        return self.fact("unknown" if self._message.doubt else "unsent")
 
     def _in_doubt(self) -> list[Delivered]:
         """No reply: it may have been sent."""
@@ -203,6 +207,7 @@ class _Handler:
             case Sent(message_id=message_id):
                 self._succeeded()
                 message.doubt, message.message_id, message.shown = "", message_id, None
+                message.native, message.streamed = message.native_sent, None
                 message.sends += 1
                 message.confirmed = message.final_sent and not self._capabilities.edits
                 return [self.fact("confirmed" if message.confirmed else "sent")]
@@ -249,9 +254,9 @@ class _Handler:
                 return self._flooded()
             case Failed() if message.tries < 3:
                 return self._later()
-            case Unknown() if isinstance(action, Append):
-                message.streamed = None  # it may have been added or not: close, then edit
-                return []
+            case Unknown():
+                message.streamed = None  # it may have been added or not: close without adding, then edit
+                return self._later() if isinstance(action, Close) else []
             case Gone(what="message"):
                 return self._lost()
             case _:
@@ -259,17 +264,9 @@ class _Handler:
                 return self._ended_otherwise()
 
     def _ended_otherwise(self) -> list[Delivered]:
-        """The native stream has ended with another text than it should have: edited where that can be done, else the
-        next message says what this one does not (G90)."""
-        message = self._message
-        message.shown = None
-        if not self._capabilities.edits:
-            message.confirmed = True
-            if (part := self._chain.part_of(message)) is not None and message.streamed is not None:
-                end = part.start + max(0, len(message.streamed) - len(part.before))
-                if part.start < end < part.end:
-                    self._chain.end_at(message, end)
-        return [self.fact("confirmed" if message.confirmed else "sent")]
+        """The native stream has ended with another text than it should have, expired perhaps (G90): edited in."""
+        self._message.shown = None
+        return [self.fact("sent")]
 
     def _drafted(self, reply: AnyReply) -> list[Delivered]:
         match reply:
@@ -292,15 +289,15 @@ class _Handler:
                 return []
 
     def _deleted(self, reply: AnyReply) -> list[Delivered]:
-        message = self._message
+        message, action = self._message, self._flight.action
         retry = isinstance(reply, Unknown | Failed | Flood)
         message.tries = message.tries + 1 if retry else 0
         if retry and message.tries < MAX_DELETE_TRIES:
             message.not_before = self._now + delay_s(message.tries)
             return []
         message.tries = 0
-        if message.strays:
-            message.strays.pop(0)
+        if isinstance(action, Delete) and action.message_id in message.strays:
+            message.strays.remove(action.message_id)
             return []
         message.lose()
         message.given_up = True
@@ -317,7 +314,7 @@ class _Handler:
                 message.plain = True  # the last resort (G83)
                 return []
             case TooLong() if self._chain.shrink(message):
-                return [self.fact("sent")] if message.message_id else [self.fact("unsent")]
+                return [self.fact("sent")] if message.message_id else [self._unsent()]
             case Failed():
                 return self._later()
             case Gone(what="message" | "stream") if message.message_id:
@@ -386,8 +383,9 @@ def restore(planner: Planner, facts: Iterable[Delivered]) -> None:
 def _restore_message(planner: Planner, fact: Delivered) -> None:
     slot_key, _, index = fact.key.rpartition(".")
     message = planner.chain(slot_key).message(int(index))
-    message.message_id, message.native, message.end = fact.message_id, fact.native, fact.end
-    message.final_sent = fact.final
+    message.message_id, message.end, message.digest = fact.message_id, fact.end, fact.digest
+    message.native = fact.native and bool(fact.message_id)
+    message.final_sent, message.native_sent = fact.final, fact.native
     message.limit = fact.limit or message.limit
     message.sends = fact.number
     message.shown = message.streamed = None

@@ -44,6 +44,7 @@ from tailrace.messages import Value
 TYPING_SHARE = 0.8  # of an indicator's life, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's life, after which it is rolled over
 MOVED = "moved"
+NOTHING_MORE = "…"  # what a message shows that is no longer needed and cannot be deleted
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -87,6 +88,8 @@ class Planner:
         self.capabilities = capabilities
         self.pace = pace
         self.mode: Mode = capabilities.mode if showing.streaming else "whole"
+        if self.mode in ("edit", "stream") and not capabilities.edits:
+            self.mode = "whole"
         self.over = False  # the chat is gone
         self._name = name
         self._presenter = presenter
@@ -97,6 +100,7 @@ class Planner:
         self._suspended = False
         self._updated_at = float("-inf")
         self._typing_at = float("-inf")
+        self._roll_over_at = float("inf")  # when a native stream must be seen to, whatever else happens
         self._draft: tuple[int, str] = (1, "")  # the preview's number and what it shows
         self.flight: outcome.Flight | None = None
 
@@ -135,6 +139,7 @@ class Planner:
             raise RuntimeError("the action before this one has not been answered")
         if self.over:
             return Done()
+        self._roll_over_at = float("inf")
         until, pending = float("inf"), False
         for flight in self._due(now):
             if flight.at <= now:
@@ -148,6 +153,7 @@ class Planner:
             if typing_at <= now:
                 return self._hand_out(outcome.Flight(Typing(), now), now)
             until = min(until, typing_at)
+        until = min(until, self._roll_over_at)
         return Wait(None if until == float("inf") else until, patient=pending)
 
     def _hand_out(self, flight: outcome.Flight, now: float) -> AnyAction:
@@ -163,7 +169,9 @@ class Planner:
             case _:
                 pass
         if isinstance(flight.action, Send | Open) and flight.message is not None:
-            flight.message.final_sent = flight.wanted is not None and flight.wanted.final
+            message, opens = flight.message, isinstance(flight.action, Open)
+            message.final_sent = flight.final
+            message.native_sent = opens or (message.native_sent and message.doubt == "resend")
         self.pace.begin(now)
         return flight.action
 
@@ -302,8 +310,8 @@ class Planner:
             if message.shows(wanted):
                 message.confirmed = message.confirmed or (wanted.final and wanted.lasting)
                 return None
-            if message.confirmed and message.shown is None:
-                return None  # another process saw to it
+            if message.confirmed_by_another(wanted):
+                return None
             if not self.capabilities.edits or (message.quiet and not wanted.final):
                 return None
             return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
@@ -349,32 +357,37 @@ class Planner:
         life = self.capabilities.stream_lifetime_s
         if life is None or not slot.growing:
             return
-        parts = chain.parts(source)
-        message = chain.message(len(parts) - 1)
-        if not message.native or message.streamed is None or now < message.opened_at + life * STREAM_SHARE:
+        part = chain.parts(source)[-1]
+        message = chain.messages[len(chain.parts(source)) - 1]
+        if not message.native or message.streamed is None or part.whole:
             return
-        part = parts[-1]
+        if now < (due := message.opened_at + life * STREAM_SHARE):
+            self._roll_over_at = due
+            return
         least = part.start + max(0, len(message.streamed) - len(part.before))
         space = max(source.rfind(" ", least), source.rfind("\n", least))
-        end = max(space + 1, least)
-        if part.start < end < len(source):
-            chain.end_at(message, end)
+        chain.end_at(message, max(space + 1, least, part.start + 1))
 
     def _to_remove(self, now: float) -> Iterator[outcome.Flight]:
         """Messages that something else has replaced, once that is confirmed and never before (G87)."""
-        if not self.capabilities.deletes:
-            return
         for slot in self.outline.slots:
             chain = self._chains.get(slot.key)
             if chain is None or self._suspended:
                 continue
             for message in chain.messages:
-                if message.strays and message.confirmed:
+                if message.strays and message.confirmed and self.capabilities.deletes:
                     yield self._removal(chain, message, Delete(message.strays[0]), now)
             if isinstance(slot, TextSlot) and not slot.growing:
                 for message in chain.surplus(slot.text):  # the text has become shorter than what was shown of it
-                    gone: AnyAction = Close(message.message_id) if message.native else Delete(message.message_id)
-                    yield self._removal(chain, message, gone, now)
+                    if gone := self._emptied(message):
+                        yield self._removal(chain, message, gone, now)
+
+    def _emptied(self, message: Message) -> AnyAction | None:
+        if message.native:
+            return Close(message.message_id)
+        if self.capabilities.deletes:
+            return Delete(message.message_id)
+        return Edit(message.message_id, NOTHING_MORE) if self.capabilities.edits else None
 
     def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> outcome.Flight:
         at = max(self.pace.free_at(now, final=True), message.not_before)

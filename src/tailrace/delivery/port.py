@@ -60,7 +60,8 @@ class Capabilities(Value):
     """A platform's numbers for one place, as data. The planner knows nothing else of it.
 
     `mode` is how a growing answer is shown there: "edit" one message in place; "draft" an ephemeral preview that a
-    whole message replaces; "stream" a native stream that text is appended to; "whole" not at all.
+    whole message replaces; "stream" a native stream that text is appended to, and that can be edited once it is closed
+    (without `edits` it is not used); "whole" not at all.
     """
 
     mode: Mode = "whole"

@@ -1,0 +1,605 @@
+"""The planner's rules, one by one, by what a user sees."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from delivery.planning import EDITING, PLACE, Stage, answer, numbered
+from tailrace.delivery.planner import Done, Showing, Wait
+from tailrace.delivery.port import (
+    AnyAction,
+    Append,
+    Button,
+    Capabilities,
+    Close,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    Flood,
+    Gone,
+    LookUp,
+    MarkupRejected,
+    Open,
+    Place,
+    Refused,
+    Send,
+    TooLong,
+    Typing,
+    Window,
+)
+from tailrace.delivery.split import CURSOR
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Commentary,
+    Delivered,
+    GatewayNotice,
+    LongToolHint,
+    MessageChunk,
+    MessageStop,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    ToolCallChunk,
+    ToolCallFinished,
+)
+from tailrace.testing.platforms.base import Fault, Lost
+
+WORDS = [f"word{number} " for number in range(100)]
+TEXT = "".join(WORDS)
+DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", windows=(Window(1, 1.0),), typing_s=5.0)
+NATIVE = Capabilities(
+    mode="stream", edits=True, cards=True, limit=12_000, edit_interval_s=0.7, windows=(Window(100, 60.0),)
+)
+WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
+
+
+def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
+    """A fault for the first action of these kinds."""
+    struck: list[AnyAction] = []
+
+    def strike(action: AnyAction) -> Fault:
+        if isinstance(action, kinds) and not struck:
+            struck.append(action)
+            return fault
+        return None
+
+    return struck, strike
+
+
+def sends(stage: Stage) -> list[AnyAction]:
+    return [action for action in stage.actions if isinstance(action, Send | Open)]
+
+
+def edits(stage: Stage) -> list[Edit]:
+    return [action for action in stage.actions if isinstance(action, Edit)]
+
+
+# ── growing in place ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_message_grows_with_a_cursor_and_ends_without() -> None:
+    stage = Stage()
+    stage.stream(answer(*WORDS))
+    assert [type(action) for action in stage.actions][:2] == [Typing, Send]
+    assert len(sends(stage)) == 1
+    assert stage.chat.texts == (TEXT,)
+    growing = [texts[0] for _, texts in stage.chat.screens if texts]
+    assert len(growing) > 4
+    assert all(text.endswith(CURSOR) and TEXT.startswith(text.removesuffix(CURSOR)) for text in growing[:-1])
+    assert stage.facts[-1].state == "confirmed"
+
+
+def test_nothing_is_shown_before_min_tokens_and_a_short_answer_comes_whole() -> None:
+    stage = Stage(showing=Showing(streaming=True, min_tokens=20))
+    stage.feed(numbered([RunStarted("agent"), *(MessageChunk("a ") for _ in range(19))]))
+    stage.run_until(stage.now + 4)
+    assert sends(stage) == []
+    stage.feed(numbered([MessageChunk("a ")], first=21))
+    stage.act()
+    assert len(sends(stage)) == 1
+
+    short = Stage()
+    short.stream(answer("Yes", "."))
+    assert [type(action) for action in short.actions] == [Typing, Send]
+    assert short.chat.texts == ("Yes.",)
+
+
+def test_four_characters_count_as_a_token() -> None:
+    stage = Stage(showing=Showing(streaming=True, min_tokens=20))
+    stage.feed(numbered([MessageChunk("x" * 80)]))
+    assert isinstance(stage.planner.step(stage.now), Send)
+
+
+def test_edits_keep_their_interval_and_the_latest_text_wins() -> None:
+    stage = Stage(showing=Showing(streaming=True, edit_interval_s=2.0))
+    stage.stream(answer(*WORDS), every_s=0.05)
+    partial = [at for at, texts in stage.chat.screens if texts and texts[0].endswith(CURSOR)]
+    assert all(later - earlier >= 2.0 for earlier, later in itertools.pairwise(partial))
+
+
+def test_a_planner_that_has_something_scheduled_need_not_hear_of_more_text() -> None:
+    stage = Stage()
+    stage.feed(numbered([MessageChunk(TEXT)]))
+    stage.act()
+    stage.feed(numbered([MessageChunk("more")], first=2))
+    waits = stage.act()
+    assert isinstance(waits, Wait)
+    assert waits.patient
+    assert waits.until is not None
+
+
+def test_the_final_text_is_the_response_and_not_the_tokens() -> None:
+    stage = Stage()
+    stage.stream(answer(*WORDS, output="Something else entirely."))
+    assert stage.chat.texts == ("Something else entirely.",)
+
+
+# ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_G81_the_final_edit_has_a_budget_of_its_own() -> None:
+    group = Capabilities(mode="edit", edits=True, windows=(Window(20, 60.0),), edit_interval_s=0.1)
+    stage = Stage(group)
+    for entry in numbered([RunStarted("agent"), *(MessageChunk(word) for word in WORDS)]):
+        stage.feed([entry])
+        stage.run_until(stage.now + 0.2)
+    assert len(stage.chat.requests) == 16, "updates leave a fifth of the budget"
+    stage.feed(numbered([MessageStop(final=True), RunFinished("completed", TEXT)], first=200))
+    before = stage.now
+    stage.finish()
+    assert stage.now == before
+    assert stage.chat.texts == (TEXT,)
+    assert stage.chat.overruns == []
+
+
+def test_G78_a_flood_is_waited_out_and_the_same_message_goes_on() -> None:
+    struck, strike = once(Flood(17.0), Edit)
+    stage = Stage(fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    at = stage.actions.index(struck[0])
+    assert len(stage.chat.messages) == 1
+    assert stage.chat.texts == (TEXT,)
+    times = stage.chat.requests
+    flooded = [
+        at for at, action in enumerate(a for a in stage.actions if not isinstance(a, Typing)) if action is struck[0]
+    ]
+    assert times[flooded[0] + 1] - times[flooded[0]] >= 17.0
+    assert at > 0
+
+
+def test_the_interval_doubles_with_a_flood_and_comes_back() -> None:
+    stage = Stage()
+    assert stage.pace.interval(1.5) == 1.5
+    stage.pace.flooded(0.0, 1.0)
+    assert stage.pace.interval(1.5) == 3.0
+    for _ in range(10):
+        stage.pace.eased()
+    assert stage.pace.interval(1.5) == 1.5
+
+
+def test_what_the_headers_say_of_the_next_request_holds() -> None:
+    stage = Stage()
+    stage.pace.begin(0.0)
+    stage.pace.end(0.1, pause_s=4.0)
+    assert stage.pace.free_at(0.1, final=True) == 4.1
+
+
+# ── replies that say no ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_G79_not_modified_is_success() -> None:
+    stage = Stage()
+    stage.feed(entries := numbered(answer(*WORDS)))
+    stage.finish()
+    stage.restart(entries, facts=[fact for fact in stage.facts if fact.state != "confirmed"])
+    stage.finish()
+    assert stage.facts[-1].state == "confirmed"
+    assert stage.chat.texts == (TEXT,)
+
+
+def test_G83_markup_that_is_refused_becomes_plain_text() -> None:
+    def refuse(action: AnyAction) -> Fault:
+        return MarkupRejected() if isinstance(action, Send | Edit) and action.markup else None
+
+    stage = Stage(fault=refuse)
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
+    assert stage.chat.messages[0].markup is False
+
+
+def test_G82_too_long_after_all_is_split_smaller_and_stays_so_after_a_restart() -> None:
+    text = "many words " * 600
+
+    def too_long(action: AnyAction) -> Fault:
+        return TooLong() if isinstance(action, Send | Edit) and len(action.text) > 3000 else None
+
+    stage = Stage(fault=too_long)
+    stage.feed(entries := numbered(answer(text)))
+    stage.finish()
+    assert "".join(stage.chat.texts) == text
+    shown = stage.chat.texts
+    stage.restart(entries)
+    stage.finish()
+    assert stage.chat.texts == shown
+
+
+def test_G82_a_long_answer_is_a_chain_and_earlier_parts_never_change() -> None:
+    pieces = [f"sentence number {number}. " for number in range(600)]
+    stage = Stage()
+    stage.stream(answer(*pieces))
+    assert len(stage.chat.messages) == 4
+    assert "".join(stage.chat.texts) == "".join(pieces)
+    assert not any(CURSOR in text for text in stage.chat.texts)
+    seen: dict[int, str] = {}
+    for _, texts in stage.chat.screens:
+        for place, text in enumerate(texts[:-1]):
+            assert seen.setdefault(place, text) == text or CURSOR in seen[place] or text.startswith(seen[place])
+            seen[place] = text
+
+
+def test_an_edit_that_is_refused_for_good_becomes_a_new_message_and_the_old_one_goes_afterwards() -> None:
+    def refuse(action: AnyAction) -> Fault:
+        return Refused("too old to be edited") if isinstance(action, Edit) else None
+
+    stage = Stage(fault=refuse)
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
+    assert [type(action) for action in stage.actions[-2:]] == [Send, Delete], "G87: never before it is confirmed"
+
+
+def test_a_message_that_somebody_deleted_is_sent_anew_when_it_is_whole() -> None:
+    stage = Stage()
+    stage.feed(numbered([RunStarted("agent"), *(MessageChunk(word) for word in WORDS[:50])]))
+    stage.run_until(stage.now + 3)
+    stage.chat.messages[0].deleted = True
+    stage.feed(numbered([MessageChunk("".join(WORDS[50:])), RunFinished("completed", TEXT)], first=60))
+    stage.finish()
+    assert stage.chat.texts == (TEXT,)
+
+
+def test_G85_a_topic_that_is_gone_leads_to_the_chat_itself_with_a_notice() -> None:
+    stage = Stage(place=Place("telegram", "42", "7", "group"))
+    stage.feed(numbered([RunStarted("agent"), *(MessageChunk(word) for word in WORDS[:50])]))
+    stage.run_until(stage.now + 3)
+    stage.chat.lost_threads.add("7")
+    for message in stage.chat.messages:
+        message.deleted = True
+
+    def gone(action: AnyAction) -> Fault:
+        return Gone("thread") if isinstance(action, Edit) and stage.planner.place.thread else None
+
+    stage.fault = gone
+    stage.feed(entries := numbered([MessageChunk("".join(WORDS[50:])), RunFinished("completed", TEXT)], first=60))
+    stage.finish()
+    assert [message.text for message in stage.chat.visible] == ["ℹ️ The thread is gone, so the answer is here.", TEXT]
+    assert all(message.thread == "" for message in stage.chat.visible)
+    stage.restart(entries)
+    assert stage.planner.place.thread == ""
+
+
+def test_a_chat_that_is_gone_ends_the_delivery() -> None:
+    stage = Stage(fault=lambda action: Gone("chat") if isinstance(action, Send) else None)
+    stage.stream(answer(*WORDS))
+    assert stage.facts[-1] == Delivered("chat", "gone")
+    assert isinstance(stage.planner.step(stage.now), Done)
+
+
+def test_failures_are_retried_with_growing_pauses_and_given_up_in_the_end() -> None:
+    stage = Stage(fault=lambda action: Failed("down") if isinstance(action, Send) else None)
+    stage.feed(numbered(answer("short")))
+    stage.finish()
+    assert stage.facts[-1].state == "failed"
+    assert 10 * 60 < stage.now - 1000 < 20 * 60
+
+
+# ── replies that do not come ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_G80_a_whole_text_whose_reply_was_lost_is_never_sent_again(done: bool) -> None:
+    _, strike = once(Lost(done=done), Send)
+    stage = Stage(showing=Showing(), fault=strike)  # type: ignore[arg-type]
+    stage.feed(entries := numbered(answer(*WORDS)))
+    stage.finish()
+    assert len(sends(stage)) == 1
+    assert stage.facts == [Delivered("t0.0", "unknown", final=True)]
+    stage.restart(entries)
+    stage.finish()
+    assert len(sends(stage)) == 1
+
+
+def test_G80_a_partial_text_whose_reply_was_lost_is_one_stray_and_the_answer_comes_whole() -> None:
+    _, strike = once(Lost(done=True), Send)
+    stage = Stage(fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    assert len(stage.chat.messages) == 2
+    assert stage.chat.texts[1] == TEXT
+    assert len(edits(stage)) == 0
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_G80_where_the_platform_can_be_asked_it_is_asked(done: bool) -> None:
+    _, strike = once(Lost(done=done), Send)
+    capabilities = Capabilities(mode="edit", edits=True, resend="look_up")
+    stage = Stage(capabilities, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    assert any(isinstance(action, LookUp) for action in stage.actions)
+    assert stage.chat.texts == (TEXT,)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_G80_where_a_key_makes_it_safe_the_same_message_is_asked_for_again(done: bool) -> None:
+    _, strike = once(Lost(done=done), Send)
+    capabilities = Capabilities(mode="edit", edits=True, resend="idempotent")
+    stage = Stage(capabilities, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    keys = {action.key for action in sends(stage) if isinstance(action, Send)}
+    assert keys == {"d1.t0.0.0"}
+    assert stage.chat.texts == (TEXT,)
+
+
+def test_G80_an_edit_is_simply_repeated() -> None:
+    stage = Stage()
+    lost: list[AnyAction] = []
+
+    def lose(action: AnyAction) -> Fault:
+        if isinstance(action, Edit) and action.final and len(lost) < 3:
+            lost.append(action)
+            return Lost(done=len(lost) == 2)
+        return None
+
+    stage.fault = lose
+    stage.stream(answer(*WORDS))
+    assert len(lost) == 3
+    assert stage.chat.texts == (TEXT,)
+
+
+# ── a process that dies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("capabilities", [EDITING, DRAFTING, NATIVE], ids=["edit", "draft", "stream"])
+def test_G77_another_process_finishes_the_same_message_wherever_the_first_one_died(capabilities: Capabilities) -> None:
+    events = numbered(answer(*WORDS))
+    for died_after in range(1, len(events), 7):
+        stage = Stage(capabilities)
+        for entry in events[:died_after]:
+            stage.feed([entry])
+            stage.run_until(stage.now + 0.2)
+        stage.restart(events[:died_after])
+        for entry in events[died_after:]:
+            stage.feed([entry])
+            stage.run_until(stage.now + 0.2)
+        stage.finish()
+        assert stage.chat.texts == (TEXT,)
+        assert len(stage.chat.messages) == 1
+
+
+def test_G77_a_process_that_died_between_asking_and_hearing_leaves_it_on_record() -> None:
+    stage = Stage(showing=Showing())
+    stage.feed(entries := numbered(answer("all of it")))
+    action = stage.planner.step(stage.now)
+    assert isinstance(action, Send)
+    assert stage.planner.write_ahead == Delivered("t0.0", "unknown", final=True)
+    stage.restart(entries, facts=[stage.planner.write_ahead])
+    stage.finish()
+    assert stage.chat.messages == [], "it may be there: never a blind second send"
+
+
+def test_after_the_end_a_restart_does_nothing() -> None:
+    stage = Stage()
+    stage.feed(entries := numbered(answer(*WORDS)))
+    stage.finish()
+    done = len(stage.actions)
+    stage.restart(entries)
+    stage.finish()
+    assert len(stage.actions) == done
+
+
+def test_a_shutdown_says_so_in_the_message_and_the_next_process_goes_on_with_it() -> None:
+    events = numbered(answer(*WORDS))
+    stage = Stage()
+    stage.feed(events[:60])
+    stage.run_until(stage.now + 2)
+    stage.planner.suspend()
+    stage.finish()
+    [shown] = stage.chat.texts
+    assert shown.endswith("\n\n⏸ Interrupted by a restart; this goes on afterwards.")
+    assert CURSOR not in shown
+    stage.restart(events)
+    stage.finish()
+    assert stage.chat.texts == (TEXT,)
+    assert len(stage.chat.messages) == 1
+
+
+def test_a_shutdown_before_anything_was_shown_says_nothing() -> None:
+    stage = Stage()
+    stage.feed(numbered([RunStarted("agent"), MessageChunk("a")]))
+    stage.act()
+    stage.planner.suspend()
+    stage.finish()
+    assert stage.chat.messages == []
+
+
+# ── native streams and drafts ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_draft_grows_and_the_whole_message_takes_its_place() -> None:
+    stage = Stage(DRAFTING)
+    stage.stream(answer(*WORDS))
+    drafts = [action for action in stage.actions if isinstance(action, Draft)]
+    assert len(drafts) > 3
+    assert not any(CURSOR in draft.text for draft in drafts), "the cursor is for edits"
+    assert len({draft.draft_id for draft in drafts}) == 1
+    assert [type(action) for action in stage.actions if not isinstance(action, Draft | Typing)] == [Send]
+    assert stage.chat.texts == (TEXT,)
+    assert stage.chat.screens[-2][1][0] != "", "G87: the preview stays until the message is there"
+
+
+def test_a_platform_that_refuses_drafts_gets_edits() -> None:
+    stage = Stage(DRAFTING, fault=lambda action: Refused() if isinstance(action, Draft) else None)
+    stage.stream(answer(*WORDS))
+    assert sum(isinstance(action, Draft) for action in stage.actions) == 1
+    assert len(edits(stage)) > 2
+    assert stage.chat.texts == (TEXT,)
+
+
+def test_a_native_stream_is_opened_appended_to_and_closed() -> None:
+    stage = Stage(NATIVE)
+    stage.stream(answer(*WORDS))
+    kinds = [type(action) for action in stage.actions]
+    assert kinds[0] is Open
+    assert kinds[-1] is Close
+    assert set(kinds[1:-1]) == {Append}
+    assert stage.chat.texts == (TEXT,)
+    assert not stage.chat.messages[0].streaming
+
+
+def test_G90_a_native_stream_is_rolled_over_before_it_expires() -> None:
+    capabilities = Capabilities(mode="stream", edits=True, stream_lifetime_s=10.0, windows=(Window(100, 60.0),))
+    stage = Stage(capabilities)
+    stage.stream(answer(*WORDS), every_s=0.3)
+    assert len(stage.chat.messages) == 4
+    assert "".join(stage.chat.texts) == TEXT
+    assert not any(isinstance(reply, Gone) for reply in stage.replies)
+    assert all(text.endswith(" ") for text in stage.chat.texts), "cut between words"
+
+
+def test_G90_what_an_expired_stream_did_not_get_is_edited_in() -> None:
+    _, strike = once(Gone("stream"), Append)
+    stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
+    assert len(stage.chat.messages) == 1
+
+
+@pytest.mark.parametrize("kind", [Append, Close])
+@pytest.mark.parametrize("done", [True, False])
+def test_an_append_whose_reply_was_lost_leaves_the_right_text(kind: type, done: bool) -> None:
+    _, strike = once(Lost(done=done), kind)
+    stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
+
+
+def test_tools_are_cards_where_the_stream_has_cards() -> None:
+    stage = Stage(NATIVE)
+    stage.stream(
+        [RunStarted("agent"), ToolCallChunk("terminal", "ls"), ToolCallFinished("terminal"), *answer(*WORDS)[1:]]
+    )
+    tools, text = stage.chat.messages
+    assert [card.status for card in tools.cards.values()] == ["done"]
+    assert not tools.streaming
+    assert text.text == TEXT
+
+
+# ── everything that is not the answer ────────────────────────────────────────────────────────────────────────
+
+WITH_TOOLS: list[AnyEvent] = [
+    RunStarted("agent"),
+    *(MessageChunk(word) for word in WORDS[:30]),
+    MessageStop(),
+    ToolCallChunk("terminal", "ls -l", index=0),
+    ToolCallFinished("terminal", 0.3, index=0),
+    ToolCallChunk("read_file", "notes.txt", index=1),
+    ToolCallFinished("read_file", 0.1, ok=False, index=1),
+    *(MessageChunk(word) for word in WORDS),
+    MessageStop(final=True),
+    RunFinished("completed", TEXT),
+]
+
+
+def test_text_before_a_tool_is_a_message_of_its_own_above_the_tools_line() -> None:
+    stage = Stage()
+    stage.stream(WITH_TOOLS, every_s=2.0)
+    assert stage.chat.texts == (
+        "".join(WORDS[:30]),
+        "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
+        TEXT,
+    )
+    assert any("⏳ **terminal**" in text for _, texts in stage.chat.screens for text in texts)
+
+
+def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
+    stage = Stage()
+    stage.stream(
+        [
+            RunStarted("agent"),
+            Commentary("First I look."),
+            GatewayNotice("stalled", "No response for 240s."),
+            GatewayNotice("stalled", "No response for 300s."),
+            LongToolHint("terminal", 30.0),
+            LongToolHint("terminal", 60.0),
+            GatewayNotice("tool_progress", "1 %"),
+            *answer("Done.")[1:],
+        ],
+        every_s=0.0,
+    )
+    assert stage.chat.texts == (
+        "First I look.",
+        "No response for 300s.",
+        "💡 terminal is taking a while. /verbose shows more of what tools do.",
+        "Done.",
+    )
+
+
+@pytest.mark.parametrize("capabilities", [WHOLE, EDITING], ids=["cannot edit", "streaming off"])
+def test_without_streaming_there_is_typing_and_then_one_message(capabilities: Capabilities) -> None:
+    stage = Stage(capabilities, showing=Showing(streaming=capabilities is WHOLE))
+    stage.stream(WITH_TOOLS, every_s=0.5)
+    assert {type(action) for action in stage.actions} == {Typing, Send}
+    assert stage.chat.texts == (TEXT,)
+    life = capabilities.typing_s or 0
+    gaps = [later - earlier for earlier, later in itertools.pairwise(stage.chat.typing_at)]
+    assert all(gap <= life for gap in gaps)
+
+
+def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
+    stage = Stage(EDITING)
+    asked = ApprovalAsked("apr_1", "terminal", "rm -rf ```\u2060build", "digest", reason="deletes files")
+    stage.feed(numbered([RunStarted("agent"), ToolCallChunk("terminal", "rm"), asked]))
+    stage.run_until(stage.now + 3)
+    assert stage.planner.outline.open_approval == asked
+    question = stage.chat.messages[-1]
+    assert "rm -rf ```\u2060build" in question.text, "J111: all of what would run"
+    assert "````" in question.text, "J111: which cannot end its block"
+    assert [button.label for button in question.buttons] == ["Approve once", "Approve for session", "Always", "Deny"]
+    assert question.buttons[0] == Button("Approve once", "apr_1:once")
+    stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1")], first=10))
+    stage.run_until(stage.now + 3)
+    assert question.text.endswith("🚫 Denied")
+    assert question.buttons == ()
+
+
+def test_an_approval_is_asked_without_streaming_too() -> None:
+    stage = Stage(WHOLE, showing=Showing())
+    stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))
+    stage.act()
+    assert stage.chat.texts[0].endswith("Answer /approve, /approve session, /approve always or /deny.")
+
+
+@pytest.mark.parametrize(
+    ("finished", "shown"),
+    [
+        (RunFinished("failed", "", error=RunFailure("error", "no key")), ("⚠️ no key",)),
+        (RunFinished("failed", "half", error=RunFailure("error", "cut")), ("half", "⚠️ cut")),
+        (RunFinished("incomplete", "half", error=RunFailure("incomplete", "cut")), ("half",)),
+        (RunFinished("stopped", "half"), ("half",)),
+        (RunFinished("stopped"), ()),
+        (RunFinished("completed"), ("The model gave no answer.",)),
+    ],
+)
+def test_nobody_is_left_without_a_word_of_how_it_ended(finished: RunFinished, shown: tuple[str, ...]) -> None:
+    stage = Stage()
+    stage.stream([RunStarted("agent"), MessageStop(final=True), finished])
+    assert stage.chat.texts == shown
+
+
+def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
+    stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
