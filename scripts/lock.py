@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix")
+_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel")
 LOCKS = {
     "requirements/chat.txt": ["--extra", "local", "--group", "build"],
     "requirements/dev.txt": [*(word for name in _TESTED_EXTRAS for word in ("--extra", name)), "--group", "dev"],

@@ -16,6 +16,7 @@ from typing import Literal, Self
 import msgspec
 
 from tailrace.agent.context import cleaned
+from tailrace.agent.observing import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.session import Sessions, ended, history_of, last_words
 from tailrace.agent.turn import Limits, Turn
@@ -70,8 +71,9 @@ class AgentService:
         limits: Limits | None = None,
         lease_s: float = 30.0,
         on_end: OnEnd | None = None,
+        observer: Observer = UNOBSERVED,
     ) -> None:
-        """`on_end` is told of each run that ended here; it must return quickly."""
+        """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn."""
         self._journal = journal
         self._caller = caller
         self._equip = equip
@@ -79,6 +81,7 @@ class AgentService:
         self._limits = limits or Limits()
         self._lease_s = lease_s
         self._on_end = on_end
+        self._observer = observer
         self._sessions = Sessions()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopped: set[str] = set()  # of these; one that waits for its turn need not begin
@@ -91,6 +94,7 @@ class AgentService:
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await asyncio.sleep(0)  # a turn that was sealed in this tick is about to say so: its last word is not cut off
         for task in self._tasks.values():
             task.cancel()
         await self._stack.aclose()
@@ -201,7 +205,10 @@ class AgentService:
         try:
             async with self._sessions.turn_of(run.new.session, run.id):
                 await self._clear_session(run, spec.busy)
-                await self._turn(run, lease, spec, entries)
+                with self._observer.turn(run) as ended:
+                    finished = await self._turn(run, lease, spec, entries)
+                    ended(finished)
+                self._ended(run, finished)
         except (StaleEpoch, RunSealed):
             log.warning("run %s was taken over by another process", run.id)
         except TailraceError as exc:
@@ -222,7 +229,7 @@ class AgentService:
                     await self.stop(other.id)
                 await ended(self._journal, other.id)
 
-    async def _turn(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
+    async def _turn(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> RunFinished:
         history = spec.history
         if history is None:
             history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
@@ -234,7 +241,7 @@ class AgentService:
         begun = any(isinstance(entry.event, MessageRecorded) for entry in entries)
         runner = TurnRunner(self._journal, lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
-        self._ended(run, await runner.run(message, stopped=run.id in self._stopped))
+        return await runner.run(message, stopped=run.id in self._stopped)
 
     async def _fail(self, run: Run, lease: Lease, failure: RunFailure) -> None:
         """Ends the run with what its log shows. One that cannot be ended is left to whoever recovers it."""

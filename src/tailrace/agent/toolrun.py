@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.agent.approval import ApprovalPolicy, Asker, Judgement
 from tailrace.agent.context import clean
+from tailrace.agent.observing import UNOBSERVED, Observer
 from tailrace.agent.record import Record
 from tailrace.agent.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool
@@ -48,6 +49,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
     directory: Path
     roots: tuple[Path, ...] = ()
     long_after_s: float = 30.0  # when a hint says that a tool takes long
+    observer: Observer = UNOBSERVED
 
 
 class _Context:
@@ -116,7 +118,7 @@ class ToolRunner:
             self._announce(index, call, tool, args)
             return self._settle(index, call, ToolOutcome(problem, ok=False))
         assert tool is not None and args is not None  # noqa: PT018, S101 - what `_problem` has made sure of
-        if refusal := await self._refusal(tool, call, args, getattr(command, "decision", None)):
+        if refusal := await self._refusal(tool, command, args):
             self._announce(index, call, tool, args)
             return self._settle(index, call, ToolOutcome(refusal, ok=False))
         if problem := await self._snapshot(tool, args):
@@ -135,19 +137,23 @@ class ToolRunner:
             return "The arguments were not a complete JSON object; the call was not executed. Make it again."
         return tool.invalid(args)
 
-    async def _refusal(self, tool: Tool, call: ToolCall, args: JsonObject, decided: Decision | None) -> str:
+    async def _refusal(self, tool: Tool, command: RunTool | SettleTool, args: JsonObject) -> str:
         """Why this call may not be made; empty when it may."""
+        call = command.call
         judgement = self._policy.judge(call.name, tool.effect(args))
         if judgement.verdict == "allow":
             return ""
         if judgement.verdict == "refuse":
             return f"Refused: {judgement.reason}. This is never executed."
-        decision = decided or await self._ask(call, judgement)
+        asked, decided = _before_the_crash(command, judgement)
+        decision = decided or await self._ask(call, judgement, asked)
         self._policy.remember(judgement, decision)
         return DENIED if decision == "deny" else ""
 
-    async def _ask(self, call: ToolCall, judgement: Judgement) -> Decision:
-        asked = ApprovalAsked(
+    async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> Decision:
+        """A question that was put before a crash stands: whoever looks at it, or has answered it meanwhile, need not
+        answer another."""
+        asked = before or ApprovalAsked(
             approval_id=self._asker.new_id(),
             tool_name=call.name,
             command=self._redactor.redact(judgement.text),
@@ -157,8 +163,9 @@ class ToolRunner:
             reason=judgement.reason,
         )
         with self._asker.expecting(asked) as answer:
-            self._record.add(asked)
-            await self._record.commit()
+            if asked is not before:
+                self._record.add(asked)
+                await self._record.commit()
             decision, by = await answer()
         self._record.add(ApprovalAnswered(asked.approval_id, decision, by))
         await self._record.commit()
@@ -186,7 +193,9 @@ class ToolRunner:
             lambda: self._record.add(LongToolHint(call.name, round(loop.time() - began, 3))),
         )
         try:
-            outcome = await tool.run(args, _Context(self._settings, self._progress_of(call)))
+            with self._settings.observer.tool(call, tool) as ended:
+                outcome = await tool.run(args, _Context(self._settings, self._progress_of(call)))
+                ended(outcome)
         except Exception as exc:  # noqa: BLE001 - a tool is foreign code: whatever it raises is for the model to read
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
         finally:
@@ -216,6 +225,15 @@ class ToolRunner:
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return clean(self._redactor.redact(text))
+
+
+def _before_the_crash(
+    command: RunTool | SettleTool, judgement: Judgement
+) -> tuple[ApprovalAsked | None, Decision | None]:
+    """The question that was put about exactly this, and its answer (J111)."""
+    if isinstance(command, RunTool) and command.asked is not None and command.asked.digest == judgement.digest:
+        return command.asked, command.decision
+    return None, None
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

@@ -8,14 +8,17 @@ import os
 import re
 import secrets
 import socket
+import sys
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tailrace.agent.approval import ApprovalPolicy, Asker
 from tailrace.agent.modelcall import ModelSettings
+from tailrace.agent.observing import UNOBSERVED, Observer
 from tailrace.agent.redact import Redactor
 from tailrace.agent.runner import TurnSettings
 from tailrace.agent.service import AgentService, OnEnd, TurnSpec
@@ -32,13 +35,18 @@ from tailrace.flows.service import FlowService
 from tailrace.journal.opening import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
+from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import one_line
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
 log = logging.getLogger("tailrace.app")
+TRACER_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"  # OpenTelemetry's own
 
 
 class App:
@@ -52,16 +60,19 @@ class App:
         models: Models,
         *,
         directory: Path,
-        owner: str,
         tools: Sequence[Tool] = (),
         caller: Caller | None = None,
         on_end: OnEnd | None = None,
+        tracer_provider: TracerProvider | None = None,
     ) -> None:
         self.config = config
         self.journal = journal
         self.models = models
-        self.owner = owner
+        self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.caller = caller if caller is not None else Caller()
+        self._observer: Observer = UNOBSERVED
+        if tracer_provider is not None:
+            self._trace(tracer_provider)
         self.secrets = secrets_of(config)
         self.redactor = _redactor(self.secrets.values(), config.agent.redact)
         self._directory = directory
@@ -77,6 +88,7 @@ class App:
             owner=owner,
             limits=Limits(config.agent.max_turns, config.agent.max_tokens),
             on_end=on_end,
+            observer=self._observer,
         )
         self.flows = FlowService(
             journal,
@@ -86,6 +98,19 @@ class App:
             environment=visible_environment(config),
             durability=config.store.durability,
         )
+
+    def _trace(self, provider: TracerProvider) -> None:
+        from tailrace.app.tracing import TracedCaller, TurnSpans, tracer_of
+
+        tracer = tracer_of(provider)
+        self.caller = TracedCaller(tracer, self.caller)
+        self._observer = TurnSpans(tracer, self._route_of)
+
+    def _route_of(self, model: str) -> Route | None:
+        try:
+            return self.models.routes(named(self.config, model))[0]
+        except ConfigError:
+            return None  # the turn will say so
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -103,7 +128,7 @@ class App:
                 context_tokens=self.config.agent.context_tokens,
             ),
             tools=tools,
-            tool_settings=ToolSettings(directory, self._roots),
+            tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
             policy=self._policy(spec, run),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
@@ -169,12 +194,13 @@ async def open_app(
     warm_up: bool = False,
     caller: Caller | None = None,
     on_end: OnEnd | None = None,
+    tracer_provider: TracerProvider | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
-    `caller` and `on_end` are for whoever counts calls and runs.
+    `caller` and `on_end` are for whoever counts calls and runs, `tracer_provider` for whoever traces them: without it,
+    the one that is set for the process, if any.
 
     Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
-    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
         models = Models(config, transport)
@@ -182,9 +208,15 @@ async def open_app(
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
             async with _mcp_tools(config) as remote:
-                own = (*remote, *tools)
                 app = App(
-                    config, journal, models, directory=directory, owner=owner, tools=own, caller=caller, on_end=on_end
+                    config,
+                    journal,
+                    models,
+                    directory=directory,
+                    tools=(*remote, *tools),
+                    caller=caller,
+                    on_end=on_end,
+                    tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
                 async with app.agents, app.flows:
                     yield app
@@ -205,6 +237,24 @@ async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
         for name, problem in servers.problems.items():
             log.warning("the MCP server %s cannot be reached: %s", name, problem)
         yield tuple(tools.values())
+
+
+def tracer_provider_of(config: Config) -> TracerProvider | None:
+    """The one that somebody has set for this process; None where nobody has, and then nothing is imported: whoever
+    sets one has imported OpenTelemetry, or names it in the environment. Raises `ConfigError` for one that is not there.
+    """
+    asked_for = config.environment.get(TRACER_PROVIDER_VARIABLE)
+    if "opentelemetry.trace" not in sys.modules and not asked_for:
+        return None
+    try:
+        from opentelemetry import trace
+
+        provider = trace.get_tracer_provider()
+    except Exception as exc:  # the API loads it by its name: an entry point, somebody's code
+        raise ConfigError(f"no tracer provider {asked_for!r}: {exc}", key=TRACER_PROVIDER_VARIABLE) from exc
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+        return None
+    return provider
 
 
 def secrets_of(config: Config) -> dict[str, str]:

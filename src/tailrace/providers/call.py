@@ -34,6 +34,9 @@ class Attempt(msgspec.Struct, frozen=True):
     provider: str
     model: str
     usage: Usage = Usage()  # as far as it is known: also of a try that failed or was interrupted
+    answer_id: str = ""  # as the provider named it; so are the model that it says has answered, and why that ended
+    answer_model: str = ""
+    finish_reason: str = ""
     streamed: bool = True
     error: ProviderError | None = None
     interrupted: bool = False
@@ -210,11 +213,17 @@ class _Call:
         error: ProviderError | None = None,
         interrupted: bool = False,
     ) -> None:
-        usage = received.usage if received is not None else Usage()
         self._silent_s = one.silent_s
-        self._attempts.append(
-            msgspec.structs.replace(attempt, usage=usage, streamed=one.streamed, error=error, interrupted=interrupted)
-        )
+        ended = msgspec.structs.replace(attempt, streamed=one.streamed, error=error, interrupted=interrupted)
+        if received is not None:
+            ended = msgspec.structs.replace(
+                ended,
+                usage=received.usage,
+                answer_id=received.id,
+                answer_model=received.model,
+                finish_reason=received.finish_reason,
+            )
+        self._attempts.append(ended)
         self._listener.attempt_ended(self._attempts[-1])
 
     def _recover(self, number: int, one: Try, received: Completion | None) -> CallResult | None:
