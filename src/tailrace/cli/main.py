@@ -45,6 +45,7 @@ COMMANDS: dict[str, Command] = {
     "init": Command("write a config with streaming on", "tailrace.cli.init", reads_config=False),
     "doctor": Command("check the set-up", "tailrace.cli.doctor", reads_config=False),
     "rollback": Command("undo a turn's changes", "tailrace.cli.rollback"),
+    "completion": Command("a script for the shell", "tailrace.cli.completion", reads_config=False),
 }
 
 

@@ -1,0 +1,97 @@
+"""`tailrace completion bash|zsh|fish`: a script for the shell that completes commands and their options.
+
+What there is to complete is read from the commands themselves, when the script is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Final
+
+from tailrace.cli.main import COMMANDS, DONE
+
+SHELLS: Final = ("bash", "zsh", "fish")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="for bash: source <(tailrace completion bash)")
+
+
+def run(args: argparse.Namespace) -> int:
+    words = {name: options_of(name) for name, command in COMMANDS.items() if find_spec(command.module) is not None}
+    make = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]
+    sys.stdout.write(make(words))
+    return DONE
+
+
+def options_of(name: str) -> list[str]:
+    """The long options of a command, and the words that one of its arguments must be."""
+    parser = argparse.ArgumentParser(prog=name)
+    parser.set_defaults(command=name)
+    import_module(COMMANDS[name].module).add_arguments(parser)
+    words: list[str] = []
+    for action in parser._actions:
+        words += [option for option in action.option_strings if option.startswith("--")]
+        if not action.option_strings and action.choices:
+            words += [str(choice) for choice in action.choices]
+    return sorted(words)
+
+
+def _bash(words: dict[str, list[str]]) -> str:
+    cases = "".join(f"    {name}) words='{' '.join(options)}' ;;\n" for name, options in words.items())
+    return (
+        "_tailrace() {\n"
+        "  local words\n"
+        '  if [ "$COMP_CWORD" -eq 1 ]; then\n'
+        f"    words='{' '.join(words)} --help --version'\n"
+        "  else\n"
+        '    case "${COMP_WORDS[1]}" in\n'
+        f"{cases}"
+        "    esac\n"
+        "  fi\n"
+        '  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))\n'
+        "}\n"
+        "complete -o default -F _tailrace tailrace\n"
+    )
+
+
+def _zsh(words: dict[str, list[str]]) -> str:
+    commands = "".join(f"    {shlex.quote(f'{name}:{COMMANDS[name].help}')}\n" for name in words)
+    cases = "".join(f"    {name}) compadd -- {' '.join(options)} ;;\n" for name, options in words.items())
+    return (
+        "#compdef tailrace\n"
+        "_tailrace() {\n"
+        "  if (( CURRENT == 2 )); then\n"
+        "    local -a commands=(\n"
+        f"{commands}"
+        "    )\n"
+        "    _describe command commands\n"
+        "    return\n"
+        "  fi\n"
+        "  case $words[2] in\n"
+        f"{cases}"
+        "  esac\n"
+        "  _files\n"
+        "}\n"
+        "compdef _tailrace tailrace\n"
+    )
+
+
+def _fish(words: dict[str, list[str]]) -> str:
+    lines = [
+        f"complete -c tailrace -n __fish_use_subcommand -a {name} -d {_fish_quoted(COMMANDS[name].help)}"
+        for name in words
+    ]
+    for name, options in words.items():
+        for option in options:
+            what = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
+            lines.append(f"complete -c tailrace -n '__fish_seen_subcommand_from {name}' {what}")
+    return "\n".join(lines) + "\n"
+
+
+def _fish_quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

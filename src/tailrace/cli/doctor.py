@@ -1,0 +1,243 @@
+"""`tailrace doctor`: is everything there that the config asks for, and what to do about what is not.
+
+Looks and reports; changes nothing. Each check stands alone: one that fails hides no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sqlite3
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.cli.main import DONE, FAILED
+from tailrace.cli.sanitize import one_line
+from tailrace.config import Config, ModelRef, load
+from tailrace.errors import ConfigError, TailraceError
+from tailrace.ports import RunState
+
+State = Literal["ok", "note", "broken"]
+MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
+REACH_TIMEOUT_S: Final = 5.0
+PARKED: Final[tuple[RunState, ...]] = ("parked",)
+# What is imported for it, and the extra that brings it.
+EXTRAS: Final = {
+    "telegram": ("telegram", "telegram"),
+    "discord": ("discord", "discord"),
+    "slack": ("slack_sdk", "slack"),
+    "matrix": ("nio", "matrix"),
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at. `advice` says what to do about it."""
+
+    state: State
+    what: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--offline", action="store_true", help="do not look whether endpoints can be reached")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 nothing is broken, 1 something is."""
+    return asyncio.run(_run(offline=args.offline))
+
+
+async def _run(*, offline: bool) -> int:
+    broken = False
+    async for finding in findings(offline=offline):
+        broken = broken or finding.state == "broken"
+        print(f"{MARKS[finding.state]} {one_line(finding.what, 500)}")  # noqa: T201 - the report is the output
+        if finding.advice:
+            print(f"    {one_line(finding.advice, 500)}")  # noqa: T201
+    return FAILED if broken else DONE
+
+
+async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
+    yield Finding("ok", f"tailrace {__version__}, Python {platform.python_version()}, {sys.platform}")
+    try:
+        config = load(os.environ)
+    except ConfigError as exc:
+        yield Finding("broken", str(exc), "mend that line, or: tailrace init --force")
+        return
+    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
+        yield finding
+    if not offline:
+        async for finding in _endpoints(config):
+            yield finding
+    yield await _database(config)
+
+
+# ── what is on this machine ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _files(config: Config) -> Iterator[Finding]:
+    file = config.home / "config.yaml"
+    if file.exists():
+        yield Finding("ok", f"config {file}")
+    else:
+        yield Finding("note", f"no config at {file}: the defaults hold", "tailrace init writes one, with streaming on")
+    place = next(path for path in (config.home, *config.home.parents) if path.exists())
+    if not os.access(place, os.W_OK):
+        yield Finding("broken", f"{place} cannot be written to", "set TAILRACE_HOME to a directory of yours")
+    if not config.streams("cli"):
+        yield Finding("note", "streaming is off: answers appear whole", "streaming: {enabled: true}, or --stream")
+
+
+def _refs(config: Config) -> list[ModelRef]:
+    """The models that are asked, in the order in which they are."""
+    return [ModelRef(config.model.provider, config.model.name), *config.model.fallbacks]
+
+
+def _models(config: Config) -> Iterator[Finding]:
+    from tailrace.app.models import LOCAL, endpoint_of
+
+    for ref in _refs(config):
+        name = f"model {ref.provider}/{ref.name}"
+        if ref.provider == LOCAL:
+            yield from _embedded(config, name)
+            continue
+        try:
+            endpoint_of(config, ref.provider)
+        except ConfigError as exc:
+            yield Finding("broken", f"{name}: {exc}", _key_advice(exc))
+        else:
+            yield Finding("ok", name)
+
+
+def _key_advice(problem: ConfigError) -> str:
+    return "export it before you start tailrace" if problem.key.endswith("key_env") else "see providers in the config"
+
+
+def _embedded(config: Config, name: str) -> Iterator[Finding]:
+    if find_spec("xllamacpp") is None:
+        yield Finding("broken", f"{name}: its engine is not installed", "pip install 'tailrace[local]'")
+        return
+    settings = config.providers.get("local")
+    if settings is not None and settings.model_path is not None:
+        path = config.path(settings.model_path)
+        if not path.is_file():
+            yield Finding("broken", f"{name}: no file {path}", "set providers.local.model_path to a GGUF file")
+            return
+    elif not any((config.home / "models").glob("*.gguf")):
+        yield Finding("note", f"{name}: not downloaded yet; the first chat does it (93 MB)")
+        return
+    yield Finding("ok", name)
+
+
+def _extras(config: Config) -> Iterator[Finding]:
+    wanted = [
+        (f"platforms.{name}", *EXTRAS[name])
+        for name in EXTRAS
+        if (settings := getattr(config.platforms, name)) is not None and settings.enabled
+    ]
+    if config.store.url.startswith("postgres"):
+        wanted.append(("store.url", "asyncpg", "postgres"))
+    if config.bus.url.startswith("redis"):
+        wanted.append(("bus.url", "redis", "redis"))
+    for key, module, extra in wanted:
+        if find_spec(module) is None:
+            yield Finding("broken", f"{key} needs {module}", f"pip install 'tailrace[{extra}]'")
+        else:
+            yield Finding("ok", f"{key}: {module} is installed")
+
+
+def _secrets(config: Config) -> Iterator[Finding]:
+    for name in config.platforms.__struct_fields__:
+        settings = getattr(config.platforms, name)
+        if settings is None or not settings.enabled:
+            continue
+        variables = [getattr(settings, field) for field in settings.__struct_fields__ if field.endswith("_env")]
+        for variable in variables:
+            if variable and config.secret(variable) is None:
+                yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
+        if not settings.allow:
+            yield Finding("note", f"platforms.{name} serves nobody", f"platforms.{name}.allow: [your id]")
+    for name, provider in config.providers.items():
+        if provider.key_env and config.secret(provider.key_env) is None:
+            yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
+
+
+async def _database(config: Config) -> Finding:
+    from tailrace.journal.opening import open_journal
+
+    file = config.database
+    if file is not None and not file.exists():
+        return Finding("ok", f"database {file}: not there yet; the first run makes it")
+    try:
+        if file is not None and (damage := await asyncio.to_thread(_damage, file)):
+            return Finding("broken", f"database {file}: {damage}", "stop every tailrace process and restore a copy")
+        async with open_journal(config.store.url, file) as journal:
+            parked = await journal.runs(states=PARKED)
+    except (TailraceError, OSError, sqlite3.Error) as exc:
+        return Finding("broken", f"database: {exc}", "the message says what to do; nothing was changed")
+    if parked:
+        return Finding("note", f"database: {len(parked)} runs are set aside", "tailrace runs --unfinished lists them")
+    return Finding("ok", f"database {file or config.store.url.partition(':')[0]}")
+
+
+def _damage(file: Path) -> str:
+    """What SQLite finds wrong with its pages; empty when nothing is."""
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return "" if said == "ok" else str(said)
+
+
+# ── what is elsewhere ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _endpoints(config: Config) -> AsyncIterator[Finding]:
+    from tailrace.app.models import LOCAL
+
+    names = [*(ref.provider for ref in _refs(config)), *config.providers]
+    for name in dict.fromkeys(names):
+        if name != LOCAL and (finding := await _endpoint(config, name)) is not None:
+            yield finding
+
+
+async def _endpoint(config: Config, name: str) -> Finding | None:
+    import aiohttp
+
+    from tailrace.app.models import endpoint_of
+
+    try:
+        endpoint = endpoint_of(config, name)
+        url, headers = models_url(endpoint.url()), endpoint.request_headers()
+    except ConfigError:
+        return None  # said already
+    timeout = aiohttp.ClientTimeout(total=REACH_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            status = response.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+        reason = endpoint.redacted(str(exc)) or "no answer in time"
+        return Finding(
+            "broken", f"{name}: {endpoint.host} cannot be reached ({reason})", "is it up, and is the network?"
+        )
+    if status in (401, 403):
+        return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
+    return Finding("ok", f"{name}: {endpoint.host} answers")
+
+
+def models_url(url: str) -> str:
+    """The list of models beside a dialect's route: asking for it costs nothing and needs the key."""
+    parts = urlsplit(url)
+    path = parts.path.removesuffix("/chat/completions").removesuffix("/responses").removesuffix("/messages")
+    return urlunsplit((parts.scheme, parts.netloc, f"{path}/models", "", ""))

@@ -1,0 +1,217 @@
+"""`tailrace init`, `doctor` and `completion`: the way from nothing to a set-up that works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cli.vt import VirtualTerminal
+from tailrace.cli.doctor import Finding, findings, models_url
+from tailrace.cli.main import COMMANDS
+from tailrace.config import load
+from tailrace.testing.provider import FaultyProvider
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TAILRACE_", "HERMES_")) and not name.endswith("_API_KEY")
+    }
+    return {**kept, "TAILRACE_HOME": str(home), **variables}
+
+
+def tailrace(home: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", *args],
+        env=environment(home, **variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+# ── init ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_init_writes_a_config_that_streams(tmp_path: Path) -> None:
+    home = tmp_path / "new"
+    done = tailrace(home, "init")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"wrote {home / 'config.yaml'}\nnext: tailrace\n"
+    config = load({}, home)
+    assert config.streams("cli")
+    assert (config.model.provider, config.model.name) == ("local", "smollm2-135m")
+    assert "#" in (home / "config.yaml").read_text()
+
+
+def test_init_suggests_whose_key_is_set_and_names_what_is_missing(tmp_path: Path) -> None:
+    done = tailrace(tmp_path, "init", ANTHROPIC_API_KEY="sk-set")
+    assert (done.returncode, done.stderr) == (2, "error: which model of anthropic? name it with --model\n")
+    done = tailrace(tmp_path, "init", "--provider", "openai", "--model", "some: model")
+    assert (done.returncode, done.stderr.splitlines()[1]) == (0, "next: export OPENAI_API_KEY=…, then tailrace")
+    config = load({}, tmp_path)
+    assert (config.model.provider, config.model.name) == ("openai", "some: model")
+    assert "sk-set" not in (tmp_path / "config.yaml").read_text()
+
+
+def test_init_replaces_nothing_unless_told_to(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("broken: [")
+    done = tailrace(tmp_path, "init")
+    assert (done.returncode, "--force" in done.stderr) == (1, True)
+    assert (tmp_path / "config.yaml").read_text() == "broken: ["
+    assert tailrace(tmp_path, "init", "--force").returncode == 0
+    assert tailrace(tmp_path, "init", "--force", "--provider", "nobody").returncode == 2
+
+
+async def test_init_asks_a_person(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tailrace", "init"]
+    async with VirtualTerminal(command, environment(tmp_path)) as terminal:
+        await terminal.until("provider [local]:")
+        terminal.enter("mistral")
+        await terminal.until("\nmodel:")
+        terminal.enter("large")
+        assert await terminal.exit_code() == 0
+    assert load({}, tmp_path).model.name == "large"
+
+
+# ── doctor ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Patient:
+    """A set-up to be examined."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home = home
+        for name in os.environ:
+            if name.startswith(("TAILRACE_", "HERMES_")) or name.endswith("_API_KEY"):
+                monkeypatch.delenv(name)
+        monkeypatch.setenv("TAILRACE_HOME", str(home))
+        self.setenv = monkeypatch.setenv
+
+    def write(self, **config: object) -> None:
+        (self.home / "config.yaml").write_text(json.dumps(config))
+
+    async def broken(self, *, offline: bool = True) -> list[Finding]:
+        return [finding async for finding in findings(offline=offline) if finding.state == "broken"]
+
+
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Patient:
+    return Patient(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultyProvider]:
+    async with FaultyProvider() as provider:
+        yield provider
+
+
+def test_doctor_says_so_in_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("streaming: {enabled: maybe}")
+    done = tailrace(tmp_path, "doctor")
+    assert done.returncode == 1
+    assert "✗ " in done.stdout
+    assert "config.yaml:1: streaming.enabled" in done.stdout
+    assert "tailrace init --force" in done.stdout
+    (tmp_path / "config.yaml").unlink()
+    done = tailrace(tmp_path, "doctor", "--offline")
+    assert "no config at" in done.stdout
+    assert done.returncode == (1 if "its engine is not installed" in done.stdout else 0)
+
+
+async def test_doctor_misses_keys_and_providers(patient: Patient) -> None:
+    patient.write(model={"provider": "openai", "name": "x", "fallbacks": [{"provider": "nobody", "name": "y"}]})
+    first, second = await patient.broken()
+    assert "OPENAI_API_KEY is not set" in first.what
+    assert first.advice == "export it before you start tailrace"
+    assert "no such provider" in second.what
+    patient.setenv("OPENAI_API_KEY", "sk-1")
+    assert len(await patient.broken()) == 1
+
+
+async def test_doctor_asks_whether_endpoints_answer(patient: Patient, server: FaultyProvider) -> None:
+    local = {"dialect": "chat", "base_url": server.openai_url}
+    patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": local})
+    assert await patient.broken(offline=False) == []
+    await server.close()
+    [finding] = await patient.broken(offline=False)
+    assert finding.what.startswith("mine: 127.0.0.1 cannot be reached (")
+
+
+async def test_doctor_checks_platforms_and_their_extras(
+    patient: Patient, server: FaultyProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient.write(
+        model={"provider": "mine", "name": "ok"},
+        providers={"mine": {"base_url": server.openai_url}},
+        platforms={"telegram": {"enabled": True, "token_env": "NO_SUCH_TOKEN"}},
+    )
+    monkeypatch.setattr("tailrace.cli.doctor.find_spec", lambda name: None)
+    extra, token = await patient.broken()
+    assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", "pip install 'tailrace[telegram]'")
+    assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
+
+
+async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyProvider) -> None:
+    patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
+    database = patient.home / "tailrace.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [("x" * 500,)] * 500)
+        connection.commit()
+    data = bytearray(database.read_bytes())
+    data[8192:40000] = b"\xff" * (40000 - 8192)
+    database.write_bytes(data)
+    [finding] = await patient.broken()
+    assert finding.what.startswith("database")
+    assert database.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("url", "models"),
+    [
+        ("https://api.openai.com/v1/responses", "https://api.openai.com/v1/models"),
+        ("https://api.anthropic.com/v1/messages", "https://api.anthropic.com/v1/models"),
+        ("http://127.0.0.1:1/v1/chat/completions?x=1", "http://127.0.0.1:1/v1/models"),
+    ],
+)
+def test_the_list_of_models_lies_beside_the_route(url: str, models: str) -> None:
+    assert models_url(url) == models
+
+
+# ── completion ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [(["tailrace", "doc"], ["doctor"]), (["tailrace", "chat", "--no"], ["--no-stream"]), (["tailrace", "x", "--"], [])],
+)
+def test_bash_completes_commands_and_options(tmp_path: Path, words: list[str], completed: list[str]) -> None:
+    script = tailrace(tmp_path, "completion", "bash").stdout
+    asked = f"{script}\nCOMP_WORDS=({' '.join(words)}) COMP_CWORD={len(words) - 1}; _tailrace; echo ${{COMPREPLY[@]}}"
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == completed
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_know_every_command(tmp_path: Path, shell: str) -> None:
+    script = tailrace(tmp_path, "completion", shell).stdout
+    assert all(name in script for name in COMMANDS if name != "gateway")
+    assert "no-stream" in script
+    assert "'undo a turn's" not in script  # quoted for the shell
+    if shutil.which(shell):
+        subprocess.run([shell, "-n", "-c", script], check=True, timeout=60)
+    assert tailrace(tmp_path, "completion", "csh").returncode == 2
