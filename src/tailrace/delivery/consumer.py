@@ -1,0 +1,189 @@
+"""The one way from a run's log to a chat: `GatewayStreamConsumer` tails the log, asks the planner what is due, has the
+platform do it, and keeps the ledger.
+
+Owns tasks and waiting, decides nothing. A slow platform slows nobody: the log waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tailrace.delivery.ledger import Ledger
+from tailrace.delivery.pace import Pace
+from tailrace.delivery.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.port import Capabilities, Place, Platform
+from tailrace.delivery.present import Presenter
+from tailrace.errors import StaleEpoch
+from tailrace.events import ApprovalAsked, Delivered, Entry, MessageChunk, ReasoningChunk, RunFinished
+from tailrace.ports import Journal
+
+log = logging.getLogger("tailrace.delivery")
+_TEXT = (MessageChunk, ReasoningChunk)
+
+
+class ChatLine:
+    """What all deliveries to one chat share: its budget, and one request at a time."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.pace = Pace(capabilities.windows)
+        self.lock = asyncio.Lock()
+
+
+class ChatLines:
+    """The lines to the chats of one platform, made as they are needed."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self._lines: dict[str, ChatLine] = {}
+
+    def to(self, place: Place) -> ChatLine:
+        """Threads of a chat share its line: they share its budget."""
+        if place.chat not in self._lines:
+            self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
+        return self._lines[place.chat]
+
+
+class _Driver:
+    """Does what a planner finds due, until it is done."""
+
+    def __init__(self, platform: Platform, line: ChatLine, planner: Planner, ledger: Ledger | None) -> None:
+        self.planner = planner
+        self._platform, self._line, self._ledger = platform, line, ledger
+        self._news = asyncio.Event()
+        self._patient = False  # more text changes nothing about what is due next
+
+    def heard(self, entry: Entry) -> None:
+        self.planner.apply(entry)
+        if not (self._patient and isinstance(entry.event, _TEXT)):
+            self._news.set()
+
+    def suspend(self) -> None:
+        self.planner.suspend()
+        self._news.set()
+
+    async def drive(self) -> None:
+        while True:
+            self._news.clear()
+            async with self._line.lock:
+                step = self.planner.step(_now())
+                if not isinstance(step, Wait | Done):
+                    if ahead := self.planner.write_ahead:
+                        await self._record([ahead])
+                    reply = await self._platform.perform(self.planner.place, step)
+                    facts = self.planner.replied(reply, _now())
+                    if self._ledger is not None:
+                        self._ledger.write(facts)
+                    continue
+            if isinstance(step, Done):
+                return
+            await self._wait(step)
+
+    async def _record(self, facts: list[Delivered]) -> None:
+        if self._ledger is not None:
+            self._ledger.write(facts)
+            await self._ledger.commit()
+
+    async def _wait(self, wait: Wait) -> None:
+        self._patient = wait.patient
+        try:
+            async with asyncio.timeout_at(wait.until):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._patient = False
+
+
+class GatewayStreamConsumer:
+    """Delivers one run to one place. `on_approval` hears of questions that the run asks."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        platform: Platform,
+        line: ChatLine,
+        ledger: Ledger,
+        *,
+        hints: bool = False,
+        on_approval: Callable[[ApprovalAsked], None] | None = None,
+    ) -> None:
+        spec = ledger.spec
+        self.spec = spec
+        self._journal = journal
+        self._ledger = ledger
+        self._on_approval = on_approval
+        self._suspended = False
+        planner = Planner(
+            ledger.id,
+            spec.place,
+            platform.capabilities(spec.place),
+            platform.presenter(spec.chrome),
+            showing=spec.showing,
+            pace=line.pace,
+            hints=hints,
+        )
+        self._driver = _Driver(platform, line, planner, ledger)
+
+    @property
+    def hinted(self) -> bool:
+        """Whether the user was told of `/verbose`."""
+        return self._driver.planner.outline.hinted
+
+    @property
+    def open_approval(self) -> ApprovalAsked | None:
+        return self._driver.planner.outline.open_approval
+
+    def suspend(self) -> None:
+        """The process is about to end: what is half shown says so, and `run` returns."""
+        self._suspended = True
+        self._driver.suspend()
+
+    async def run(self) -> None:
+        """Returns when everything is shown, or `suspend` was called. Raises a group with `JournalError` in it."""
+        async with self._ledger.held():
+            try:
+                await self._deliver()
+            except* StaleEpoch:
+                log.warning("delivery %s was taken over by another process", self._ledger.id)
+
+    async def _deliver(self) -> None:
+        planner = self._driver.planner
+        planner.restore(await self._ledger.facts())
+        seq = 0
+        for entry in await self._journal.read(self.spec.run_id):  # all that is there, so that nothing shown shrinks
+            self._hear(entry)
+            seq = entry.seq
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(self._read(seq))
+            await self._driver.drive()
+            reading.cancel()
+        if not self._suspended or planner.outline.finished is not None:
+            await self._ledger.close(error="the chat is gone" if planner.over else "")
+
+    async def _read(self, after: int) -> None:
+        if self._driver.planner.outline.finished is not None:
+            return
+        async for batch in self._journal.tail(self.spec.run_id, after=after):
+            for entry in batch:
+                self._hear(entry)
+
+    def _hear(self, entry: Entry) -> None:
+        if isinstance(entry.event, ApprovalAsked) and self._on_approval is not None:
+            self._on_approval(entry.event)
+        self._driver.heard(entry)
+
+
+async def say(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
+    """One text of our own, in the chat's order and within its budget. Not in the ledger: nobody misses it after a
+    restart."""
+    presenter: Presenter = platform.presenter("none")
+    planner = Planner(key, place, platform.capabilities(place), presenter, showing=Showing(), pace=line.pace)
+    driver = _Driver(platform, line, planner, None)
+    driver.heard(Entry(1, RunFinished("completed", text)))
+    await driver.drive()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

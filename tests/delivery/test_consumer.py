@@ -1,0 +1,270 @@
+"""The consumer over a real journal: what is tailed arrives, in order, once, and after a death in the same message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from delivery.planning import EDITING
+from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, say
+from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
+from tailrace.delivery.planner import Showing
+from tailrace.delivery.port import AnyAction, Capabilities, Edit, Flood, Place, Send, Window
+from tailrace.delivery.split import CURSOR
+from tailrace.events import AnyEvent, ApprovalAsked, MessageChunk, MessageStop, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.ports import ENDED, Lease, NewRun
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import Fault, Lost, MemoryPlatform
+
+PLACE = Place("telegram", "42", extra={"message": "7"})
+WORDS = [f"word{number} " for number in range(100)]
+TEXT = "".join(WORDS)
+
+
+class Scene:
+    """A run in a journal, a platform, and whoever delivers the one to the other."""
+
+    def __init__(self, capabilities: Capabilities = EDITING, *, latency_s: float = 0.05) -> None:
+        self.journal = MemoryJournal()
+        self.platform = MemoryPlatform(capabilities, latency_s=latency_s)
+        self.lines = ChatLines(self.platform)
+        self.asked: list[ApprovalAsked] = []
+
+    async def start_run(self, key: str = "") -> Lease:
+        new = NewRun("agent", idempotency_key=key)
+        _, lease = await self.journal.start(new, "executor", lease_s=1e9)
+        assert lease is not None
+        return lease
+
+    async def say(self, lease: Lease, words: Sequence[str], *, every_s: float = 0.1) -> None:
+        for word in words:
+            self.journal.append(lease, [MessageChunk(word)])
+            await asyncio.sleep(every_s)
+
+    async def end(self, lease: Lease, text: str = TEXT) -> None:
+        self.journal.append(lease, [MessageStop(final=True)])
+        await self.journal.seal(lease, RunFinished("completed", text))
+
+    async def consumer(self, run_id: str, owner: str = "gateway", place: Place = PLACE) -> GatewayStreamConsumer:
+        spec = DeliverySpec(run_id, place, Showing(streaming=True))
+        ledger = await begin(self.journal, spec, owner)
+        assert ledger is not None
+        return self._consumer(ledger)
+
+    async def heir(self, owner: str = "next gateway") -> GatewayStreamConsumer:
+        """Whoever takes over from a dead gateway."""
+        [ledger] = [ledger async for ledger in orphaned(self.journal, "telegram", owner)]
+        return self._consumer(ledger)
+
+    def _consumer(self, ledger: object) -> GatewayStreamConsumer:
+        place = ledger.spec.place  # type: ignore[attr-defined]
+        return GatewayStreamConsumer(
+            self.journal,
+            self.platform,
+            self.lines.to(place),
+            ledger,  # type: ignore[arg-type]
+            on_approval=self.asked.append,
+        )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return self.platform.chat("42").texts
+
+
+@driven
+async def test_an_answer_grows_in_one_message_and_its_delivery_is_on_record() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        await scene.say(lease, WORDS)
+        await scene.end(lease)
+    assert scene.texts == (TEXT,)
+    assert len(scene.platform.chat("42").messages) == 1
+    assert scene.platform.chat("42").overruns == []
+    [delivery] = await scene.journal.runs(kind="delivery")
+    assert delivery.state == "completed"
+    assert await begin(scene.journal, consumer.spec, "another") is None, "delivered once"
+
+
+@driven
+async def test_G77_a_gateway_that_dies_in_mid_stream_is_followed_by_one_that_finishes_the_same_message() -> None:
+    for died_after in (1, 25, 60, 99):
+        scene = Scene()
+        lease = await scene.start_run()
+        consumer = await scene.consumer(lease.run_id)
+        delivering = asyncio.create_task(consumer.run())
+        await scene.say(lease, WORDS[:died_after])
+        delivering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await delivering
+        await scene.say(lease, WORDS[died_after:])
+        heir = await scene.heir()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(heir.run())
+            await scene.end(lease)
+        assert scene.texts == (TEXT,)
+        assert len(scene.platform.chat("42").messages) == 1
+
+
+@driven
+async def test_G77_two_gateways_never_deliver_the_same_answer() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    first = await scene.consumer(lease.run_id, "one")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(first.run())
+        await scene.say(lease, WORDS[:30])
+        assert await begin(scene.journal, first.spec, "two") is None
+        assert [ledger async for ledger in orphaned(scene.journal, "telegram", "two")] == []
+        await scene.end(lease, "".join(WORDS[:30]))
+    assert len(scene.platform.chat("42").messages) == 1
+
+
+@driven
+async def test_G77_a_gateway_that_lost_its_claim_stops_before_it_sends() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id, "one")
+    [delivery] = await scene.journal.runs(kind="delivery")
+    await scene.journal.release(Lease(delivery.id, delivery.claims, "one"))
+    await scene.journal.claim(delivery.id, "two")
+    await scene.say(lease, WORDS)
+    await scene.end(lease)
+    await consumer.run()
+    assert scene.platform.chat("42").messages == []
+
+
+@driven
+async def test_a_send_is_on_record_before_it_is_made() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    [delivery] = await scene.journal.runs(kind="delivery")
+    recorded: list[int] = []
+
+    def look(_place: Place, action: AnyAction) -> Fault:
+        if isinstance(action, Send):
+            recorded.append(scene.journal._records[delivery.id].tail.last_seq)
+        return None
+
+    scene.platform.fault = look
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        await scene.say(lease, WORDS)
+        await scene.end(lease)
+    assert recorded == [2], "committed, right after the run's first entry"
+    facts = [entry.event for entry in await scene.journal.facts(delivery.id)]
+    assert [getattr(fact, "state", "") for fact in facts[1:4]] == ["unknown", "sent", "confirmed"]
+
+
+@driven
+async def test_G78_a_flood_in_mid_stream_leaves_one_message_with_all_of_it() -> None:
+    scene = Scene()
+    struck: list[AnyAction] = []
+
+    def flood(_place: Place, action: AnyAction) -> Fault:
+        if isinstance(action, Edit) and len(struck) < 2:
+            struck.append(action)
+            return Flood(7.0)
+        return None
+
+    scene.platform.fault = flood
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        await scene.say(lease, WORDS)
+        await scene.end(lease)
+    assert len(struck) == 2
+    assert scene.texts == (TEXT,)
+
+
+@driven
+async def test_a_shutdown_says_so_and_the_next_gateway_goes_on() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    delivering = asyncio.create_task(consumer.run())
+    await scene.say(lease, WORDS[:60])
+    consumer.suspend()
+    await delivering
+    [shown] = scene.texts
+    assert "Interrupted by a restart" in shown
+    assert CURSOR not in shown
+    await scene.say(lease, WORDS[60:])
+    await scene.end(lease)
+    await (await scene.heir()).run()
+    assert scene.texts == (TEXT,)
+
+
+@driven
+async def test_a_log_that_was_compacted_meanwhile_is_still_delivered() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    await scene.say(lease, WORDS)
+    await scene.end(lease)
+    await scene.journal.compact(lease.run_id)
+    await consumer.run()
+    assert scene.texts == (TEXT,)
+
+
+@driven
+async def test_threads_of_one_chat_share_its_budget() -> None:
+    scene = Scene(Capabilities(mode="edit", edits=True, windows=(Window(20, 60.0), Window(1, 1.0))))
+    leases = [await scene.start_run(str(number)) for number in range(3)]
+    async with asyncio.TaskGroup() as group:
+        for number, lease in enumerate(leases):
+            place = Place("telegram", "42", str(number), "group")
+            group.create_task((await scene.consumer(lease.run_id, place=place)).run())
+        async with asyncio.TaskGroup() as talking:
+            for lease in leases:
+                talking.create_task(scene.say(lease, WORDS))
+        for lease in leases:
+            await scene.end(lease)
+    assert scene.texts == (TEXT,) * 3
+    assert scene.platform.chat("42").overruns == []
+
+
+@driven
+async def test_whoever_asked_hears_of_an_approval() -> None:
+    scene = Scene()
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    asked = ApprovalAsked("apr_1", "terminal", "rm x", "digest", "telegram:1")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        events: list[AnyEvent] = [asked]
+        scene.journal.append(lease, events)
+        await asyncio.sleep(1)
+        assert consumer.open_approval == asked
+        await scene.end(lease, "")
+    assert scene.asked == [asked]
+
+
+@driven
+async def test_a_text_of_our_own_is_split_and_paced_like_any_other() -> None:
+    scene = Scene()
+    line = scene.lines.to(PLACE)
+    await say(scene.platform, line, PLACE, "many words " * 800, key="say.1")
+    assert "".join(scene.texts) == "many words " * 800
+    assert scene.platform.chat("42").overruns == []
+
+
+@driven
+async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send() -> None:
+    scene = Scene()
+    scene.platform.fault = lambda _place, action: Lost(done=True) if isinstance(action, Send) else None
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    await scene.say(lease, ["Yes."])
+    await scene.end(lease, "Yes.")
+    await consumer.run()
+    assert scene.texts == ("Yes.",)
+    [delivery] = await scene.journal.runs(kind="delivery")
+    assert delivery.state in ENDED
