@@ -210,6 +210,31 @@ async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path:
     assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
 
 
+@pytest.mark.parametrize(("effect", "times_asked"), [("rm -rf build", 1), ("rm -rf other", 2)])
+async def test_I106_an_answer_that_came_while_nobody_executed_the_run_counts(
+    tmp_path: Path, effect: str, times_asked: int
+) -> None:
+    """As long as exactly what was asked about would run (J111)."""
+    script = [reply(call("note", {"text": "a"})), reply("Done.")]
+    note = Note(effect=Effect("command", "rm -rf build"))
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=0.2)) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        answer = {"approval_id": asked.approval_id, "decision": "once"}
+        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
+        note._effect = Effect("command", effect)
+        turn = Turn()
+        turn.replay(await s.journal.read(run_id))
+        finished = await s.runner(await s.journal.claim(run_id, "me"), turn).run()
+        played = await s.played(run_id, finished)
+    assert len(played.of(ApprovalAsked)) == times_asked
+    assert note.notes == (["a"] if times_asked == 1 else [])
+
+
 async def test_the_hard_list_is_refused_whatever_the_mode(tmp_path: Path) -> None:
     note = Note(effect=Effect("command", "rm -rf /"))
     async with stage(
@@ -280,7 +305,7 @@ async def test_a_run_that_was_cancelled_goes_on_from_its_facts(tmp_path: Path) -
     assert (played.shown, finished.output, finished.status) == (text, text, "completed")
 
 
-async def test_J113_a_secret_never_reaches_the_log(tmp_path: Path) -> None:
+async def test_J113_a_secret_is_never_shown(tmp_path: Path) -> None:
     key = "sk-very-secret-key"
     script = [reply(f"It is {key} , ok", call("note", {"text": key})), reply("Done.")]
     async with stage(tmp_path, *script, secrets=[key]) as s:

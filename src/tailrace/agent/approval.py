@@ -117,6 +117,7 @@ class Asker:
         self._reachable = reachable
         self._timeout_s = timeout_s
         self._open: dict[str, asyncio.Future[tuple[Decision, str]]] = {}
+        self._early: dict[str, Decision] = {}  # answers by the requester to questions that are not open yet
 
     def new_id(self) -> str:
         return f"apr_{secrets.token_hex(8)}"
@@ -126,8 +127,12 @@ class Asker:
         """While the block runs, `answer` for this approval is accepted."""
         future: asyncio.Future[tuple[Decision, str]] = asyncio.get_running_loop().create_future()
         self._open[asked.approval_id] = future
+        if (decision := self._early.pop(asked.approval_id, None)) is not None:
+            future.set_result((decision, self.requester))
 
         async def answer() -> tuple[Decision, str]:
+            if future.done():
+                return future.result()
             if not self._reachable:
                 return "deny", NOBODY
             try:
@@ -142,9 +147,15 @@ class Asker:
             del self._open[asked.approval_id]
 
     def answer(self, approval_id: str, decision: Decision, by: str = "") -> bool:
-        """Whether the answer counted: the question is open and `by` is whom it was put to (J110)."""
+        """Whether the answer counted: the question is open and `by` is whom it was put to (J110). One that came while
+        nobody executed the run counts when its question is put again."""
+        if by != self.requester:
+            return False
         future = self._open.get(approval_id)
-        if future is None or future.done() or by != self.requester:
+        if future is None:
+            self._early[approval_id] = decision
+            return False
+        if future.done():
             return False
         future.set_result((decision, by))
         return True

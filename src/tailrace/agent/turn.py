@@ -42,10 +42,11 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunTool(msgspec.Struct, frozen=True):
-    """Run this call. `decision` is the answer to an approval that was given before a crash, if one was."""
+    """Run this call. `asked` is the question that was put before a crash, if one was, and `decision` its answer."""
 
     index: int
     call: ToolCall
+    asked: ApprovalAsked | None = None
     decision: Decision | None = None
 
 
@@ -92,7 +93,7 @@ class _Call(msgspec.Struct):
     started: bool = False
     finished: bool = False
     result: ToolResult | None = None
-    approval_id: str = ""
+    asked: ApprovalAsked | None = None
     decision: Decision | None = None
 
 
@@ -157,7 +158,7 @@ class Turn:
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
         return [
-            SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.decision)
+            SettleTool(c.index, c.call) if c.started else RunTool(c.index, c.call, c.asked, c.decision)
             for c in self._calls[self._unfinished :]
             if c.result is None and c.call.name not in self._foreign
         ]
@@ -271,11 +272,11 @@ class Turn:
                 self._calls[index].finished = True
             case ToolOutputRecorded(call_id=call_id, output=output, ok=ok):
                 self._call_with(call_id).result = ToolResult(call_id, output, ok)
-            case ApprovalAsked(approval_id=approval_id, call_id=call_id):
-                self._call_with(call_id).approval_id = approval_id
+            case ApprovalAsked(call_id=call_id):
+                self._call_with(call_id).asked = event
             case ApprovalAnswered(approval_id=approval_id, decision=decision):
                 for call in self._calls[self._unfinished :]:
-                    if call.approval_id == approval_id:
+                    if call.asked is not None and call.asked.approval_id == approval_id:
                         call.decision = decision
             case _:
                 pass
