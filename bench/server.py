@@ -179,7 +179,12 @@ async def ours(base: str) -> None:
         (Path(home) / "config.yaml").write_bytes(msgspec.json.encode(config))
         metrics = Metrics()
         async with (
-            open_app(load({}, Path(home)), caller=MeteredCaller(metrics), on_end=count_runs(metrics)) as app,
+            open_app(
+                load({}, Path(home)),
+                caller=MeteredCaller(metrics),
+                on_end=count_runs(metrics),
+                on_lag=metrics.journal_lag.observe,
+            ) as app,
             serving(app, port=0, metrics=metrics) as server,
         ):
             await reporting(int(server.url.rpartition(":")[2]))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -51,6 +54,47 @@ async def test_a_group_larger_than_a_statement_is_one_transaction(journal: Sqlit
     await journal.commit(lease)
     assert [statement.split()[0] for statement in told] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
     assert texts_of(await journal.read(run.id)) == [f"{number} " for number in range(MAX_ROWS + 10)]
+
+
+async def test_the_lag_is_the_age_of_a_group_s_oldest_entry_when_it_is_shown(tmp_path: Path) -> None:
+    lags: list[float] = []
+    now = asyncio.get_running_loop().time
+    journal = await SqliteJournal.open(tmp_path / "runs.db", on_lag=lags.append)
+    try:
+        _, lease = await started(journal)
+        lags.clear()
+        async with held_up(journal) as go_on:
+            before = now()
+            journal.append(lease, [MessageChunk("old")])
+            after = now()
+            await asyncio.sleep(0)
+            journal.append(lease, [MessageChunk("new")])
+            released = now()
+            go_on()
+            await journal.commit(lease)
+        shown = now()
+    finally:
+        await journal.close()
+    assert len(lags) == 1, "the group without entries has none"
+    assert released - after <= lags[0] <= shown - before
+
+
+@asynccontextmanager
+async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
+    """The disk is busy until the block says that it may go on."""
+    loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def work(_: sqlite3.Connection) -> None:
+        loop.call_soon_threadsafe(entered.set)
+        gate.wait(30)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(journal._commits.call(work))
+        await entered.wait()
+        try:
+            yield gate.set
+        finally:
+            gate.set()
 
 
 @pytest.mark.parametrize(("durability", "pragmas"), [("committed", []), ("fsync", ["PRAGMA synchronous = FULL"])])

@@ -111,6 +111,7 @@ async def api(
             tools=tools,
             caller=MeteredCaller(metrics),
             on_end=count_runs(metrics),
+            on_lag=metrics.journal_lag.observe,
         ) as app,
         serving(app, port=0, extra=extra, metrics=metrics, timing=timing, limits=limits) as server,
         aiohttp.ClientSession(headers=headers) as client,

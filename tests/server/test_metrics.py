@@ -54,8 +54,17 @@ async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:
     assert seen["tailrace_time_to_first_token_seconds_count"] == 1
     assert seen["tailrace_inter_token_seconds_count"] >= 1
     assert sum(n for name, n in seen.items() if name.startswith("tailrace_tokens_total")) > 0
-    assert seen["tailrace_journal_lag_seconds_count"] == 2
+    assert seen["tailrace_journal_lag_seconds_count"] == 0, "nothing waits for a store in memory"
     assert seen["tailrace_runs_running"] == 0
+
+
+async def test_the_journal_s_lag_is_that_of_each_commit(tmp_path: Path) -> None:
+    async with api(tmp_path, reply("One two three."), store="sqlite:///runs.db") as server:
+        run = await server.start()
+        events = await server.events(f"/runs/{run}/stream")
+        lag = server.metrics.journal_lag
+    assert 1 <= sum(lag.counts) <= len(events)
+    assert 0 < lag.total < 60
 
 
 async def test_viewers_are_counted_while_they_watch(tmp_path: Path) -> None:

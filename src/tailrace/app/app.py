@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,15 +194,19 @@ async def open_app(
     warm_up: bool = False,
     caller: Caller | None = None,
     on_end: OnEnd | None = None,
+    on_lag: Callable[[float], None] | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
-    `caller` and `on_end` are for whoever counts calls and runs, `tracer_provider` for whoever traces them: without it,
-    the one that is set for the process, if any.
+    `caller`, `on_end` and `on_lag` are for whoever counts calls, runs and how long the journal takes (`open_journal`),
+    `tracer_provider` for whoever traces them: without it, the one that is set for the process, if any.
 
     Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
-    async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
+    async with (
+        open_transport() as transport,
+        open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
+    ):
         models = Models(config, transport)
         try:
             if warm_up and config.model.provider == LOCAL:

@@ -50,7 +50,8 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
 
     told_to_stop = _signalled()
     metrics = Metrics()
-    async with open_app(config, caller=MeteredCaller(metrics), on_end=count_runs(metrics)) as app:
+    caller, lag = MeteredCaller(metrics), metrics.journal_lag
+    async with open_app(config, caller=caller, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         configure(app.redactor, form=args.log)
         async with serving(app, host=args.host, port=args.port, metrics=metrics) as server:
             if recovered := [*await app.agents.recover(), *await app.flows.recover()]:

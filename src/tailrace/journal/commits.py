@@ -29,6 +29,7 @@ from tailrace.journal.writing import OpenLog
 from tailrace.ports import Batch
 
 T = TypeVar("T")
+OnLag: TypeAlias = Callable[[float], None]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 PAGE_BYTES = 4096
 CHECKPOINT_PAGES = 2_000  # about as many as SQLite's own default, roughly counted
@@ -150,10 +151,15 @@ class Commits:
         *,
         after_commit: Callable[[], None],
         checkpoint: Callable[[], None],
+        on_lag: OnLag | None = None,
     ) -> None:
-        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due."""
+        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due. `on_lag` is told
+        of each group with entries, once they are shown: how many seconds ago the oldest of them was appended."""
         self._loop = asyncio.get_running_loop()
         self._checkpoint = checkpoint
+        self._on_lag = on_lag
+        self._waiting_since: float | None = None  # when the oldest entry of the group that waits was appended
+        self._away_since: float | None = None  # the same of the group that is on its way
         self._waiting: _Group = []
         self._scheduled = False
         self._in_flight = False
@@ -166,6 +172,8 @@ class Commits:
         """Takes along what the log has pending when the group leaves."""
         if not log.queued:
             log.queued = True
+            if self._waiting_since is None:
+                self._waiting_since = self._loop.time()
             self._queue(_Append(log))
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
@@ -193,6 +201,7 @@ class Commits:
     def _leave(self) -> None:
         self._scheduled = False
         group, self._waiting = self._waiting, []
+        self._away_since, self._waiting_since = self._waiting_since, None
         for part in group:
             if isinstance(part, _Append):
                 part.freeze()
@@ -205,10 +214,13 @@ class Commits:
 
     def _settle(self, group: _Group) -> None:
         self._in_flight = False
+        appended_at = self._away_since
         if self._waiting:
             self._leave()  # before anything else: the writer works while viewers are woken
         for part in group:
             part.settle()
+        if appended_at is not None and self._on_lag is not None:
+            self._on_lag(self._loop.time() - appended_at)
         if self._writer.pages > CHECKPOINT_PAGES:
             self._writer.pages = 0
             self._checkpoint()

@@ -14,22 +14,29 @@ from tailrace.ports import Journal
 
 @asynccontextmanager
 async def open_journal(
-    url: str, database: Path | None, *, clock: Callable[[], float] = time.time
+    url: str,
+    database: Path | None,
+    *,
+    clock: Callable[[], float] = time.time,
+    on_lag: Callable[[float], None] | None = None,
 ) -> AsyncIterator[Journal]:
-    """For `store.url` and the config's `database`: the file that a `sqlite:` url means. Closed on leaving."""
-    journal = await _open(url, database, clock)
+    """For `store.url` and the config's `database`: the file that a `sqlite:` url means. Closed on leaving. `on_lag` is
+    told for how many seconds entries waited for storage before they were shown; without storage, of nothing."""
+    journal = await _open(url, database, clock, on_lag)
     try:
         yield journal
     finally:
         await journal.close()
 
 
-async def _open(url: str, database: Path | None, clock: Callable[[], float]) -> Journal:
+async def _open(
+    url: str, database: Path | None, clock: Callable[[], float], on_lag: Callable[[float], None] | None
+) -> Journal:
     if database is not None:
         from tailrace.journal.sqlite import SqliteJournal
         from tailrace.journal.volatile import VolatileFirst
 
-        return VolatileFirst(await SqliteJournal.open(database, clock=clock), clock=clock)
+        return VolatileFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     if url.startswith("memory:"):
         return MemoryJournal(clock=clock)
     raise ConfigError(f"no store for {url!r}; use sqlite:///tailrace.db or memory://", key="store.url")

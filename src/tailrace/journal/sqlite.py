@@ -21,7 +21,7 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal import claims, rows
 from tailrace.journal.bell import Bell
 from tailrace.journal.claims import Claimant
-from tailrace.journal.commits import Commits, StoredLog
+from tailrace.journal.commits import Commits, OnLag, StoredLog
 from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.journal.live import PAGE_ENTRIES, Tail, Viewer
 from tailrace.journal.readers import Readers
@@ -33,13 +33,23 @@ LOOK_AGAIN_S = 0.25  # only where bells do not work: how often other processes' 
 
 
 class SqliteJournal:
-    """Open it with `open`. `clock` is the wall clock: processes compare the leases that it dates."""
+    """Open it with `open`. `clock` is the wall clock: processes compare the leases that it dates. `on_lag` is told, at
+    each commit, for how many seconds its oldest entry had to wait before it was shown."""
 
-    def __init__(self, path: Path, bell: Bell, connection: sqlite3.Connection, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        bell: Bell,
+        connection: sqlite3.Connection,
+        clock: Callable[[], float],
+        on_lag: OnLag | None = None,
+    ) -> None:
         self._clock = clock
         self._bell = bell
         self._readers = Readers(path)
-        self._commits = Commits(path, connection, after_commit=bell.ring_others, checkpoint=self._checkpoint)
+        self._commits = Commits(
+            path, connection, after_commit=bell.ring_others, checkpoint=self._checkpoint, on_lag=on_lag
+        )
         self._checkpointing: asyncio.Future[None] | None = None
         self._logs: dict[str, StoredLog] = {}  # what this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
@@ -49,10 +59,12 @@ class SqliteJournal:
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
 
     @classmethod
-    async def open(cls, path: Path, *, clock: Callable[[], float] = time.time) -> SqliteJournal:
+    async def open(
+        cls, path: Path, *, clock: Callable[[], float] = time.time, on_lag: OnLag | None = None
+    ) -> SqliteJournal:
         """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used."""
         bell, connection = await asyncio.to_thread(_open_file, path)
-        return cls(path, bell, connection, clock)
+        return cls(path, bell, connection, clock, on_lag)
 
     # ── a run's life ──
 

@@ -99,7 +99,9 @@ class Metrics:
             "tailrace_inter_token_seconds", "Between two reads that brought pieces.", INTER_TOKEN_BUCKETS
         )
         self.journal_lag = Histogram(
-            "tailrace_journal_lag_seconds", "From asking for a run to its commit in the journal.", LAG_BUCKETS
+            "tailrace_journal_lag_seconds",
+            "From the append of a commit's oldest entry to its being shown.",
+            LAG_BUCKETS,
         )
 
     def text(self) -> str:

@@ -7,7 +7,6 @@ ours; `_runs_bodies` has them.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -60,7 +59,6 @@ class Runs:
         self._app.models.routes(named(self._app.config, model))
         spec = turn_of(body, model=model, requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
-        submitted_at = time.monotonic()
         run = await self._frame.whole(
             self._app.agents.submit(
                 spec,
@@ -69,7 +67,6 @@ class Runs:
                 durability=body.durability or self._app.config.store.durability,
             )
         )
-        self._frame.metrics.journal_lag.observe(time.monotonic() - submitted_at)
         if key and not _same_request(run, spec, body.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(RunStatusBody(run.id, run.state), status=201)
