@@ -85,6 +85,11 @@ class VirtualTerminal:
         """The window, without blanks at the ends."""
         return [line.rstrip() for line in self._screen.display]
 
+    def rows(self) -> list[list[pyte.screens.Char]]:
+        """The window, cell by cell."""
+        buffer = self._screen.buffer
+        return [[buffer[y][x] for x in range(self._screen.columns)] for y in range(self._screen.lines)]
+
     @property
     def text(self) -> str:
         """The scrollback and the window."""

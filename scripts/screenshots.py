@@ -1,0 +1,168 @@
+"""Draws docs/screenshots/*.svg: a session in a real terminal, against a provider that answers by script.
+
+python scripts/screenshots.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pyte.graphics
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from cli.vt import VirtualTerminal  # noqa: E402 - the tests' terminal
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # noqa: E402
+
+# pyte knows no dim text; nothing of ours blinks, so that stands for it here.
+pyte.graphics.TEXT.update({2: "+blink", 22: "-bold"})
+
+TARGET = ROOT / "docs" / "screenshots"
+COLUMNS, ROWS = 88, 30
+CELL_WIDTH, CELL_HEIGHT, MARGIN = 8.4, 18, 16
+BACKGROUND, FOREGROUND, DIM = "#14191f", "#d7dde4", "#79848f"
+FONT = 'font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14"'
+PALETTE = {
+    "default": FOREGROUND,
+    "black": "#2b323a",
+    "red": "#e06c75",
+    "green": "#98c379",
+    "brown": "#e5c07b",
+    "blue": "#61afef",
+    "magenta": "#c678dd",
+    "cyan": "#56b6c2",
+    "white": FOREGROUND,
+    "brightblack": DIM,
+    "brightred": "#e06c75",
+    "brightgreen": "#98c379",
+    "brightbrown": "#e5c07b",
+    "brightyellow": "#e5c07b",
+    "brightblue": "#61afef",
+    "brightmagenta": "#c678dd",
+    "brightcyan": "#56b6c2",
+    "brightwhite": "#ffffff",
+}
+
+ANSWER = """\
+A **tailrace** is the channel that carries water away from the mill.
+
+1. The *headrace* brings the water to the wheel.
+2. The wheel takes what it needs.
+3. The tailrace carries the stream on, to `wherever` it is needed next.
+
+```python
+async def tail(log: Journal, run: str, after: int = 0) -> AsyncIterator[Event]:
+    async for batch in log.tail(run, after=after):  # everything new, in one go
+        for entry in batch:
+            yield entry.event
+```
+
+| part     | what it does      |
+|----------|-------------------|
+| headrace | brings the water  |
+| wheel    | turns             |
+| tailrace | carries it onward |
+
+Nothing is lost on the way.
+"""
+
+
+def svg(terminal: VirtualTerminal) -> str:
+    """The window as it is, one text element for each run of equal style."""
+    width, height = COLUMNS * CELL_WIDTH + 2 * MARGIN, ROWS * CELL_HEIGHT + 2 * MARGIN
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" {FONT}>',
+        f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
+    ]
+    for row, cells in enumerate(terminal.rows()):
+        column = 0
+        while column < COLUMNS:
+            style = _style(cells[column])
+            end = column + 1
+            while end < COLUMNS and _style(cells[end]) == style:
+                end += 1
+            text = "".join(cell.data for cell in cells[column:end])
+            if text.strip():
+                x, y = MARGIN + column * CELL_WIDTH, MARGIN + (row + 0.75) * CELL_HEIGHT
+                length = (end - column) * CELL_WIDTH
+                out.append(
+                    f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}" xml:space="preserve" {style}>'
+                    f"{escape(text)}</text>"
+                )
+            column = end
+    return "\n".join([*out, "</svg>", ""])
+
+
+def _style(cell: pyte.screens.Char) -> str:
+    color = DIM if cell.blink and cell.fg == "default" else PALETTE.get(cell.fg, f"#{cell.fg}")
+    return (
+        f'fill="{color}"'
+        + (' font-weight="bold"' if cell.bold else "")
+        + (' font-style="italic"' if cell.italics else "")
+        + (' text-decoration="underline"' if cell.underscore else "")
+    )
+
+
+async def shoot(terminal: VirtualTerminal, name: str) -> None:
+    TARGET.mkdir(parents=True, exist_ok=True)
+    (TARGET / f"{name}.svg").write_text(svg(terminal), encoding="utf-8")
+    print(f"· docs/screenshots/{name}.svg")
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        async with FaultyProvider() as server:
+            home = Path(directory)
+            (home / "config.yaml").write_text(
+                json.dumps(
+                    {
+                        "model": {"provider": "scripted", "name": "scripted-1"},
+                        "providers": {"scripted": {"dialect": "chat", "base_url": server.openai_url}},
+                        "streaming": {"enabled": True},
+                    }
+                )
+            )
+            server.extend(
+                Scenario(reply=reply(ANSWER), pace_s=0.03),
+                reply("I will look what is there first.", call("terminal", {"command": "ls | wc -l"})),
+                reply(
+                    "The old build is in the way; I would remove it.", call("terminal", {"command": "rm -rf build/"})
+                ),
+                reply("Done: `build/` is gone."),
+            )
+            env = {**os.environ, "TAILRACE_HOME": directory}
+            env.pop("NO_COLOR", None)
+            # The agent works in a directory of its own: what it removes there is nobody's.
+            (home / "work").mkdir()
+            command = f"cd {home / 'work'} && exec {sys.executable} -m tailrace chat"
+            async with VirtualTerminal(["/bin/sh", "-c", command], env, columns=COLUMNS, rows=ROWS) as terminal:
+                await session(terminal)
+
+
+async def session(terminal: VirtualTerminal) -> None:
+    await terminal.until(lambda: any(line.startswith("❯") for line in terminal.lines))
+    terminal.enter("What is a tailrace?")
+    await terminal.until("async for batch")
+    terminal.type("and now clean up the bu")
+    await terminal.until(lambda: "❯ and now clean up the bu" in terminal.lines)
+    await shoot(terminal, "streaming")
+    await terminal.until("╰")
+    await shoot(terminal, "answer")
+    terminal.enter("ild")
+    await terminal.until("once, session, always or deny?")
+    await shoot(terminal, "approval")
+    terminal.enter("once")
+    await terminal.until("is gone")
+    await terminal.until(lambda: terminal.text.count("╰") == 4)
+    await shoot(terminal, "tools")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
