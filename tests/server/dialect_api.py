@@ -90,6 +90,7 @@ def config_for(home: Path, provider: FaultyProvider, sections: Mapping[str, Any]
         "model": {"provider": "up-chat", "name": "ok"},
         "providers": {f"up-{dialect}": {"dialect": dialect, "base_url": provider.openai_url} for dialect in DIALECTS},
         "call": CALL,
+        "server": {"drain_s": 0.05},
         **(sections or {}),
     }
     home.mkdir(parents=True, exist_ok=True)

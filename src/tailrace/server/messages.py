@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -17,8 +18,10 @@ from tailrace.server.turns import answer_turn
 from tailrace.server.voices import MESSAGES
 from tailrace.wire.asked import Misasked
 
-VERSIONS: Final = frozenset({"2023-01-01", "2023-06-01"})
-_VERSION_HEADER = {"anthropic-version": f"One of {', '.join(sorted(VERSIONS))}; left out, the newest."}
+# Versions differ in what they refuse and in fields that we do not send; what we say is valid in all of them. A version
+# that is newer than this server must not lock its clients out.
+_VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
+_VERSION_HEADER = {"anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out."}
 _REQUEST = {
     "type": "object",
     "required": ["model", "messages", "max_tokens"],
@@ -88,6 +91,5 @@ def routes(frame: Frame) -> Sequence[Route]:
 
 def _check_version(request: web.Request) -> None:
     version = request.headers.get("anthropic-version")
-    if version is not None and version not in VERSIONS:
-        known = ", ".join(sorted(VERSIONS))
-        raise ApiError(400, f"there is no version {version[:40]!r}; there are {known}", param="anthropic-version")
+    if version is not None and not _VERSION.fullmatch(version):
+        raise ApiError(400, f"anthropic-version is a date, not {version[:40]!r}", param="anthropic-version")
