@@ -46,6 +46,7 @@ WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the
 # process says so; from another process it takes this long until a new instance hears.
 LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
+MIN_SECRET_CHARS = 6  # shorter values would blot out ordinary words
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
 
@@ -246,7 +247,15 @@ class InstanceRunner:
         scope = self.plan.scope(command.block_id)
         delay_s = retry_delay_s(command.step.retry, error, command.number, scope, self._rng)
         retry_at = self._with.clock() + delay_s if delay_s is not None else None
-        self._record.add(StepFailed(command.block_id, error.failure(), command.number, retry_at))
+        failure = msgspec.structs.replace(error.failure(), message=self._redacted(str(error)))
+        self._record.add(StepFailed(command.block_id, failure, command.number, retry_at))
+
+    def _redacted(self, text: str) -> str:
+        """Without what came from the environment: an error may quote the parameters it failed with (J114)."""
+        for value in self._with.environment.values():
+            if len(value) >= MIN_SECRET_CHARS:
+                text = text.replace(value, "…")
+        return text
 
     @contextlib.contextmanager
     def _while_ours(self) -> Iterator[None]:
