@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from tailrace.config import Config
@@ -38,7 +37,8 @@ from tailrace.delivery.port import (
 from tailrace.delivery.split import units
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.base import BasePlatform
-from tailrace.platforms.discord_rest import Rest, reply_to, sent, unsent
+from tailrace.platforms.discord_rest import Rest, reply_to, sent
+from tailrace.platforms.unanswered import NO_ANSWER, reply_without_answer
 
 try:
     with warnings.catch_warnings():
@@ -119,8 +119,8 @@ class DiscordPlatform(BasePlatform):
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         try:
             return await self._perform(place, action)
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-            return unsent(exc)
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
 
     async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
         channel = f"/channels/{place.thread or place.chat}"
@@ -150,7 +150,7 @@ class DiscordPlatform(BasePlatform):
         else:
             try:
                 content = await self._rest.download(attachment.ref, max_bytes)
-            except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            except NO_ANSWER as exc:
                 raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
         if content is None:
             raise PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
@@ -202,7 +202,7 @@ class DiscordPlatform(BasePlatform):
             told = await self._rest.request(
                 "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
             )
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+        except NO_ANSWER as exc:
             log.info("an interaction could not be confirmed: %s", exc)
         else:
             if not told.ok:
@@ -229,7 +229,7 @@ class DiscordPlatform(BasePlatform):
     async def check(self) -> str:
         try:
             answer = await self._rest.request("GET", "/users/@me")
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+        except NO_ANSWER as exc:
             raise PlatformError(f"no connection: {exc}", platform=self.name) from exc
         if answer.status == 401:
             raise PlatformError("the token was refused", platform=self.name, permanent=True)

@@ -14,7 +14,6 @@ import msgspec
 from tailrace.delivery.port import (
     Accepted,
     AnyReply,
-    Failed,
     Flood,
     Gone,
     Place,
@@ -137,15 +136,6 @@ def sent(answer: Answer, place: Place) -> AnyReply:
     except msgspec.DecodeError:
         created = _Created()
     return Sent(created.id, answer.pause_s) if created.id else Unknown("an answer without a message")
-
-
-def unsent(error: Exception) -> AnyReply:
-    """What became of a request that got no answer."""
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return Failed(f"no connection: {error.os_error.strerror or error.os_error}")
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return Failed("no connection in time")
-    return Unknown(str(error) or type(error).__name__)
 
 
 def _refusal(error: Error, status: int, place: Place) -> AnyReply:

@@ -1,0 +1,117 @@
+"""What people do in Slack, read from Socket Mode's envelopes. Pure: it neither asks nor answers."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import msgspec
+
+from tailrace.delivery.port import Attachment, ButtonPressed, MessageReceived, Place, Sender, Update
+
+OWN_COMMAND = "/tailrace"  # `/tailrace stop` is /stop: for workspaces where the short names are taken
+_SPOKEN = (None, "file_share", "thread_broadcast")  # subtypes of messages that people write
+_PART_CHARS = 3_900  # clients cut a longer message at about 4,000
+_LINK = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|[^>]*)?>")
+_NAMED = re.compile(r"<([#@!])([^|>]+)\|([^>]*)>")
+
+
+class Me(msgspec.Struct, frozen=True):
+    """Who the bot is."""
+
+    user_id: str
+    bot_id: str = ""
+    team_id: str = ""
+
+
+def read(kind: str, payload: dict[str, Any], me: Me) -> Update | None:
+    """The envelope in our words; None for what is no concern of ours."""
+    match kind, payload:
+        case "events_api", {"event": {"type": "message" | "app_mention", "channel": str(), "ts": str()} as event}:
+            return _message(event, str(payload.get("team_id") or ""), me)
+        case "interactive", {"type": "block_actions", "actions": [dict() as pressed, *_]}:
+            return _button(payload, pressed)
+        case "slash_commands", {"command": str(command), "channel_id": str(), "user_id": str()}:
+            return _command(command, payload)
+        case _:
+            return None
+
+
+def _message(event: dict[str, Any], team: str, me: Me) -> MessageReceived | None:
+    user = event.get("user")
+    if event.get("subtype") not in _SPOKEN or event.get("bot_id") or not user or user == me.user_id:
+        return None
+    written = str(event.get("text") or "")
+    attachments = tuple(_file(file) for file in event.get("files") or () if file.get("url_private"))
+    if not (written or attachments):
+        return None
+    channel, ts = event["channel"], event["ts"]
+    mention = f"<@{me.user_id}>"
+    private = event.get("channel_type") == "im" or channel.startswith("D")
+    text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
+    return MessageReceived(
+        update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
+        place=Place(
+            "slack",
+            channel,
+            str(event.get("thread_ts") or ts),
+            "private" if private else "group",
+            {"user": str(user), "team": str(event.get("team") or team)},
+        ),
+        sender=Sender(str(user)),
+        text=text,
+        attachments=attachments,
+        addressed=private or mention in written or event.get("parent_user_id") == me.user_id or text.startswith("/"),
+        at_limit=len(written) >= _PART_CHARS,
+        message_id=ts,
+    )
+
+
+def _button(payload: dict[str, Any], pressed: dict[str, Any]) -> ButtonPressed | None:
+    channel = (payload.get("channel") or {}).get("id")
+    user = (payload.get("user") or {}).get("id")
+    message = payload.get("message") or {}
+    if not channel or not user or not isinstance(pressed.get("value"), str):
+        return None
+    ts = str(message.get("ts") or "")
+    return ButtonPressed(
+        update_id=f"{channel}:{ts}:{user}:{pressed.get('action_ts')}",
+        place=_place(channel, str(message.get("thread_ts") or ts), user, (payload.get("team") or {}).get("id")),
+        sender=Sender(user, str((payload.get("user") or {}).get("name") or "")),
+        value=pressed["value"],
+        message_id=ts,
+    )
+
+
+def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
+    """Slack says neither in which thread a command was given nor gives it an id; `trigger_id` serves as one."""
+    text = str(payload.get("text") or "")
+    asked = f"/{text.lstrip('/')}" if command == OWN_COMMAND else f"{command} {text}".strip()
+    user = payload["user_id"]
+    return MessageReceived(
+        update_id=f"command:{payload.get('trigger_id')}",
+        place=_place(payload["channel_id"], "", user, payload.get("team_id")),
+        sender=Sender(user, str(payload.get("user_name") or "")),
+        text=asked if asked != "/" else "/help",
+    )
+
+
+def _place(channel: str, thread: str, user: str, team: str | None) -> Place:
+    extra = {"user": user, "team": team or ""}
+    return Place("slack", channel, thread, "private" if channel.startswith("D") else "group", extra)
+
+
+def _file(file: dict[str, Any]) -> Attachment:
+    size = file.get("size")
+    return Attachment(
+        ref=str(file.get("url_private_download") or file["url_private"]),
+        name=str(file.get("name") or "file"),
+        media_type=str(file.get("mimetype") or ""),
+        size_bytes=size if isinstance(size, int) else None,
+    )
+
+
+def readable(text: str) -> str:
+    """Slack's own escapes undone: links as their address, people and channels as their name where it is told."""
+    return html.unescape(_NAMED.sub(lambda m: f"{m[1]}{m[3] or m[2]}", _LINK.sub(r"\1", text)))

@@ -1,0 +1,364 @@
+"""Slack on a loopback port, Web API and Socket Mode: what an app sends is what people see, what they do are envelopes.
+
+    async with FakeSlack() as slack:
+        general = slack.channel("C1")
+        ts = await slack.write(general, "<@U0BOT> hello", user="U7")
+        await slack.until(lambda: general.texts == ["Hello."])
+        general.answers[0].states           # everything that the message ever showed
+
+The app's `base_url` is `slack.api_url`, its tokens `slack.token` and `slack.app_token`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+from tailrace.testing.platforms.slack_channels import (
+    BOT_ID,
+    BOT_USER,
+    MAX_MARKDOWN,
+    TEAM,
+    Channel,
+    Message,
+    Refusal,
+    State,
+    state_of,
+)
+
+Params = dict[str, Any]
+STREAM_LIFETIME_S = 300.0
+# Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
+BUDGETS = {
+    "chat.postMessage": Budget(60, 60.0),
+    "chat.update": Budget(50, 60.0),
+    "chat.startStream": Budget(20, 60.0),
+    "chat.appendStream": Budget(100, 60.0),
+    "chat.stopStream": Budget(20, 60.0),
+}
+
+
+def flood(retry_after_s: int) -> Fault:
+    """Too many requests, said by the server (G78)."""
+    body = msgspec.json.encode({"ok": False, "error": "ratelimited"})
+    return Fault(429, body, {"Content-Type": "application/json", "Retry-After": str(retry_after_s)})
+
+
+def refusal(code: str) -> Fault:
+    """An error in Slack's own words."""
+    return Fault(200, msgspec.json.encode({"ok": False, "error": code}), {"Content-Type": "application/json"})
+
+
+class FakeSlack(LoopbackFake):
+    """One workspace with one app in it, its channels, and the hands of the people in them."""
+
+    def __init__(
+        self,
+        *,
+        token: str = "xoxb-for-tests",  # noqa: S107 - opens nothing but this fake
+        app_token: str = "xapp-for-tests",  # noqa: S107 - neither does this
+        budgets: dict[str, Budget] | None = None,
+        port: int = 0,
+    ) -> None:
+        """`budgets` by method; None: the real ones; empty: no limits."""
+        super().__init__(port=port)
+        self.token, self.app_token = token, app_token
+        self.channels: dict[str, Channel] = {}
+        self.acknowledged: list[str] = []
+        self.connections = 0
+        self._budgets = BUDGETS if budgets is None else budgets
+        self._meter = Meter()
+        self._files: dict[str, bytes] = {}
+        self._sockets: list[tuple[web.WebSocketResponse, web.Request]] = []
+        self._unacknowledged: dict[str, dict[str, Any]] = {}
+        self._number = 0
+
+    @property
+    def api_url(self) -> str:
+        return f"{self.url}/api/"
+
+    # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
+
+    def channel(self, channel_id: str) -> Channel:
+        """A channel; a direct conversation where the id begins with D."""
+        return self.channels.setdefault(channel_id, Channel(channel_id))
+
+    async def write(
+        self,
+        channel: Channel,
+        text: str,
+        *,
+        user: str = "U7",
+        thread: str = "",
+        files: dict[str, bytes] | None = None,
+        fields: Params | None = None,
+    ) -> str:
+        """Somebody writes; returns the message's `ts`. `fields`: more of the event."""
+        message = Message(self._ts(), user, thread, [State(text, at=self.now())])
+        channel.messages.append(message)
+        event = {
+            **message.as_json(),
+            "channel": channel.id,
+            "channel_type": "im" if channel.private else "channel",
+            "team": TEAM,
+            "client_msg_id": f"c-{message.ts}",
+        }
+        if thread:
+            event["parent_user_id"] = channel.find(thread).user
+        if files:
+            event |= {"subtype": "file_share", "files": [self._file(name, data) for name, data in files.items()]}
+        await self.send_event(event | (fields or {}))
+        if f"<@{BOT_USER}>" in text and not channel.private:
+            await self.send_event(event | {"type": "app_mention"} | (fields or {}))
+        return message.ts
+
+    async def press(self, channel: Channel, message: Message, label: str, *, user: str = "U7") -> None:
+        """Somebody presses a button of a message."""
+        pressed = {"type": "button", "action_id": "x", "value": dict(message.state.buttons)[label]}
+        payload = {
+            "type": "block_actions",
+            "user": {"id": user, "name": f"name of {user}"},
+            "team": {"id": TEAM},
+            "channel": {"id": channel.id},
+            "message": message.as_json(),
+            "actions": [pressed | {"action_ts": self._ts()}],
+        }
+        await self.deliver("interactive", payload)
+
+    async def command(self, channel: Channel, command: str, text: str = "", *, user: str = "U7") -> None:
+        """Somebody uses a slash command."""
+        payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
+        await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
+
+    async def send_event(self, event: Params) -> None:
+        self._number += 1
+        callback = {"type": "event_callback", "team_id": TEAM, "event_id": f"Ev{self._number}", "event": event}
+        await self.deliver("events_api", callback)
+
+    def _file(self, name: str, content: bytes) -> Params:
+        self._files[name] = content
+        kind = "text/plain" if name.endswith(".txt") else "image/png"
+        return {"name": name, "mimetype": kind, "size": len(content), "url_private": f"{self.url}/files/{name}"}
+
+    def expire_stream(self, message: Message) -> None:
+        """Slack ends it by itself (G90)."""
+        message.opened_at -= STREAM_LIFETIME_S
+
+    def delete_thread(self, channel: Channel, ts: str) -> None:
+        """Somebody deletes the message that the thread hangs from, and all of the thread (G85)."""
+        for message in channel.messages:
+            message.deleted = message.deleted or ts in (message.ts, message.thread_ts)
+
+    def _ts(self) -> str:
+        self._number += 1
+        return f"1700000000.{self._number:06d}"
+
+    # ── the Web API ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_post("/api/{method}", self._serve)
+        application.router.add_get("/files/{name}", self._serve_file)
+        application.router.add_get("/socket", self._socket)
+        return application
+
+    async def _serve(self, request: web.Request) -> web.Response:
+        method = request.match_info["method"]
+        raw = await request.read()
+        params: Params = msgspec.json.decode(raw) if raw.startswith(b"{") else {}
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        return await self.answer(request, method, params, lambda: self._act(method, params, bearer))
+
+    def _act(self, method: str, params: Params, bearer: str) -> web.Response:
+        handlers: dict[str, Callable[[Params], Params]] = {
+            "auth.test": self._auth_test,
+            "apps.connections.open": self._open_connection,
+            "chat.postMessage": self._post_message,
+            "chat.update": self._update,
+            "chat.delete": self._delete,
+            "chat.startStream": self._start_stream,
+            "chat.appendStream": self._append_stream,
+            "chat.stopStream": self._stop_stream,
+            "conversations.replies": self._replies,
+            "conversations.history": self._history,
+            "assistant.threads.setStatus": self._set_status,
+        }
+        handler = handlers.get(method, _unknown_method)
+        if bearer != (self.app_token if method == "apps.connections.open" else self.token):
+            handler = _invalid_auth
+        try:
+            self._count(method)
+            return web.json_response({"ok": True} | handler(params))
+        except Refusal as refused:
+            headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
+            status = 429 if refused.retry_after_s else 200
+            return web.json_response({"ok": False, "error": refused.code}, status=status, headers=headers)
+
+    def _count(self, method: str) -> None:
+        budget = self._budgets.get(method)
+        if budget is not None and (wait_s := self._meter.wait_s(method, budget, self.now())):
+            raise Refusal("ratelimited", retry_after_s=math.ceil(wait_s))
+
+    def _auth_test(self, _params: Params) -> Params:
+        return {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
+
+    def _open(self, params: Params, name: str = "channel") -> Channel:
+        channel = self.channels.get(params.get(name, ""))
+        if channel is None:
+            raise Refusal("channel_not_found")
+        if channel.archived:
+            raise Refusal("is_archived")
+        return channel
+
+    def _post_message(self, params: Params) -> Params:
+        channel, thread = self._open(params), params.get("thread_ts", "")
+        channel.check_thread(thread)
+        message = Message(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
+        channel.messages.append(message)
+        return {"channel": channel.id, "ts": message.ts}
+
+    def _update(self, params: Params) -> Params:
+        message = self._open(params).find(params["ts"])
+        if message.user != BOT_USER:
+            raise Refusal("cant_update_message")
+        if self._is_streaming(message):
+            raise Refusal("streaming_state_conflict")
+        message.show(state_of(params, self.now()))
+        message.metadata = params.get("metadata", message.metadata)
+        return {"ts": message.ts}
+
+    def _delete(self, params: Params) -> Params:
+        self._open(params).find(params["ts"]).deleted = True
+        return {}
+
+    def _start_stream(self, params: Params) -> Params:
+        channel, thread = self._open(params), params.get("thread_ts", "")
+        channel.check_thread(thread)
+        if not channel.private and not (params.get("recipient_user_id") and params.get("recipient_team_id")):
+            raise Refusal("missing_recipient_team_id")
+        message = Message(self._ts(), BOT_USER, thread, [State("", streaming=True, at=self.now())])
+        message.opened_at = self.now()
+        message.append(params.get("chunks", []), self.now())
+        channel.messages.append(message)
+        return {"channel": channel.id, "ts": message.ts}
+
+    def _append_stream(self, params: Params) -> Params:
+        message = self._stream(params)
+        if not params.get("chunks"):
+            raise Refusal("no_text")
+        message.append(params["chunks"], self.now())
+        return {"ts": message.ts}
+
+    def _stop_stream(self, params: Params) -> Params:
+        message = self._stream(params)
+        message.append(params.get("chunks", []), self.now(), ends=True)
+        message.metadata = params.get("metadata", {})
+        return {"ts": message.ts}
+
+    def _stream(self, params: Params) -> Message:
+        message = self._open(params).find(params["ts"])
+        if not self._is_streaming(message):
+            raise Refusal("message_not_in_streaming_state")
+        if sum(len(chunk.get("text", "")) for chunk in params.get("chunks", [])) > MAX_MARKDOWN:
+            raise Refusal("msg_too_long")
+        return message
+
+    def _is_streaming(self, message: Message) -> bool:
+        return message.state.streaming and self.now() - message.opened_at < STREAM_LIFETIME_S
+
+    def _replies(self, params: Params) -> Params:
+        channel, thread = self._open(params), params["ts"]
+        channel.check_thread(thread)
+        return self._page([m for m in channel.messages if thread in (m.ts, m.thread_ts)], params)
+
+    def _history(self, params: Params) -> Params:
+        return self._page([m for m in reversed(self._open(params).messages) if not m.thread_ts], params)
+
+    def _page(self, messages: list[Message], params: Params) -> Params:
+        there = [message.as_json() for message in messages if not message.deleted]
+        if not params.get("include_all_metadata"):
+            there = [{name: value for name, value in m.items() if name != "metadata"} for m in there]
+        limit = params.get("limit", 100)
+        return {"messages": there[:limit], "has_more": len(there) > limit}
+
+    def _set_status(self, params: Params) -> Params:
+        channel = self._open(params, "channel_id")
+        channel.statuses.append((params["thread_ts"], params["status"]))
+        return {}
+
+    async def _serve_file(self, request: web.Request) -> web.Response:
+        content = self._files.get(request.match_info["name"])
+        if request.headers.get("Authorization") != f"Bearer {self.token}":
+            return web.Response(status=302, headers={"Location": f"{self.url}/sign-in"})
+        return web.Response(body=content) if content is not None else web.Response(status=404)
+
+    # ── Socket Mode ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_connection(self, _params: Params) -> Params:
+        return {"url": f"{self.url.replace('http', 'ws', 1)}/socket?ticket={self._ts()}"}
+
+    async def deliver(self, kind: str, payload: Params) -> None:
+        """To one of the app's connections, and again until it is acknowledged."""
+        self._number += 1
+        envelope_id = f"envelope-{self._number}"
+        envelope: Params = {"type": kind, "envelope_id": envelope_id, "payload": payload}
+        self._unacknowledged[envelope_id] = envelope
+        for socket, _ in self._sockets[-1:]:
+            await _send(socket, envelope)
+        self.changed()
+
+    async def deliver_again(self) -> None:
+        """What nobody has acknowledged comes again (G88)."""
+        for envelope in list(self._unacknowledged.values()):
+            for socket, _ in self._sockets[-1:]:
+                await _send(socket, envelope | {"retry_attempt": 1, "retry_reason": "timeout"})
+
+    async def ask_to_reconnect(self) -> None:
+        """Slack refreshes its sockets every few hours."""
+        for socket, _ in list(self._sockets):
+            await _send(socket, {"type": "disconnect", "reason": "refresh_requested"})
+
+    async def close_sockets(self) -> None:
+        for socket, _ in list(self._sockets):
+            await socket.close()
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        self._sockets.append((socket, request))
+        self.connections += 1
+        try:
+            await _send(socket, {"type": "hello", "num_connections": len(self._sockets)})
+            self.changed()
+            for envelope in list(self._unacknowledged.values()):
+                await _send(socket, envelope)
+            async for message in socket:
+                if message.type is aiohttp.WSMsgType.TEXT and message.data.startswith("{"):
+                    envelope_id = msgspec.json.decode(message.data)["envelope_id"]
+                    if self._unacknowledged.pop(envelope_id, None):
+                        self.acknowledged.append(envelope_id)
+                    self.changed()
+        finally:
+            self._sockets.remove((socket, request))
+            self.changed()
+        return socket
+
+
+def _invalid_auth(_params: Params) -> Params:
+    raise Refusal("invalid_auth")
+
+
+def _unknown_method(_params: Params) -> Params:
+    raise Refusal("unknown_method")
+
+
+async def _send(socket: web.WebSocketResponse, envelope: Params) -> None:
+    with suppress(ConnectionError):  # whoever is gone gets it again
+        await socket.send_str(msgspec.json.encode(envelope).decode())
