@@ -1,11 +1,11 @@
-"""An answer in Home Assistant: planner, adapter and fake together, on a driven clock."""
+"""An answer in Home Assistant: consumer, planner, adapter and fake together, on a driven clock."""
 
 from __future__ import annotations
 
 import asyncio
 
 from platforms.collecting_inbox import CollectingInbox, running
-from platforms.planned import LONG, Delivery, answer
+from platforms.played import LONG, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.errors import PlatformError
 from tailrace.platforms.homeassistant import HomeAssistantPlatform
@@ -21,7 +21,7 @@ async def test_the_answer_comes_whole_though_streaming_is_on() -> None:
     async with FakeHomeAssistant() as home:
         platform = HomeAssistantPlatform(home.url, home.token)
         async with running(platform):
-            await Delivery(platform, KITCHEN, streaming=True).play(answer(TEXT))
+            await show(platform, KITCHEN, TEXT)
         [shown] = home.notifications.values()
         assert [state.message for state in shown.states] == [TEXT]
         assert [fired.data["text"] for fired in home.fired] == [TEXT]
@@ -32,7 +32,7 @@ async def test_G82_thirty_thousand_characters_are_a_few_notifications() -> None:
     async with FakeHomeAssistant() as home:
         platform = HomeAssistantPlatform(home.url, home.token)
         async with running(platform):
-            await Delivery(platform, KITCHEN).play(answer(LONG, piece=500, pace_s=0.1))
+            await play(platform, KITCHEN, chunks(LONG, piece=500), LONG)
         shown = "\n".join(home.messages)
         lines = [line for line in shown.splitlines() if line.startswith("def f")]
         assert lines == [f"def f{n}():" for n in range(250)] * 2
@@ -57,10 +57,9 @@ async def test_G80_a_lost_connection_ends_in_one_notification() -> None:
         task = asyncio.ensure_future(reconnecting())
         await inbox.wait_connected()
         home.lose("after", "before")
-        delivery = Delivery(platform, KITCHEN)
-        await delivery.play(answer(TEXT))
+        scene = await show(platform, KITCHEN, TEXT)
         task.cancel()
         await asyncio.wait([task])
         assert home.messages == [TEXT]
-        assert delivery.facts[-1].state == "confirmed"
+        assert (await scene.facts())[-1].state == "confirmed"
         assert home.connections == 3

@@ -1,4 +1,4 @@
-"""An answer growing in Telegram: planner, adapter, client library and fake together, on a driven clock."""
+"""An answer growing in Telegram: consumer, planner, adapter, client library and fake together, on a driven clock."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from platforms.planned import LONG, Delivery, Timed, answer, ending
+from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
-from tailrace.events import AnyEvent, MessageChunk, MessageStop, RunStarted, ToolCallChunk, ToolCallFinished
+from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.platforms.telegram import TelegramPlatform, Timing
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
@@ -44,7 +44,7 @@ def grows(states: list[State]) -> bool:
 async def test_in_a_private_chat_a_draft_grows_and_one_message_stays() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
-        await Delivery(platform, ADA).play(answer(TEXT))
+        await show(platform, ADA, TEXT)
         assert ada.texts == [TEXT]
         assert len(ada.answers[0].states) == 1
         assert len(ada.drafts[0].states) > 3
@@ -58,7 +58,7 @@ async def test_in_a_private_chat_a_draft_grows_and_one_message_stays() -> None:
 async def test_in_a_group_one_message_is_edited_within_the_budget() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         group = telegram.group(-100)
-        await Delivery(platform, GROUP).play(answer(TEXT, pace_s=0.8))
+        await show(platform, GROUP, TEXT, pace_s=0.8)
         [message] = group.answers
         assert message.text == TEXT
         assert len(message.states) > 10
@@ -72,18 +72,10 @@ async def test_a_tool_stands_between_what_was_said_before_and_after_it() -> None
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
         before, after = "I will look at the files in that directory first. " * 3, "There are three of them. " * 20
-        said: list[AnyEvent] = [
-            *(MessageChunk(word + " ") for word in before.split()),
-            MessageStop(),
-            ToolCallChunk("terminal", "ls -l", index=0),
-        ]
-        found: list[AnyEvent] = [
-            ToolCallFinished("terminal", 2.0, ok=True, index=0),
-            *(MessageChunk(word + " ") for word in after.split()),
-        ]
-        events = [Timed(0, RunStarted("agent")), *(Timed(0.2, event) for event in said)]
-        events += [Timed(2.0, found[0]), *(Timed(0.2, event) for event in found[1:])]
-        await Delivery(platform, ADA).play([*events, *ending(after.strip())])
+        events = chunks(before, pace_s=0.3)
+        events += [Timed(0.1, MessageStop()), Timed(0.1, ToolCallChunk("terminal", "ls -l", index=0))]
+        events += [Timed(5.0, ToolCallFinished("terminal", 5.0, ok=True, index=0))]
+        await play(platform, ADA, [*events, *chunks(after, pace_s=0.3)], after)
         first, tool, second = ada.answers
         assert (first.text, second.text) == (before.strip(), after.strip())
         assert [state.text.split()[0] for state in tool.states] == ["⏳", "✓"]
@@ -94,7 +86,7 @@ async def test_a_tool_stands_between_what_was_said_before_and_after_it() -> None
 async def test_without_streaming_there_is_typing_and_one_message() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
-        await Delivery(platform, ADA, streaming=False).play(answer(TEXT))
+        await show(platform, ADA, TEXT, streaming=False)
         assert (ada.texts, ada.drafts) == ([TEXT], [])
         assert len(ada.answers[0].states) == 1
         assert len(ada.typing) >= 2
@@ -106,31 +98,31 @@ async def test_without_streaming_there_is_typing_and_one_message() -> None:
 @pytest.mark.parametrize("method", ["sendMessage", "editMessageText"])
 def test_G78_a_flood_is_waited_out_and_it_stays_one_message(method: str) -> None:
     @driven
-    async def play() -> None:
+    async def scenario() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:
             group = telegram.group(-100)
             telegram.fail(method, flood(17))
-            await Delivery(platform, GROUP).play(answer(TEXT))
+            await show(platform, GROUP, TEXT)
             assert group.texts == [TEXT]
             flooded = next(call for call in telegram.calls if call.status == 429)
             after = [call for call in telegram.calls if call.at > flooded.at and call.method != "sendChatAction"]
             assert min(call.at for call in after) >= flooded.at + 17
 
-    play()
+    scenario()
 
 
 @pytest.mark.parametrize("fault", [silence(), cut()], ids=["silence", "cut"])
 def test_G80_a_first_partial_send_without_a_reply_leaves_one_final_message(fault: Fault) -> None:
     @driven
-    async def play() -> None:
+    async def scenario() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:
             group = telegram.group(-100)
             telegram.fail("sendMessage", fault)
-            await Delivery(platform, GROUP).play(answer(TEXT))
+            await show(platform, GROUP, TEXT)
             assert group.texts.count(TEXT) == 1
             assert len(group.texts) == 2  # and the stray beginning that nobody knew of
 
-    play()
+    scenario()
 
 
 @driven
@@ -138,12 +130,22 @@ async def test_G80_a_final_send_without_a_reply_is_never_sent_again() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
         telegram.fail("sendMessage", silence())
-        delivery = Delivery(platform, ADA)
-        await delivery.play(answer(TEXT))
+        scene = await show(platform, ADA, TEXT)
         assert ada.texts == [TEXT]
-        assert delivery.facts[-1].state == "unknown"
-        again = Delivery(platform, ADA, facts=delivery.facts)
-        await again.play(answer(TEXT, pace_s=0))
+        assert (await scene.facts())[-1].state == "unknown"
+
+
+@driven
+async def test_G80_a_process_that_dies_before_it_hears_of_its_send_does_not_send_again() -> None:
+    async with FakeTelegram() as telegram, bot(telegram) as platform:
+        ada = telegram.private(7)
+        telegram.fail("sendMessage", silence())
+        scene = Scene(platform, ADA)
+        await scene.run(chunks(TEXT, pace_s=0), TEXT)
+        dying = asyncio.ensure_future(scene.deliver())
+        await telegram.until(lambda: ada.texts == [TEXT])
+        await die(dying)
+        await scene.deliver()
         assert ada.texts == [TEXT]
 
 
@@ -151,26 +153,29 @@ async def test_G80_a_final_send_without_a_reply_is_never_sent_again() -> None:
 async def test_G80_an_edit_without_a_reply_is_repeated() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         group = telegram.group(-100)
-        short = "one two three four five six seven eight nine ten " * 3
         telegram.fail("editMessageText", silence())
-        delivery = Delivery(platform, GROUP)
-        await delivery.play(answer(short.strip(), piece=10, pace_s=0.5))
-        assert group.texts == [short.strip()]
-        assert delivery.facts[-1].state == "confirmed"
+        scene = await show(platform, GROUP, TEXT)
+        assert group.texts == [TEXT]
+        assert (await scene.facts())[-1].state == "confirmed"
 
 
 @driven
-async def test_G79_a_final_edit_that_changes_nothing_ends_the_delivery() -> None:
+async def test_G79_a_final_edit_that_was_made_before_a_death_is_not_modified_and_that_is_fine() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         group = telegram.group(-100)
-        first = Delivery(platform, GROUP)
-        await first.play(answer(TEXT))
-        known = [fact for fact in first.facts if fact.state != "confirmed"]  # died before that was on record
-        again = Delivery(platform, GROUP, facts=known)
-        await again.play(answer(TEXT, pace_s=0))
+        scene = Scene(platform, GROUP)
+        await scene.start()
+        dying = asyncio.ensure_future(scene.deliver())
+        await scene.write(chunks(TEXT))
+        telegram.fail("editMessageText", *[silence()] * 3)
+        await scene.end(TEXT)
+        await telegram.until(lambda: group.texts == [TEXT])
+        await die(dying)
+        telegram.recover()
+        await scene.deliver()
         assert group.texts == [TEXT]
-        assert again.facts[-1].state == "confirmed"
-        assert [call.status for call in telegram.called("editMessageText")][-1] == 400
+        assert (await scene.facts())[-1].state == "confirmed"
+        assert telegram.called("editMessageText")[-1].status == 400
 
 
 @driven
@@ -179,7 +184,7 @@ async def test_G83_refused_markup_is_shown_plain() -> None:
         ada = telegram.private(7)
         text = "**bold** " + TEXT
         telegram.fail("sendMessage", refusal(400, "Bad Request: can't parse entities: nobody knows why"))
-        await Delivery(platform, ADA).play(answer(text))
+        await show(platform, ADA, text)
         assert ada.texts == [text]
         assert ada.answers[0].states[0].entities == ()
 
@@ -189,7 +194,7 @@ async def test_G85_a_topic_deleted_under_way_moves_the_answer_to_the_chat() -> N
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         forum = telegram.group(-200, topics=(11,))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Delivery(platform, TOPIC).play(answer(TEXT, pace_s=0.5)))
+            tasks.create_task(show(platform, TOPIC, TEXT, pace_s=0.5))
             await telegram.until(lambda: len(forum.answers) == 1 and len(forum.answers[0].states) == 3)
             delete_topic(forum, 11)
         assert {message.thread for message in forum.answers} == {0}
@@ -208,7 +213,7 @@ async def test_a_server_without_drafts_gets_edits() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
         telegram.fail("sendMessageDraft", *[refusal(404, "Not Found")] * 50)
-        await Delivery(platform, ADA).play(answer(TEXT))
+        await show(platform, ADA, TEXT)
         [message] = ada.answers
         assert message.text == TEXT
         assert len(message.states) > 3
@@ -218,18 +223,27 @@ async def test_a_server_without_drafts_gets_edits() -> None:
 @pytest.mark.parametrize("place", [ADA, GROUP], ids=["draft", "edit"])
 def test_G77_after_a_death_in_mid_stream_the_same_message_is_completed(place: Place) -> None:
     @driven
-    async def play() -> None:
+    async def scenario() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:
             chat = telegram.private(7) if place is ADA else telegram.group(-100)
-            first = Delivery(platform, place)
-            task = asyncio.ensure_future(first.play(answer(TEXT, pace_s=0.5)))
-            await telegram.until(lambda: states_of(chat) >= 3)
-            task.cancel()
-            await asyncio.wait([task])
-            await Delivery(platform, place, facts=first.facts).play(answer(TEXT, pace_s=0.1))
+            scene = Scene(platform, place)
+            await scene.start()
+            dying = asyncio.ensure_future(scene.deliver())
+            async with asyncio.TaskGroup() as tasks:
+                writing = tasks.create_task(scene.write(chunks(TEXT, pace_s=0.5)))
+                await telegram.until(lambda: states_of(chat) >= 3)
+                await die(dying)
+                tasks.create_task(scene.deliver())
+                await writing
+                await scene.end(TEXT)
             assert chat.texts == [TEXT]
 
-    play()
+    scenario()
+
+
+async def die(delivery: asyncio.Future[None]) -> None:
+    delivery.cancel()
+    await asyncio.wait([delivery])
 
 
 def states_of(chat: Chat) -> int:
@@ -242,10 +256,10 @@ def states_of(chat: Chat) -> int:
 @pytest.mark.parametrize("place", [ADA, GROUP], ids=["draft", "edit"])
 def test_G82_G84_thirty_thousand_characters_arrive_in_order(place: Place) -> None:
     @driven
-    async def play() -> None:
+    async def scenario() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:
             chat = telegram.private(7) if place is ADA else telegram.group(-100)
-            await Delivery(platform, place).play(answer(LONG, piece=200, pace_s=0.4))
+            await play(platform, place, chunks(LONG, piece=200, pace_s=0.4), LONG)
             assert len(chat.answers) >= 8
             shown = "\n".join(chat.texts)
             functions = [f"def f{n}():" for n in range(250)] * 2
@@ -261,4 +275,4 @@ def test_G82_G84_thirty_thousand_characters_arrive_in_order(place: Place) -> Non
             assert sum(text.count("def f") for text in in_code) == 500
             assert all(call.status == 200 for call in telegram.calls)
 
-    play()
+    scenario()

@@ -1,11 +1,11 @@
-"""An answer in WhatsApp: planner, adapter and fake together, on a driven clock."""
+"""An answer in WhatsApp: consumer, planner, adapter and fake together, on a driven clock."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from platforms.planned import LONG, Delivery, answer
+from platforms.played import LONG, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.platforms.whatsapp import WhatsAppPlatform
 from tailrace.testing.clock import driven
@@ -42,7 +42,7 @@ def asked(whatsapp: FakeWhatsApp) -> tuple[Person, Place]:
 async def test_the_answer_comes_whole_though_streaming_is_on() -> None:
     async with FakeWhatsApp() as whatsapp, number(whatsapp) as platform:
         ada, place = asked(whatsapp)
-        await Delivery(platform, place, streaming=True).play(answer(TEXT, pace_s=0.5))
+        await show(platform, place, TEXT, pace_s=0.5)
         assert ada.texts == [TEXT]
         assert set(ada.read) == {"wamid.in-1"}
         assert len(ada.typing) > 1
@@ -53,7 +53,7 @@ async def test_the_answer_comes_whole_though_streaming_is_on() -> None:
 async def test_G82_thirty_thousand_characters_arrive_in_order_within_the_pair_limit() -> None:
     async with FakeWhatsApp() as whatsapp, number(whatsapp) as platform:
         ada, place = asked(whatsapp)
-        await Delivery(platform, place).play(answer(LONG, piece=500, pace_s=0.1))
+        await play(platform, place, chunks(LONG, piece=500), LONG)
         shown = "\n".join(ada.texts)
         lines = [line for line in shown.splitlines() if line.startswith("def f")]
         assert lines == [f"def f{n}():" for n in range(250)] * 2
@@ -67,7 +67,7 @@ async def test_G78_the_pair_limit_is_waited_out() -> None:
     async with FakeWhatsApp() as whatsapp, number(whatsapp) as platform:
         ada, place = asked(whatsapp)
         whatsapp.fail("messages", failure(131056, "pair"), failure(131056, "pair"))
-        await Delivery(platform, place).play(answer(TEXT))
+        await show(platform, place, TEXT)
         assert ada.texts == [TEXT]
         first, second, third = (call.at for call in whatsapp.called("messages"))
         assert second - first >= 6.0
@@ -79,8 +79,6 @@ async def test_G80_an_answer_without_a_reply_is_never_sent_again() -> None:
     async with FakeWhatsApp() as whatsapp, number(whatsapp) as platform:
         ada, place = asked(whatsapp)
         whatsapp.fail("messages", silence())
-        delivery = Delivery(platform, place)
-        await delivery.play(answer(TEXT))
-        await Delivery(platform, place, facts=delivery.facts).play(answer(TEXT, pace_s=0))
+        scene = await show(platform, place, TEXT)
         assert ada.texts == [TEXT]
-        assert delivery.facts[-1].state == "unknown"
+        assert (await scene.facts())[-1].state == "unknown"

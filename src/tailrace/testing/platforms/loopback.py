@@ -98,6 +98,10 @@ class LoopbackFake:
         """The next requests for this method meet these faults, one each."""
         self._faults[method] += faults
 
+    def recover(self) -> None:
+        """No more faults."""
+        self._faults.clear()
+
     def called(self, method: str) -> list[RecordedCall]:
         return [call for call in self.calls if call.method == method]
 

@@ -1,0 +1,104 @@
+"""A run played to a real adapter through the gateway's consumer, over a journal in memory: what a chat is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
+from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
+from tailrace.delivery.planner import Showing
+from tailrace.delivery.port import Place, Platform
+from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.ports import Lease, NewRun
+
+CODE = "```python\n" + "".join(f"def f{n}():\n    return '漢字 {n}'\n" for n in range(250)) + "```"
+TABLE = "| name | größe | 名前 |\n|---|---|---|\n" + "".join(f"| row {n} | {n * 7} | 項目{n} |\n" for n in range(120))
+PROSE = " ".join(
+    ["naïve **bold** text", "👩‍👩‍👧‍👦🏳️‍🌈", "漢字かな交じり文。", "مرحبا بالعالم", "שלום עולם", "`code`"] * 100
+)
+# 30,000 characters of everything: a heading, emoji of several code points, CJK, right-to-left text, code, a table.
+LONG = f"# Title\n\n{PROSE}\n\n{CODE}\n\n{TABLE}\n\n{PROSE}\n\n{CODE}"
+
+
+class Timed(NamedTuple):
+    """An event and how long after the one before it it happens."""
+
+    after_s: float
+    event: AnyEvent
+
+
+def chunks(text: str, *, piece: int = 20, pace_s: float = 0.1) -> list[Timed]:
+    """A model that writes this text, so many characters at a time."""
+    return [Timed(pace_s, MessageChunk(text[at : at + piece])) for at in range(0, len(text), piece)]
+
+
+class Scene:
+    """A run, a chat, and whoever delivers the one to the other."""
+
+    def __init__(self, platform: Platform, place: Place, *, streaming: bool = True) -> None:
+        self.journal = MemoryJournal()
+        self._platform, self._place = platform, place
+        self._lines = ChatLines(platform)
+        self._showing = Showing(streaming=streaming, min_tokens=5)
+        self._lease: Lease | None = None
+
+    @property
+    def lease(self) -> Lease:
+        assert self._lease is not None
+        return self._lease
+
+    async def run(self, events: Sequence[Timed], output: str) -> None:
+        """The run, from its beginning to its end."""
+        await self.start()
+        await self.write(events)
+        await self.end(output)
+
+    async def start(self) -> None:
+        _, self._lease = await self.journal.start(NewRun("agent"), "executor", lease_s=1e9)
+
+    async def write(self, events: Sequence[Timed]) -> None:
+        for after_s, event in events:
+            await asyncio.sleep(after_s)
+            self.journal.append(self.lease, [event])
+
+    async def end(self, output: str) -> None:
+        self.journal.append(self.lease, [MessageStop(final=True)])
+        await self.journal.seal(self.lease, RunFinished("completed", output))
+
+    async def deliver(self) -> None:
+        """A gateway delivers the run, from where the one before it left off. Cancelling it is its death."""
+        ledgers = [ledger async for ledger in orphaned(self.journal, self._place.platform, "heir")]
+        if not ledgers:
+            new = await begin(self.journal, DeliverySpec(self.lease.run_id, self._place, self._showing), "first")
+            assert new is not None, "delivered once"
+            ledgers = [new]
+        [ledger] = ledgers
+        consumer = GatewayStreamConsumer(self.journal, self._platform, self._lines.to(self._place), ledger)
+        await consumer.run()
+
+    async def facts(self) -> list[Delivered]:
+        """The ledger."""
+        [delivery] = await self.journal.runs(kind="delivery")
+        entries = await self.journal.facts(delivery.id)
+        return [entry.event for entry in entries if isinstance(entry.event, Delivered)]
+
+
+async def play(
+    platform: Platform, place: Place, events: Sequence[Timed], output: str, *, streaming: bool = True
+) -> Scene:
+    """The run and its delivery, both to their ends."""
+    scene = Scene(platform, place, streaming=streaming)
+    await scene.start()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(scene.deliver())
+        await scene.write(events)
+        await scene.end(output)
+    return scene
+
+
+async def show(platform: Platform, place: Place, text: str, *, pace_s: float = 0.1, streaming: bool = True) -> Scene:
+    """An answer that is nothing but this text."""
+    return await play(platform, place, chunks(text, pace_s=pace_s), text, streaming=streaming)
