@@ -96,7 +96,7 @@ class App:
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
-            durability=config.store.durability,
+            durability="fsync" if config.store.durability == "fsync" else "committed",
         )
 
     def _trace(self, provider: TracerProvider) -> None:
