@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from tailrace import Agent, AIAgent
 from tailrace.config import Config, load
-from tailrace.errors import TailraceError
+from tailrace.errors import CorruptLog, TailraceError
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
 
@@ -129,3 +130,34 @@ def test_an_interrupt_from_another_thread_returns_what_there_is(tmp_path: Path) 
     assert answer["completed"] is False
     assert answer["status"] == "stopped"
     assert "One two three four five".startswith(answer["final_response"])
+
+
+def test_F68_ctrl_c_stops_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    def on_piece(piece: str | None) -> None:
+        if piece is not None and not interrupted:
+            interrupted.append(piece)
+            signal.pthread_kill(main, signal.SIGINT)
+
+    interrupted: list[str] = []
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with (
+            provider(STALLED, reply("Again.")) as server,
+            AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path, stream_callback=on_piece) as agent,
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                agent.run_conversation("Count.")
+            answer = agent.run_conversation("And?")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert answer["final_response"] == "Again."
+    assert answer["messages"][1]["content"].startswith("One")
+
+
+def test_an_agent_that_cannot_open_says_why_each_time(tmp_path: Path) -> None:
+    (tmp_path / "tailrace.db").write_bytes(b"no database")
+    with provider() as server, AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path) as agent:
+        for _ in range(2):
+            with pytest.raises(CorruptLog, match="is not a database"):
+                agent.run_conversation("Hi.")

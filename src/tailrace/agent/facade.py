@@ -141,6 +141,17 @@ class Agent:
         return self._app
 
 
+def _result(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Of a coroutine that runs in the loop of another thread. A wait that is interrupted, as by Ctrl-C, cancels it:
+    nothing goes on acting behind the caller's back."""
+    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
 StreamCallback = Callable[[str | None], object]
 
 
@@ -155,6 +166,7 @@ class AIAgent:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-agent", daemon=True)
         self._open = False
+        self._opening = threading.Lock()
 
     def run_conversation(self, text: str) -> JsonObject:
         """One turn. `final_response`, `messages` (the conversation in OpenAI's form), `completed`, `usage`."""
@@ -168,9 +180,10 @@ class AIAgent:
     def close(self) -> None:
         if self._open:
             self._wait(self._agent.__aexit__(None, None, None))
+            self._open = False
+        if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._open = False
         if not self._loop.is_closed():
             self._loop.close()
 
@@ -181,11 +194,17 @@ class AIAgent:
         self.close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        if not self._open:
-            self._open = True
-            self._thread.start()
-            asyncio.run_coroutine_threadsafe(self._agent.__aenter__(), self._loop).result()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        with self._opening:
+            if not self._open:
+                if not self._thread.is_alive():
+                    self._thread.start()
+                try:
+                    _result(self._agent.__aenter__(), self._loop)
+                except BaseException:
+                    coroutine.close()
+                    raise
+                self._open = True
+        return _result(coroutine, self._loop)
 
     async def _converse(self, text: str) -> JsonObject:
         finished: RunFinished | None = None
