@@ -8,10 +8,12 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import get_args
 
 import pytest
 
 from platforms.collecting_inbox import CollectingInbox, running
+from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -245,7 +247,7 @@ async def test_G78_the_fake_holds_a_bot_to_its_budget() -> None:
 
 @asynccontextmanager
 async def polling(telegram: FakeTelegram) -> AsyncIterator[tuple[TelegramPlatform, CollectingInbox]]:
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, commands=[("stop", "Stop the answer")])
+    platform = TelegramPlatform(telegram.token, base_url=telegram.url)
     async with running(platform) as inbox:
         yield platform, inbox
 
@@ -258,7 +260,13 @@ async def test_a_private_message_arrives_and_is_confirmed() -> None:
         [update] = await inbox.wait_for(1)
         assert update == MessageReceived(str(update_id), ADA, Sender("7", "User 7"), "hello", message_id="1")
         await telegram.until(lambda: telegram.called("getUpdates")[-1].status == 200)
-        assert telegram.commands == [{"command": "stop", "description": "Stop the answer"}]
+
+
+@driven
+async def test_every_command_that_is_understood_is_offered() -> None:
+    async with FakeTelegram() as telegram, polling(telegram):
+        offered = {command["command"] for command in telegram.commands}
+        assert offered == set(get_args(CommandName)) - {"start"}  # Telegram itself offers that one
 
 
 @driven

@@ -41,7 +41,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.errors import ConfigError, PlatformError
+from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 
 try:
@@ -62,6 +62,17 @@ API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
 BUTTONS_PER_ROW = 2
+COMMANDS = (  # what Telegram offers when somebody types "/"
+    ("new", "Begin a new conversation"),
+    ("stop", "Stop the answer under way"),
+    ("model", "Show or change the model"),
+    ("verbose", "Show more, or less, of what tools do"),
+    ("yolo", "Approve everything without asking, or stop doing so"),
+    ("approve", "Approve what a tool asks for"),
+    ("deny", "Deny what a tool asks for"),
+    ("status", "Say what is going on"),
+    ("help", "Show what I can do"),
+)
 _NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
@@ -108,7 +119,7 @@ class TelegramPlatform(BasePlatform):
         *,
         base_url: str | None = None,
         webhook_url: str | None = None,
-        commands: Sequence[tuple[str, str]] = (),
+        commands: Sequence[tuple[str, str]] = COMMANDS,
         timing: Timing | None = None,
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
@@ -249,15 +260,15 @@ class TelegramPlatform(BasePlatform):
         if request.method != "POST":
             return HookAnswer(405)
         if self._me is None:
-            return HookAnswer(503)  # it will be delivered again
+            return HookAnswer(503)
         try:
             update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
         except (msgspec.DecodeError, *_NONSENSE):
             return HookAnswer(400)
         try:
             await self._take(update, self._me, inbox)
-        except PlatformError:
-            return HookAnswer(503)
+        except TailraceError:
+            return HookAnswer(503)  # it will be delivered again
         return HookAnswer()
 
     async def _take(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
@@ -296,8 +307,6 @@ class TelegramPlatform(BasePlatform):
         await self._request.shutdown()
 
     async def _announce_commands(self) -> None:
-        if not self._commands:
-            return
         try:
             await self._bot.set_my_commands(list(self._commands))
         except TelegramError as exc:

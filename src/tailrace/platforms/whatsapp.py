@@ -38,8 +38,9 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.errors import ConfigError, PlatformError
+from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
+from tailrace.platforms.unanswered import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp_hook import (
     MAX_TEXT_CHARS,
     SIGNATURE_HEADER,
@@ -151,10 +152,10 @@ class WhatsAppPlatform(BasePlatform):
                     return Refused(f"WhatsApp has no {type(action).__name__}")
         except _Refusal as refused:
             return _reply_to(refused, place)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
-            return Failed(f"no connection: {exc}")
-        except (_Unclear, aiohttp.ClientError, TimeoutError) as exc:
-            return Unknown(_said(exc))
+        except _Unclear as exc:
+            return Unknown(str(exc))
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
 
     async def _send(self, place: Place, text: str) -> AnyReply:
         if len(text) > MAX_TEXT_CHARS:
@@ -210,7 +211,7 @@ class WhatsAppPlatform(BasePlatform):
         try:
             for update in received(notification, self._number, self._time_of_day()):
                 await inbox.put(update)
-        except PlatformError:
+        except TailraceError:
             return HookAnswer(503)  # Meta delivers it again
         return HookAnswer()
 
@@ -238,7 +239,7 @@ class WhatsAppPlatform(BasePlatform):
                     content += piece
                     if len(content) > max_bytes:
                         raise too_large
-        except (aiohttp.ClientError, TimeoutError) as exc:
+        except NO_ANSWER as exc:
             raise PlatformError(f"{attachment.name}: {_said(exc)}", platform=self.name) from exc
         return bytes(content)
 
@@ -250,7 +251,7 @@ class WhatsAppPlatform(BasePlatform):
         except _Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
-        except (_Unclear, aiohttp.ClientError, TimeoutError) as exc:
+        except (_Unclear, *NO_ANSWER) as exc:
             raise PlatformError(_said(exc), platform=self.name) from exc
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
