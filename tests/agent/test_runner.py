@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, stage
@@ -28,6 +29,7 @@ from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, Usage,
 from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
+from tailrace.testing.provider import scenario as named
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 LONG = "x" * 400
@@ -191,6 +193,21 @@ async def test_J108_nobody_to_ask_means_no(tmp_path: Path) -> None:
     (answered,) = played.of(ApprovalAnswered)
     assert isinstance(answered, ApprovalAnswered)
     assert (answered.decision, answered.by) == ("deny", "nobody")
+
+
+@pytest.mark.parametrize("scenario", ["ok", "no-streaming"])
+async def test_J112_a_streamed_call_asks_as_one_that_came_whole(tmp_path: Path, scenario: str) -> None:
+    note = Note(effect=Effect("command", "rm -rf build"))
+    asks = msgspec.structs.replace(named(scenario), reply=reply(call("note", {"text": "a"})))
+    script: list[Scenario | Reply] = (
+        [asks, asks, reply("All right.")] if scenario == "no-streaming" else [asks, reply("All right.")]
+    )
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", reachable=False)) as s:
+        played = await s.play()
+        streamed = [request.json().get("stream", False) for request in s.server.requests]
+    assert streamed == ([True, False, False] if scenario == "no-streaming" else [True, True])
+    assert [event.decision for event in played.events if isinstance(event, ApprovalAnswered)] == ["deny"]
+    assert note.notes == []
 
 
 async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path: Path) -> None:

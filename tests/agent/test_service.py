@@ -15,7 +15,8 @@ from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config import Config, load
 from tailrace.errors import RunNotFound
-from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, ToolOutputRecorded
+from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot, ToolOutputRecorded
+from tailrace.journal.sqlite import SqliteJournal
 from tailrace.messages import assistant, user
 from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
@@ -131,6 +132,24 @@ async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path
     assert asked[1:] == ["count", seen, "and then?"]
     assert events[-3:-1] == [MessageRecorded(assistant(seen), "stopped"), MessageStop(final=True)]
     assert isinstance(events[-1], RunFinished)
+
+
+async def test_I104_a_viewer_who_comes_in_the_middle_sees_all_so_far(tmp_path: Path) -> None:
+    """Also one in another process, which has the file alone to look at."""
+    async with opened(tmp_path, STALLED) as (app, _):
+        run = await app.agents.submit(TurnSpec(user("count")), session="s")
+        seen = await shown(app, run.id)
+        (state,) = await anext(app.journal.tail(run.id, snapshot=True))
+        elsewhere = await SqliteJournal.open(tmp_path / "tailrace.db")
+        try:
+            entries = await elsewhere.read(run.id)
+        finally:
+            await elsewhere.close()
+    assert isinstance(state.event, Snapshot)
+    assert state.event.output.startswith(seen)
+    stored = "".join(entry.event.text for entry in entries if isinstance(entry.event, MessageChunk))
+    assert stored.startswith(seen)
+    assert seen
 
 
 async def test_a_model_that_is_not_there_fails_the_run_with_one_clear_line(tmp_path: Path) -> None:
