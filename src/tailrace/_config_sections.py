@@ -263,6 +263,8 @@ class PlatformSettings(Section):
     enabled: bool = False
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
+    busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer under way
+    tools: Literal["lines", "verbose", "none"] = "lines"  # how much is shown of them
 
 
 class Telegram(PlatformSettings):

@@ -1,4 +1,4 @@
-"""`tailrace serve`: the API and the web page, until it is told to stop.
+"""`tailrace serve`: the API, the web page and every enabled platform, until it is told to stop.
 
 The first SIGINT or SIGTERM ends it in order: no new work, what is under way has `server.drain_s`, runs that have not
 ended by then are given back for the next process. The second ends it at once.
@@ -9,18 +9,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
-import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tailrace.cli.lifetime import loop_factory, told_to_stop
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.config import Config
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from tailrace.app import App
+    from tailrace.platforms.gateway import Gateway
+    from tailrace.server.frame import Frame
+    from tailrace.server.routing import Route
 
 log = logging.getLogger("tailrace.serve")
 
@@ -33,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be had."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_serve(args, config))
         except asyncio.CancelledError:
@@ -43,24 +46,29 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _serve(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
+    from tailrace.platforms.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.logs import configure
     from tailrace.server.metering import MeteredCaller, count_runs
     from tailrace.server.metrics import Metrics
 
-    told_to_stop = _signalled()
+    told = told_to_stop()
     metrics = Metrics()
     caller, lag = MeteredCaller(metrics), metrics.journal_lag
     async with open_app(config, caller=caller, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         configure(app.redactor, form=args.log)
-        async with serving(app, host=args.host, port=args.port, metrics=metrics) as server:
+        async with (
+            Gateway(app) as gateway,
+            serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
+        ):
             if recovered := [*await app.agents.recover(), *await app.flows.recover()]:
                 log.info("going on with %d unfinished runs", len(recovered))
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:
                 warming = group.create_task(_warm_up(app))
-                await told_to_stop.wait()
+                await told.wait()
                 warming.cancel()
+            gateway.take_no_more()
             log.info("stopping; what is under way has %g s to end", config.server.drain_s)
 
 
@@ -74,26 +82,19 @@ async def _warm_up(app: App) -> None:
         log.warning("the embedded model is not ready: %s", exc)
 
 
-def _signalled() -> asyncio.Event:
-    """Set at the first signal; the second one cancels whoever called this."""
-    told = asyncio.Event()
-    task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
+def _hooks(gateway: Gateway) -> Callable[[Frame], Sequence[Route]]:
+    """The platforms' webhooks as routes: open, because their signature is their key (J120)."""
+    from tailrace.platforms.webhooks import answer
+    from tailrace.server.routing import Route
 
-    def hear() -> None:
-        if told.is_set() and task is not None:
-            task.cancel()
-        told.set()
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await answer(gateway, request)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with suppress(NotImplementedError):  # Windows: Ctrl-C cancels the runner's task
-            loop.add_signal_handler(number, hear)
-    return told
+    def routes(_: Frame) -> Sequence[Route]:
+        return [
+            Route(method=method, path=path, handler=handle, access="open", summary="A platform's signed webhook.")
+            for path in gateway.hook_paths
+            for method in ("GET", "POST")
+        ]
 
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop
+    return routes

@@ -1,0 +1,71 @@
+"""`tailrace gateway`: the chat platforms alone, until it is told to stop; `--pair` lets a new user in.
+
+The first SIGINT or SIGTERM ends it in order: no new work, answers under way have `server.drain_s`, what is cut says so
+in its message and goes on when the gateway is started again. The second ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from contextlib import AsyncExitStack
+
+from tailrace.cli.lifetime import loop_factory, told_to_stop
+from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.config import Config
+from tailrace.errors import ConfigError
+
+log = logging.getLogger("tailrace.gateway")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pair", metavar="CODE", help="let the user in to whom the bot gave this code")
+    parser.add_argument("--log", choices=("text", "json"), default="text", help="how to write the log to stderr")
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """0 after an orderly stop. Raises `ConfigError` where no platform is enabled, or none can be started."""
+    if args.pair:
+        return _pair(config, args.pair)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        try:
+            runner.run(_gateway(args, config))
+        except asyncio.CancelledError:
+            return INTERRUPTED
+    return DONE
+
+
+def _pair(config: Config, code: str) -> int:
+    from tailrace.platforms.remembered import Pairing
+
+    user = Pairing(config.home).accept(code)
+    name = "".join(char for char in user.name if char.isprintable())
+    sys.stdout.write(f"{user.user}{f' ({name})' if name else ''} is let in\n")
+    return DONE
+
+
+async def _gateway(args: argparse.Namespace, config: Config) -> None:
+    from tailrace.app import open_app
+    from tailrace.platforms.gateway import Gateway
+    from tailrace.platforms.webhooks import listening
+    from tailrace.server.logs import configure
+
+    told = told_to_stop()
+    async with open_app(config) as app, AsyncExitStack() as stack:
+        configure(app.redactor, form=args.log)
+        gateway = Gateway(app)
+        if not gateway.platforms:
+            raise ConfigError("no platform is enabled, or none could be started", key="platforms")
+        await stack.enter_async_context(gateway)
+        if gateway.hook_paths:
+            address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
+            log.info("webhooks are at %s", address)
+        if recovered := await app.agents.recover():
+            log.info("going on with %d unfinished runs", len(recovered))
+        sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
+        sys.stdout.flush()
+        await told.wait()
+        log.info("stopping; answers under way have %g s to end", config.server.drain_s)
+        gateway.take_no_more()
