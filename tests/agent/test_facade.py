@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import asyncio
 import signal
 import threading
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from provider_thread import provider
 from tailrace import Agent, AIAgent
 from tailrace.config import Config, load
 from tailrace.errors import CorruptLog, TailraceError
@@ -67,26 +67,6 @@ async def test_an_agent_that_is_not_open_says_so() -> None:
 
 
 # ── the blocking facade ──────────────────────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def provider(*script: str | Scenario | Reply) -> Iterator[FaultyProvider]:
-    """The provider on a loop of its own: the facade blocks the thread it is called in."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    made = asyncio.run_coroutine_threadsafe(_started(script), loop).result()
-    try:
-        yield made
-    finally:
-        asyncio.run_coroutine_threadsafe(made.close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-async def _started(script: tuple[str | Scenario | Reply, ...]) -> FaultyProvider:
-    return await FaultyProvider(script).__aenter__()
 
 
 def test_the_callback_gets_each_piece_and_none_at_the_end_of_each_response(tmp_path: Path) -> None:
