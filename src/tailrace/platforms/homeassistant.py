@@ -164,14 +164,21 @@ class HomeAssistantPlatform(BasePlatform):
             self._socket = None
 
     async def _listen(self, socket: Socket, inbox: Inbox) -> None:
-        """Reads the socket. Updates are put beside it: whoever takes one in may want a command answered meanwhile."""
-        arrived: asyncio.Queue[Event] = asyncio.Queue()
+        """Reads the socket until it is lost. Updates are put beside it, since whoever takes one in may want a command
+        answered meanwhile; what came before the loss is still put, since nobody sends it again."""
+        arrived: asyncio.Queue[Event | None] = asyncio.Queue()
         readers: dict[int, Callable[[bytes], MessageReceived]] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
             tasks.create_task(_take(arrived, readers, inbox))
-            async for event in events:
-                arrived.put_nowait(event)
+            try:
+                async for event in events:
+                    arrived.put_nowait(event)
+            except PlatformError as exc:
+                lost = exc
+            self._socket = None
+            arrived.put_nowait(None)
+        raise lost
 
     async def _subscribe(
         self, socket: Socket, readers: dict[int, Callable[[bytes], MessageReceived]], inbox: Inbox
@@ -191,8 +198,8 @@ class HomeAssistantPlatform(BasePlatform):
             inbox.connected()
             if not (heard := await socket.result(sentences)).success:
                 log.info("Assist does not pass sentences on: %s", heard.error.message)
-        except Lost as exc:
-            raise PlatformError(str(exc), platform=self.name) from exc
+        except Lost:
+            return  # whoever reads the socket says so
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -215,10 +222,9 @@ def _refusal(result: Result) -> AnyReply | None:
 
 
 async def _take(
-    arrived: asyncio.Queue[Event], readers: Mapping[int, Callable[[bytes], MessageReceived]], inbox: Inbox
+    arrived: asyncio.Queue[Event | None], readers: Mapping[int, Callable[[bytes], MessageReceived]], inbox: Inbox
 ) -> None:
-    while True:
-        event = await arrived.get()
+    while (event := await arrived.get()) is not None:
         if (read := readers.get(event.subscription)) is None:
             continue
         try:
