@@ -216,6 +216,7 @@ class MemoryPlatform(BasePlatform):
         self.files: dict[str, bytes] = {}
         self.fault = fault
         self.starts = 0
+        self.first_message = asyncio.Event()  # somebody was sent something
         self._capabilities = capabilities
         self._latency_s = latency_s
         self._inbox: Inbox | None = None
@@ -234,7 +235,10 @@ class MemoryPlatform(BasePlatform):
             await asyncio.sleep(self._latency_s)
         self.performed.append((place, action))
         fault = self.fault(place, action) if self.fault is not None else None
-        return self.chat(place.chat).perform(place, action, asyncio.get_running_loop().time(), fault)
+        reply = self.chat(place.chat).perform(place, action, asyncio.get_running_loop().time(), fault)
+        if self.chat(place.chat).messages:
+            self.first_message.set()
+        return reply
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
         data = self.files.get(attachment.ref)

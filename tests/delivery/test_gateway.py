@@ -1,0 +1,397 @@
+"""The whole way: somebody writes in a chat, a run answers, the answer grows where it was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+from pathlib import Path
+
+from delivery.gateways import Town, town
+from delivery.planning import EDITING
+from tailrace.delivery.port import (
+    Attachment,
+    Capabilities,
+    HookRequest,
+    Inbox,
+    Place,
+    Sender,
+    StopPressed,
+    Window,
+)
+from tailrace.delivery.split import CURSOR
+from tailrace.errors import PlatformError
+from tailrace.events import ApprovalAnswered
+from tailrace.platforms.base import BasePlatform
+from tailrace.platforms.remembered import Pairing
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import Scenario, call, reply
+
+LONG = " ".join(f"word{number}" for number in range(60))
+SLOW = Scenario(reply=reply(LONG), pace_s=0.2)
+
+
+def asked(here: Town, number: int = -1) -> list[dict[str, object]]:
+    """The messages of one request as the model got them, without the system prompt."""
+    body = json.loads(here.provider.requests[number].body)
+    return [message for message in body["messages"] if message["role"] != "system"]
+
+
+@driven
+async def test_an_answer_grows_in_the_chat_where_it_was_asked_for(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW) as here:
+        await here.write("Count.")
+        await asyncio.sleep(60)
+        assert here.chat.texts == (LONG,)
+        growing = [texts[0] for _, texts in here.chat.screens if texts]
+        assert len(growing) > 5
+        assert growing[0].endswith(CURSOR)
+        assert here.chat.overruns == []
+        assert asked(here) == [{"role": "user", "content": "Count."}]
+
+
+@driven
+async def test_streaming_off_is_one_message_after_typing(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, streaming=False) as here:
+        await here.write("Count.")
+        await asyncio.sleep(60)
+        assert here.chat.texts == (LONG,)
+        assert [texts for _, texts in here.chat.screens if texts] == [(LONG,)]
+        assert len(here.chat.typing_at) > 1
+
+
+@driven
+async def test_G88_the_same_update_twice_is_handled_once(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Once.")) as here:
+        await here.write("Hello.", update_id="77")
+        await here.write("Hello.", update_id="77")
+        await asyncio.sleep(30)
+        assert here.chat.texts == ("Once.",)
+        assert len(await here.runs()) == 1
+
+
+async def test_G88_and_after_a_restart_too(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    for _ in range(2):
+        async with town(tmp_path, reply("Once."), store="sqlite:///t.db", platform=platform) as here:
+            await here.write("Hello.", update_id="77")
+            for run_id in await here.runs():
+                await here.app.agents.finished(run_id)
+            assert len(await here.runs()) == 1
+    assert platform.chat("42").texts == ("Once.",)
+
+
+@driven
+async def test_G89_a_paste_that_the_client_split_is_one_message(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Read."), reply("And this."), reply("Also.")) as here:
+        await here.write("a" * 4096, at_limit=True)
+        await asyncio.sleep(1)
+        await here.write("b" * 4096, at_limit=True)
+        await asyncio.sleep(1)
+        await here.write("the end")
+        await asyncio.sleep(10)
+        assert asked(here)[-1]["content"] == f"{'a' * 4096}\n{'b' * 4096}\nthe end"
+        await here.write("c" * 4096, at_limit=True)
+        await asyncio.sleep(10)
+        assert asked(here)[-1]["content"] == "c" * 4096
+        assert len(await here.runs()) == 2
+
+
+@driven
+async def test_only_allowed_users_are_served_and_a_new_one_can_be_let_in(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Welcome.")) as here:
+        await here.write("Hello?", user="99")
+        await here.write("Hello??", user="99")
+        await asyncio.sleep(10)
+        assert await here.runs() == []
+        [shown] = here.chat.texts
+        code = shown.rstrip("`").rpartition(" ")[2]
+        Pairing(tmp_path).accept(code)
+        await here.write("Hello!", user="99")
+        await asyncio.sleep(30)
+        assert here.chat.texts[1:] == ("Welcome.",)
+
+
+@driven
+async def test_in_a_group_a_stranger_is_not_heard_and_nobody_else_unless_addressed(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Yes?")) as here:
+        await here.write("Hello?", user="99", kind="group")
+        await here.write("just talking", kind="group", addressed=False)
+        await asyncio.sleep(10)
+        assert here.chat.messages == []
+        await here.write("you there?", kind="group", addressed=True)
+        await asyncio.sleep(30)
+        assert here.chat.texts == ("Yes?",)
+
+
+@driven
+async def test_respond_all_answers_everything(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Indeed."), more=", respond: all") as here:
+        await here.write("just talking", kind="group", addressed=False)
+        await asyncio.sleep(30)
+        assert here.chat.texts == ("Indeed.",)
+
+
+@driven
+async def test_a_new_message_interrupts_and_what_was_said_stays(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, reply("The second.")) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        await here.write("Stop counting.")
+        await asyncio.sleep(60)
+        first, second = here.chat.texts
+        assert LONG.startswith(first)
+        assert 0 < len(first) < len(LONG)
+        assert second == "The second."
+
+
+@driven
+async def test_busy_queue_answers_one_after_the_other(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, reply("The second."), more=", busy: queue") as here:
+        await here.write("Count.")
+        await asyncio.sleep(2)
+        await here.write("And then?")
+        await asyncio.sleep(100)
+        assert here.chat.texts == (LONG, "The second.")
+
+
+@driven
+async def test_threads_are_conversations_of_their_own(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW, SLOW) as here:
+        await here.write("one", thread="7", kind="group")
+        await here.write("two", thread="8", kind="group")
+        await asyncio.sleep(120)
+        assert sorted((message.thread, message.text) for message in here.chat.visible) == [("7", LONG), ("8", LONG)]
+        assert [len(asked(here, number)) for number in (0, 1)] == [1, 1]
+
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_stop_stops_and_says_so(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        await here.write("/stop@our_bot", kind="private")
+        await asyncio.sleep(20)
+        assert [text for text in here.chat.texts if text in LONG] != []
+        assert "⏹ Stopped." in here.chat.texts
+        assert not any(CURSOR in text for text in here.chat.texts)
+        await here.write("/stop")
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == "Nothing is running."
+
+
+@driven
+async def test_the_platforms_own_stop_button_stops_too(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW) as here:
+        await here.write("Count.")
+        await asyncio.sleep(6)
+        await here.platform.receive(StopPressed("s1", Place("telegram", "42"), Sender("1")))
+        await asyncio.sleep(20)
+        [run] = await here.app.journal.runs(kind="agent")
+        assert run.state == "stopped"
+
+
+@driven
+async def test_new_begins_a_conversation_that_knows_nothing_of_the_last(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("One."), reply("Two."), reply("Three.")) as here:
+        await here.write("first")
+        await asyncio.sleep(10)
+        await here.write("second")
+        await asyncio.sleep(10)
+        assert len(asked(here)) == 3
+        await here.write("/new")
+        await here.write("third")
+        await asyncio.sleep(10)
+        assert [message["content"] for message in asked(here)] == ["third"]
+
+
+@driven
+async def test_switches_are_shown_changed_and_kept(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        for text in ("/model", "/model nowhere/x", "/model faulty/other", "/verbose", "/yolo", "/status", "/help"):
+            await here.write(text)
+            await asyncio.sleep(5)
+        model, wrong, changed, verbose, yolo, status, usage = here.chat.texts
+        assert model == "The model is `faulty/ok`."
+        assert "no such provider" in wrong
+        assert changed == "The model is `faulty/other` from now on."
+        assert "in full" in verbose
+        assert "without asking" in yolo
+        assert "faulty/other" in status
+        assert "approvals: off" in status
+        assert "/approve" in usage
+    async with town(tmp_path) as here:
+        await here.write("/model")
+        await asyncio.sleep(5)
+        assert here.chat.texts == ("The model is `faulty/other`.",)
+
+
+# ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
+
+DANGEROUS = reply(call("terminal", {"command": "rm -rf build"}))
+
+
+@driven
+async def test_J110_an_approval_is_asked_in_the_chat_and_bound_to_whoever_asked(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        question = next(message for message in here.chat.visible if message.buttons)
+        assert "rm -rf build" in question.text
+        await here.press(question.buttons[0].value, user="2")
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == "Only the person who asked for it can answer that."
+        assert question.buttons != ()
+        await here.press(question.buttons[-1].value, user="1")
+        await asyncio.sleep(20)
+        assert question.text.endswith("🚫 Denied")
+        assert question.buttons == ()
+        assert here.chat.texts[-1] == "Done."
+        [run_id] = await here.runs()
+        facts = [entry.event for entry in await here.app.journal.facts(run_id)]
+        [answered] = [fact for fact in facts if isinstance(fact, ApprovalAnswered)]
+        assert (answered.decision, answered.by) == ("deny", "telegram:1")
+
+
+@driven
+async def test_an_approval_can_be_answered_by_command(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done."), capabilities=Capabilities(windows=(Window(1, 1.0),))) as here:
+        await here.write("/approve")
+        await asyncio.sleep(3)
+        assert here.chat.messages[-1].text == "There is nothing to approve."
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1].endswith("or /deny.")
+        await here.write("/approve once")
+        await asyncio.sleep(20)
+        assert here.chat.texts[-1] == "Done."
+
+
+@driven
+async def test_J108_an_approval_that_nobody_answers_is_denied(tmp_path: Path) -> None:
+    async with town(tmp_path, DANGEROUS, reply("Done.")) as here:
+        await here.write("Clean up.")
+        await asyncio.sleep(100)
+        assert any("🚫 Denied: nobody answered in time" in text for text in here.chat.texts)
+
+
+# ── attachments ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_images_go_to_the_model_and_text_files_as_text(tmp_path: Path) -> None:
+    async with town(tmp_path, reply("Seen.")) as here:
+        here.platform.files = {"i": b"\x89PNG", "t": b"x = 1\n", "b": b"\xff\xfe\x00"}
+        await here.write(
+            "What is this?",
+            attachments=[
+                Attachment("i", "a.png", "image/png"),
+                Attachment("t", "a.py", "text/x-python"),
+                Attachment("b", "a.bin", "application/octet-stream"),
+                Attachment("gone", "b.txt", "text/plain"),
+            ],
+        )
+        await asyncio.sleep(20)
+        said = json.dumps(asked(here)[-1]["content"])
+        assert base64.b64encode(b"\x89PNG").decode() in said
+        assert "x = 1" in said
+        assert "only images and text files" in said
+        assert "could not be read" in said
+        assert here.chat.texts == ("Seen.",)
+
+
+# ── platforms that break ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Broken(BasePlatform):
+    name = "matrix"
+
+    def __init__(self, *, permanent: bool) -> None:
+        self.tries: list[float] = []
+        self._permanent = permanent
+
+    async def run(self, inbox: Inbox) -> None:
+        self.tries.append(asyncio.get_running_loop().time())
+        if self._permanent:
+            raise PlatformError("the token is wrong", platform=self.name, permanent=True)
+        raise ValueError("a bug in the adapter")
+
+
+@driven
+async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> None:
+    bug, token = Broken(permanent=False), Broken(permanent=True)
+    async with town(tmp_path, reply("Here."), others=[bug, token]) as here:
+        await asyncio.sleep(120)
+        pauses = [later - earlier for earlier, later in itertools.pairwise(bug.tries)]
+        assert 4 < len(pauses) < 10
+        assert pauses[:5] == sorted(pauses[:5]), "with back-off"
+        assert len(token.tries) <= 3
+        await here.write("Still there?")
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("Here.",)
+
+
+@driven
+async def test_a_connection_that_was_cut_is_made_again(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW) as here:
+        await here.write("Count.")
+        await asyncio.sleep(5)
+        here.platform.cut_connection()
+        await asyncio.sleep(60)
+        assert here.platform.starts == 2
+        assert here.chat.texts == (LONG,), "what was under way went on"
+
+
+@driven
+async def test_a_webhook_that_nobody_wants_is_not_found(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        answer = await here.gateway.hook(HookRequest("POST", "/platforms/x", {}, {}, b""))
+        assert answer.status == 404
+        assert here.gateway.hook_paths == []
+
+
+# ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_a_shutdown_lets_answers_come_to_their_end(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    async with town(tmp_path, SLOW, platform=platform) as here:
+        await here.write("Count.")
+        await asyncio.sleep(3)
+    assert platform.chat("42").texts == (LONG,)
+
+
+async def test_what_a_shutdown_cuts_says_so_and_goes_on_after_the_restart(tmp_path: Path) -> None:
+    platform = MemoryPlatform(Capabilities(mode="edit", edits=True, windows=(Window(100, 1.0),), edit_interval_s=0.01))
+    slow = Scenario(reply=reply(LONG), pace_s=0.05)
+    async with town(tmp_path, slow, store="sqlite:///t.db", drain_s=0.1, platform=platform) as here:
+        await here.write("Count.")
+        await here.platform.first_message.wait()
+    [shown] = platform.chat("42").texts
+    assert "Interrupted by a restart" in shown
+    async with town(tmp_path, reply("and so on."), store="sqlite:///t.db", platform=platform) as here:
+        [run_id] = await here.runs()
+        finished = await here.app.agents.finished(run_id)
+    assert platform.chat("42").texts == (finished.output,)
+    assert finished.output.startswith("word0 word1")
+    assert len(platform.chat("42").messages) == 1
+
+
+@driven
+async def test_while_it_ends_no_new_work_is_taken(tmp_path: Path) -> None:
+    async with town(tmp_path, SLOW) as here:
+        await here.write("Count.")
+        here.gateway.take_no_more()
+        refused = False
+        try:
+            await here.write("And this?")
+        except PlatformError:
+            refused = True
+        assert refused
+        assert len(await here.runs()) == 1
