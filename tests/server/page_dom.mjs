@@ -70,6 +70,8 @@ export class Node {
 
 const ids = new Map();
 globalThis.document = {
+  hidden: false,
+  addEventListener() {},
   createElement: (tag) => new Node(tag),
   getElementById: (id) => {
     if (!ids.has(id)) ids.set(id, new Node("div"));

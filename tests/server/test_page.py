@@ -151,14 +151,14 @@ async def test_J123_no_text_keeps_the_page_busy(tmp_path: Path) -> None:
         + """
 const marks = ["**a ", "_a ", "`a ", "~~a ", "[a](", "![", "> ", "- ", "```\\n", "|a", "https://a.", "\\\\"];
 const times = marks.map((piece) => {
-  const started = performance.now();
+  const started = process.cpuUsage();
   whole(piece.repeat(60000 / piece.length));
-  return performance.now() - started;
+  return process.cpuUsage(started).user / 1000;
 });
 console.log(JSON.stringify(Math.max(...times)));
 """
     )
-    assert await node(tmp_path, script) < 3000  # milliseconds, for 60 kB of nothing but marks
+    assert await node(tmp_path, script) < 3000  # milliseconds of the processor, for 60 kB of nothing but marks
 
 
 BROWSER = """

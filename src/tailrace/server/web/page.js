@@ -12,6 +12,7 @@ const stop = byId("stop");
 const KEY = "tailrace.key";
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
 const SHOWN_RUNS = 50;
+const HIDDEN_MS = 250;
 
 let session = new URLSearchParams(location.search).get("session") ?? "";
 let current = null; // { id, view } of the run that is being watched
@@ -108,16 +109,19 @@ function show(question, id) {
   return view;
 }
 
-/** At most once per frame, whatever arrives in between. */
+/** At most once per frame, whatever arrives in between. A tab in the background has no frames. */
 function draw() {
   if (drawing) return;
   drawing = true;
-  requestAnimationFrame(() => {
-    drawing = false;
-    const pinned = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-    for (const view of views) view.draw();
-    if (pinned) log.scrollTop = log.scrollHeight;
-  });
+  if (document.hidden) setTimeout(drawNow, HIDDEN_MS);
+  else requestAnimationFrame(drawNow);
+}
+
+function drawNow() {
+  drawing = false;
+  const pinned = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  for (const view of views) view.draw();
+  if (pinned) log.scrollTop = log.scrollHeight;
 }
 
 const views = new Set();
@@ -187,6 +191,9 @@ async function reload() {
 }
 
 byId("ask").addEventListener("submit", submit);
+document.addEventListener("visibilitychange", () => {
+  if (drawing) drawNow(); // the frame that it waits for does not come in the background
+});
 input.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
 });

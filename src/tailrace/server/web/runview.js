@@ -86,6 +86,7 @@ export class RunView {
   draw() {
     for (const text of this.dirty) render(text.node, text.pieces.map(([, piece]) => piece).join(""));
     this.dirty.clear();
+    this.body.setAttribute("aria-busy", String(!this.ended)); // only now is all of it to be seen
   }
 
   add(piece, attempt = 1) {
@@ -150,21 +151,28 @@ export class RunView {
     box.querySelector(".choices")?.replaceWith(outcome);
   }
 
-  /** The state does not say in which order texts and tools came: what was done goes before the last text. */
   restore(state) {
     this.reset();
-    const texts = state.messages ?? [];
-    for (const text of texts.slice(0, -1)) this.restoreText(text);
-    for (const tool of state.tools ?? []) {
-      this.tool(tool);
-      if (tool.ok !== undefined && tool.ok !== null) this.toolEnded(tool);
+    const approvals = [...(state.approvals ?? [])];
+    for (const item of inOrder(state.messages ?? [], state.tools ?? [])) {
+      if (item.tool_name === undefined) {
+        this.restoreText(item);
+        continue;
+      }
+      // The state does not say which call was asked about: the first of that tool that was not, yet.
+      const at = approvals.findIndex(({ asked, decision }) => decision && asked.tool_name === item.tool_name);
+      if (at >= 0) this.restoreApproval(approvals.splice(at, 1)[0]);
+      this.tool(item);
+      if (item.ok !== undefined && item.ok !== null) this.toolEnded(item);
     }
-    for (const approval of state.approvals ?? []) {
-      this.ask(approval.asked);
-      if (approval.decision) this.decided(approval.asked.approval_id, approval.decision);
-    }
-    if (texts.length) this.restoreText(texts.at(-1));
+    for (const approval of approvals) this.restoreApproval(approval);
     if (state.status && state.status !== "running" && state.status !== "pending") this.finish(state.status, state.error);
+    this.draw(); // with the frame that shows its tools
+  }
+
+  restoreApproval({ asked, decision }) {
+    this.ask(asked);
+    if (decision) this.decided(asked.approval_id, decision);
   }
 
   restoreText(text) {
@@ -179,11 +187,22 @@ export class RunView {
 
   finish(status, error) {
     this.status = status;
-    this.body.setAttribute("aria-busy", "false");
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
     for (const row of this.tools.values()) if (row.dataset.state === "running") row.dataset.state = "failed";
   }
+}
+
+/** Texts and tools as they came: a text stands before the tools that its attempt asked for, after those of earlier ones. */
+function inOrder(texts, tools) {
+  const items = [];
+  let next = 0;
+  for (const text of texts) {
+    const attempt = text.pieces?.[0]?.[0] ?? 1;
+    while (next < tools.length && (tools[next].attempt ?? 1) < attempt) items.push(tools[next++]);
+    items.push(text);
+  }
+  return [...items, ...tools.slice(next)];
 }
 
 export function make(tag, name) {

@@ -1,0 +1,232 @@
+"""A real browser over the DevTools protocol: pages that are used as people use them, by what they see and press.
+
+One browser process serves many tests; each takes a context of its own, which shares nothing with the others. Waiting is
+the page's own: a promise that a mutation of the document resolves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0"),
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # whatever a page names, nothing leaves this machine
+)
+PATIENCE_S = 30.0
+_ANNOUNCED = "DevTools listening on "
+# Resolves once the expression is true, looking again whenever the document changes.
+_UNTIL = """new Promise((resolve) => {
+  const look = () => { if (!(%s)) return false; observer.disconnect(); resolve(true); return true; };
+  const observer = new MutationObserver(look);
+  const all = { subtree: true, childList: true, characterData: true, attributes: true };
+  if (!look()) observer.observe(document, all);
+})"""
+
+
+@contextmanager
+def started(directory: Path) -> Iterator[str]:
+    """A browser process, and the address of its DevTools."""
+    assert PROGRAM is not None
+    browser = subprocess.Popen(
+        [PROGRAM, *FLAGS, f"--user-data-dir={directory}", "about:blank"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # its helpers end with it
+    )
+    assert browser.stderr is not None
+    said: list[str] = []
+    try:
+        for line in browser.stderr:
+            said.append(line)
+            if line.startswith(_ANNOUNCED):
+                break
+        else:
+            raise RuntimeError("the browser did not start:\n" + "".join(said))
+        rest = threading.Thread(target=browser.stderr.read, daemon=True)  # a full pipe would hold it up
+        rest.start()
+        yield line.removeprefix(_ANNOUNCED).strip()
+    finally:
+        os.killpg(browser.pid, signal.SIGKILL)
+        browser.wait()
+        browser.stderr.close()
+
+
+class Browser:
+    """One context of a browser: its tabs share cookies and nothing else with those of other contexts."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._ids = count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._tabs: dict[str, Tab] = {}
+        self.context = ""
+
+    async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        number = next(self._ids)
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "method": method, "params": params}
+        await self._socket.send_json({**message, "sessionId": session} if session else message)
+        async with asyncio.timeout(PATIENCE_S):
+            result: dict[str, Any] = await answer
+        return result
+
+    async def listen(self) -> None:
+        async for message in self._socket:
+            said = json.loads(message.data)
+            if (answer := self._answers.pop(said.get("id", 0), None)) is not None:
+                if answer.done():
+                    continue
+                if "error" in said:
+                    answer.set_exception(RuntimeError(said["error"]["message"]))
+                else:
+                    answer.set_result(said["result"])
+            elif (tab := self._tabs.get(said.get("sessionId", ""))) is not None:
+                tab.hear(said["method"], said["params"])
+
+    async def tab(self, url: str, *, script: str = "") -> Tab:
+        """A new tab that has loaded this page. `script` runs in every page of it, before the page's own."""
+        target = await self.call("Target.createTarget", url="about:blank", browserContextId=self.context)
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        tab = self._tabs[attached["sessionId"]] = Tab(self, attached["sessionId"])
+        for domain in ("Page", "Runtime", "Network", "Log", "Accessibility"):
+            await tab.call(f"{domain}.enable")
+        if script:
+            await tab.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+        await tab.go(url)
+        return tab
+
+
+class Tab:
+    """One page. `requests` are the addresses it asked for, `complaints` what went wrong in it, `dialogs` what scripts
+    have tried to say."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+        self._loaded = asyncio.Event()
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        self.dialogs: list[str] = []
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return await self._browser.call(method, self._session, **params)
+
+    def hear(self, method: str, params: dict[str, Any]) -> None:
+        match method:
+            case "Page.loadEventFired":
+                self._loaded.set()
+            case "Network.requestWillBeSent":
+                self.requests.append(params["request"]["url"])
+            case "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(params["exceptionDetails"]))
+            case "Log.entryAdded" if params["entry"]["level"] == "error":
+                self.complaints.append(params["entry"]["text"])
+            case "Page.javascriptDialogOpening":
+                self.dialogs.append(params["message"])
+            case _:
+                pass
+
+    # ── where it is ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def go(self, url: str) -> None:
+        self._loaded.clear()
+        await self.call("Page.navigate", url=url)
+        await self._load()
+
+    async def reload(self) -> None:
+        self._loaded.clear()
+        await self.call("Page.reload")
+        await self._load()
+
+    async def _load(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._loaded.wait()
+
+    # ── what it shows ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def value(self, expression: str) -> Any:
+        """What the expression is in the page, promises awaited."""
+        answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise AssertionError(json.dumps(answer["exceptionDetails"]))
+        return answer["result"].get("value")
+
+    async def until(self, expression: str) -> None:
+        """Returns once the expression is true in the page."""
+        try:
+            await self.value(_UNTIL % expression)
+        except TimeoutError:
+            shown = await self.value("document.body.innerText")
+            raise AssertionError(f"never true: {expression}\nthe page shows:\n{shown}") from None
+
+    async def until_shown(self, text: str) -> None:
+        await self.until(f"document.body.innerText.includes({json.dumps(text)})")
+
+    async def text(self, selector: str = "body") -> str:
+        shown: str = await self.value(f"document.querySelector({json.dumps(selector)}).innerText")
+        return shown
+
+    # ── what people do ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def find(self, role: str, name: str) -> int:
+        """The one element that has this role and name for whoever cannot see it; its backend id."""
+        root = (await self.call("DOM.getDocument"))["root"]["backendNodeId"]
+        found = await self.call("Accessibility.queryAXTree", backendNodeId=root, accessibleName=name, role=role)
+        nodes = [node["backendDOMNodeId"] for node in found["nodes"] if not node["ignored"]]
+        assert len(nodes) == 1, f"{len(nodes)} elements are a {role} named {name!r}"
+        number: int = nodes[0]
+        return number
+
+    async def press(self, name: str) -> None:
+        """A click of the mouse in the middle of a button, wherever it is on the screen."""
+        node = await self.find("button", name)
+        await self.call("DOM.scrollIntoViewIfNeeded", backendNodeId=node)
+        corners = (await self.call("DOM.getContentQuads", backendNodeId=node))["quads"][0]
+        where = {"x": (corners[0] + corners[4]) / 2, "y": (corners[1] + corners[5]) / 2}
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **where)
+
+    async def write(self, name: str, text: str) -> None:
+        """Types into the text box of this name."""
+        await self.call("DOM.focus", backendNodeId=await self.find("textbox", name))
+        await self.call("Input.insertText", text=text)
+
+    async def enter(self) -> None:
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **key)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **key)
+
+    async def send(self, text: str) -> None:
+        await self.write("Message", text)
+        await self.press("Send")
+
+
+@asynccontextmanager
+async def browsing(devtools: str) -> AsyncGenerator[Browser, None]:
+    """A context of its own in the browser at this address."""
+    async with aiohttp.ClientSession() as client, client.ws_connect(devtools, max_msg_size=0) as socket:
+        browser = Browser(socket)
+        listening = asyncio.ensure_future(browser.listen())
+        try:
+            browser.context = (await browser.call("Target.createBrowserContext"))["browserContextId"]
+            yield browser
+            await browser.call("Target.disposeBrowserContext", browserContextId=browser.context)
+        finally:
+            listening.cancel()
+            await asyncio.wait({listening})
