@@ -382,6 +382,32 @@ async def test_no_color_means_none(home: Home) -> None:
     assert not numbers & {str(code) for code in (*range(30, 50), *range(90, 110))}
 
 
+async def test_a_dumb_terminal_gets_lines_and_nothing_else(home: Home) -> None:
+    home.server.extend(
+        reply("Plain **text**."),
+        "long+stall@30%",
+        reply(call("terminal", {"command": "rm -rf ./x"})),
+        reply("Not done."),
+    )
+    async with VirtualTerminal(home.command(), home.env, term="dumb") as terminal:
+        await terminal.until("Ctrl-D leaves")
+        terminal.enter("Hello?")
+        await terminal.until("Plain **text**.")
+        terminal.enter("/verbose")
+        await terminal.until("verbose on")
+        terminal.enter("Go on.")
+        await terminal.until("word50")
+        terminal.type("\x03")
+        await terminal.until("interrupted")
+        terminal.enter("Remove it.")
+        await terminal.until("once, session, always or deny?")
+        terminal.enter("deny")
+        await terminal.until("Not done.")
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+    assert "\x1b" not in terminal.written
+
+
 async def test_a_question_on_a_terminal_asks_there_for_approval(home: Home) -> None:
     """`-q` with somebody to ask: on the terminal, whatever stdout is."""
     home.server.extend(reply(call("terminal", {"command": "rm -rf ./x && touch ran"})), reply("Done."))

@@ -238,6 +238,14 @@ def test_J111_an_approval_shows_all_that_would_run() -> None:
     assert drawn.transcript.approval is None
 
 
+def test_J110_a_question_to_somebody_else_is_shown_and_not_asked() -> None:
+    drawn = Drawn().see(
+        ApprovalAsked("apr_1", "terminal", "rm -rf x", "digest", requester="telegram:1", reason="deletes")
+    )
+    assert any("rm -rf x" in line for line in drawn.settled)
+    assert drawn.transcript.approval is None
+
+
 @pytest.mark.parametrize(
     ("finished", "line"),
     [

@@ -22,9 +22,12 @@ PATIENCE_S = 60.0  # a loaded machine is slow, not wrong
 class VirtualTerminal:
     """Use it as an async context manager; leaving kills the program if it still runs."""
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str], *, columns: int = 80, rows: int = 24) -> None:
+    def __init__(
+        self, command: Sequence[str], env: Mapping[str, str], *, columns: int = 80, rows: int = 24, term: str = "linux"
+    ) -> None:
+        """The console of Linux is the terminal that pyte draws: it does not reflow."""
         self._command = command
-        self._env = {**env, "TERM": "linux", "LANG": "C.UTF-8"}  # pyte draws that one, and does not reflow
+        self._env = {**env, "TERM": term, "LANG": "C.UTF-8"}
         self._screen = pyte.HistoryScreen(columns, rows, history=5000, ratio=0.5)
         self._stream = pyte.Stream(self._screen)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

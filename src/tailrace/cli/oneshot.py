@@ -16,6 +16,7 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.cli.asking import TerminalAsker
+from tailrace.cli.chat import REQUESTER
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, complain
 from tailrace.cli.outlet import Outlet
 from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
@@ -149,10 +150,10 @@ class OneShot:
     async def _handle(self, run_id: str, event: AnyEvent) -> None:
         """Everything but the answer."""
         match event:
-            case ApprovalAsked() if self._asker is not None:
+            case ApprovalAsked(requester=requester) if self._asker is not None and requester == REQUESTER:
                 decision = await self._asker.ask(event, timeout_s=self._app.config.approvals.timeout_s)
                 if decision is not None:
-                    await self._app.agents.answer(run_id, event.approval_id, decision, by=event.requester)
+                    await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
             case ApprovalAsked(command=command, reason=reason):
                 say(f"not executed: {one_line(command)} ({reason}; nobody to ask: --yolo approves)")
             case ApprovalAnswered(decision="deny"):

@@ -40,7 +40,7 @@ class Terminal:
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
-        self._transcript = Transcript(time.monotonic, streamed=conversation.options.streamed)
+        self._transcript = Transcript(time.monotonic, streamed=conversation.options.streamed, requester=REQUESTER)
         self._lines: asyncio.Queue[str] = asyncio.Queue()
         self._turn: asyncio.Task[None] | None = None
         self._run_id = ""

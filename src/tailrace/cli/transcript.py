@@ -85,10 +85,12 @@ class _Message:
 
 
 class Transcript:
-    """The state of the screen above the input line. `clock` counts seconds, from anywhere."""
+    """The state of the screen above the input line. `clock` counts seconds, from anywhere; `requester` is the person
+    who looks at it: only their own questions are put to them."""
 
-    def __init__(self, clock: Callable[[], float], *, streamed: bool = True) -> None:
+    def __init__(self, clock: Callable[[], float], *, streamed: bool = True, requester: str = "") -> None:
         self._clock = clock
+        self._requester = requester
         self.streamed = streamed
         self.reasoning = False
         self.verbose = False
@@ -225,7 +227,8 @@ class Transcript:
                 self._show_outputs()
             case ApprovalAsked(tool_name=name, reason=reason, command=command):
                 self._end_message()
-                self.approval = event
+                if event.requester == self._requester:  # J110
+                    self.approval = event
                 self._settled.append(Question(one_line(name, 60), one_line(reason), sanitized(command)))
             case ApprovalAnswered():
                 self._answered(event)
