@@ -88,7 +88,7 @@ class _PlainCall:
     async def whole(self) -> web.Response:
         record = CallLog(self._frame.app.journal, self._lease, stroke_s=STROKE_S)
         result = await self._complete(record)
-        await self._recorded(record.completed(result))
+        await self._frame.whole(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
         return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
@@ -101,8 +101,8 @@ class _PlainCall:
             if result.incomplete is not None:
                 raise broken_off(result.incomplete.error)
             return await live.stream.end(live.ending(result))
-        finally:
-            await self._recorded(live.completed(result))
+        finally:  # the connection's next request need not wait for storage
+            self._frame.owe(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
 
     def _encoder(self, provider: str) -> Encoder:
         dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
@@ -123,16 +123,16 @@ class _PlainCall:
             request = after(self._history, self._asked.request)
             return await self._frame.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
-            await self._recorded(record.failed(exc))
+            await self._frame.whole(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
-            await self._recorded(record.stopped())
+            await self._frame.whole(self._record(record.stopped()))
             raise
 
-    async def _recorded(self, end: Coroutine[Any, Any, RunFinished]) -> None:
+    async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
         """The client has its answer: a journal that fails now is ours to know, not the client's."""
         try:
-            finished = await self._frame.whole(end)
+            finished = await end
         except JournalError:
             log.exception("run %s ended and could not be recorded", self._run.id)
         else:
