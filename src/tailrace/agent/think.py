@@ -116,12 +116,11 @@ class ThinkFilter:
     def _held_from(self, data: str) -> int:
         """Where the tail begins that more text could turn into something else."""
         end = len(data)
-        if not self._depth:
-            run = data.rstrip("`")
-            if run == data:
-                run = data.rstrip("~")
-            if len(run) < end:
-                return len(run)
+        run = data.rstrip("`")  # also in a thought: whether this is one is known only when what comes before is read
+        if run == data:
+            run = data.rstrip("~")
+        if len(run) < end:
+            return len(run)
         at = data.rfind("<", max(0, end - _MAX_TAG_CHARS))
         if at >= 0 and ">" not in data[at:] and self._may_be_tag(data[at + 1 :].lower().removeprefix("/")):
             return at
