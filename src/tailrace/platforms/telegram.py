@@ -11,7 +11,9 @@ import hashlib
 import hmac
 import logging
 import re
+import ssl
 from collections.abc import Awaitable, Sequence
+from functools import cache
 from typing import TypeVar
 
 import msgspec
@@ -45,6 +47,7 @@ from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 
 try:
+    import httpx
     import telegram
     from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
@@ -148,6 +151,7 @@ class TelegramPlatform(BasePlatform):
             read_timeout=timing.answer_s,
             write_timeout=timing.answer_s,
             pool_timeout=timing.answer_s,
+            httpx_kwargs={"verify": _tls()},
         )
 
     def capabilities(self, place: Place) -> Capabilities:
@@ -328,6 +332,12 @@ class TelegramPlatform(BasePlatform):
 
     def _too_large(self, attachment: Attachment, max_bytes: int) -> PlatformError:
         return PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all connections: reading the certificates takes longer than the rest of the start."""
+    return httpx.create_ssl_context()
 
 
 def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:
