@@ -45,6 +45,7 @@ def items(*messages: Message, **fields: Any) -> list[JsonObject]:
 def test_the_least_request() -> None:
     assert encode(user("Hi")) == {"model": "m", "input": [{"role": "user", "content": "Hi"}]}
     assert encode(user("Hi"), stream=True)["stream"] is True
+    assert encode(user("Hi"), tool_choice="required") == encode(user("Hi"))  # nothing to choose among
 
 
 def test_every_setting() -> None:

@@ -43,10 +43,11 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["instructions"] = request.system
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    if isinstance(request.tool_choice, NamedTool):
-        body["tool_choice"] = {"type": "function", "name": request.tool_choice.name}
-    elif request.tool_choice is not None:
-        body["tool_choice"] = request.tool_choice
+    if request.tools or "tools" in request.extra:  # where there are none, the API refuses to be told how to choose
+        if isinstance(request.tool_choice, NamedTool):
+            body["tool_choice"] = {"type": "function", "name": request.tool_choice.name}
+        elif request.tool_choice is not None:
+            body["tool_choice"] = request.tool_choice
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
