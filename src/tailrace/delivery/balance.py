@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tailrace.delivery.markdown import FENCE, InlineReader, closes_fence
 
 _UNFINISHED_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\(?[^()\s]*$")
+_FENCE_LINE = re.compile(r"^[ \t]*(?:`{3}|~{3}).*$", re.MULTILINE)
 _DANGLING = re.compile(r"(?:\*+|_+|~+|`+|!?\[)$")
 
 
@@ -51,7 +52,8 @@ class OpenMarkup(NamedTuple):
 def open_fence(text: str, fence: str = "") -> str:
     """The line that opened the code block which the text ends in; empty where it ends in none. `fence`: the text
     begins inside the block that this line opened."""
-    for line in text.split("\n"):
+    for candidate in _FENCE_LINE.finditer(text):
+        line = candidate[0]
         match = FENCE.fullmatch(line)
         if fence:
             opened = FENCE.fullmatch(fence)
