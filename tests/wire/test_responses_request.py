@@ -182,10 +182,11 @@ CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required":
     ("schema", "name", "strict"),
     [
         ({**CLOSED, "title": "Answer_1"}, "Answer_1", True),
-        ({**CLOSED, "title": "not a name!"}, "answer", True),
+        ({**CLOSED, "title": "not a name!"}, "not_a_name_", True),
         ({"type": "object", "properties": {"a": {}}}, "answer", False),
         ({**CLOSED, "properties": {"a": {"type": "object"}}}, "answer", False),
         ({**CLOSED, "required": []}, "answer", False),
+        ({**CLOSED, "required": None}, "answer", False),
     ],
 )
 def test_a_schema_is_strict_where_the_api_takes_it(schema: JsonObject, name: str, strict: bool) -> None:

@@ -20,6 +20,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
+from tailrace.wire.strictness import named
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
@@ -32,7 +33,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= _tools(request) | _sampling(request)
     if request.response_schema is not None:
-        body["response_format"] = _response_format(request.response_schema)
+        body["response_format"] = {"type": "json_schema", "json_schema": named(request.response_schema)}
     return body | request.extra
 
 
@@ -73,31 +74,6 @@ def _tool(tool: ToolSpec) -> JsonObject:
     if tool.strict is not None:
         function["strict"] = tool.strict
     return {"type": "function", "function": function}
-
-
-def _response_format(schema: JsonObject) -> JsonObject:
-    title = schema.get("title")
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", title)[:64] if isinstance(title, str) and title else "answer"
-    named = {"name": name, "schema": schema, "strict": _is_strict(schema)}
-    return {"type": "json_schema", "json_schema": named}
-
-
-def _is_strict(schema: object) -> bool:
-    """Strict mode refuses a schema with an optional or an undeclared property anywhere."""
-    nodes: list[object] = [schema]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, list):
-            nodes += node
-        elif isinstance(node, dict):
-            properties = node.get("properties")
-            if isinstance(properties, dict):
-                if node.get("additionalProperties") is not False or set(node.get("required", [])) != set(properties):
-                    return False
-            elif node.get("type") == "object":
-                return False
-            nodes += node.values()
-    return True
 
 
 # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,6 @@ can read (foreign reasoning, foreign native items) is dropped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,13 +24,13 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
+from tailrace.wire.strictness import named
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
     "Your answer above was cut off in the middle. Continue it from exactly where it stopped: begin with the very next "
     "characters, repeat nothing of it, and write no preface."
 )
-_SCHEMA_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
@@ -51,7 +50,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
-        body["text"] = {"format": _format(request.response_schema)}
+        body["text"] = {"format": {"type": "json_schema", **named(request.response_schema)}}
     settings = {
         "parallel_tool_calls": request.parallel_tool_calls,
         "max_output_tokens": request.max_tokens,
@@ -78,28 +77,6 @@ def _tool(spec: ToolSpec) -> JsonObject:
         "parameters": spec.parameters,
         "strict": bool(spec.strict),  # left out, this API takes it for true; the neutral default is false
     }
-
-
-def _format(schema: JsonObject) -> JsonObject:
-    title = schema.get("title")
-    name = title if isinstance(title, str) and _SCHEMA_NAME.fullmatch(title) else "answer"
-    return {"type": "json_schema", "name": name, "schema": schema, "strict": _is_strict(schema)}
-
-
-def _is_strict(schema: object) -> bool:
-    """Whether strict mode takes this schema: each object closed, with all its properties required. Anything else
-    would be refused with a 400, so it is sent as guidance and validated by whoever asked."""
-    if isinstance(schema, list):
-        return all(_is_strict(inner) for inner in schema)
-    if not isinstance(schema, dict):
-        return True
-    properties = schema.get("properties")
-    if isinstance(properties, dict) or schema.get("type") == "object":
-        required = schema.get("required")
-        wanted = set(required) if isinstance(required, list) else set()
-        if schema.get("additionalProperties") is not False or wanted != set(properties or ()):
-            return False
-    return all(_is_strict(inner) for inner in schema.values())
 
 
 # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────────
