@@ -18,6 +18,7 @@ from cli.vt import VirtualTerminal
 from tailrace.cli.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config import load
+from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
 
@@ -162,6 +163,22 @@ async def test_doctor_checks_platforms_and_their_extras(
     extra, token = await patient.broken()
     assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", "pip install 'tailrace[telegram]'")
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
+
+
+async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: FaultyProvider) -> None:
+    async with FakeTelegram() as telegram:
+        patient.write(
+            model={"provider": "mine", "name": "ok"},
+            providers={"mine": {"base_url": server.openai_url}},
+            platforms={"telegram": {"enabled": True, "token_env": "A_TOKEN", "allow": ["1"], "base_url": telegram.url}},
+        )
+        patient.setenv("A_TOKEN", telegram.token)
+        said = [finding.what async for finding in findings() if finding.what.startswith("telegram: ")]
+        assert [line for line in said if telegram.username in line] == said != []
+        patient.setenv("A_TOKEN", "43:of-nobody")
+        [finding] = await patient.broken(offline=False)
+    assert finding.what.startswith("telegram: ")
+    assert finding.advice == "is the token valid? see docs/platforms/telegram.md"
 
 
 async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyProvider) -> None:

@@ -24,7 +24,7 @@ from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.sanitize import one_line
 from tailrace.config import Config, ModelRef, load
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.ports import RunState
 
 State = Literal["ok", "note", "broken"]
@@ -78,6 +78,8 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
         yield finding
     if not offline:
         async for finding in _endpoints(config):
+            yield finding
+        async for finding in _platforms(config):
             yield finding
     yield await _database(config)
 
@@ -234,6 +236,26 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     if status in (401, 403):
         return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
     return Finding("ok", f"{name}: {endpoint.host} answers")
+
+
+async def _platforms(config: Config) -> AsyncIterator[Finding]:
+    """Whether each enabled platform knows us: the token is tried where it costs nothing."""
+    from tailrace.platforms.registry import enabled, make_platform
+
+    for name in enabled(config):
+        try:
+            platform_ = make_platform(config, name)
+        except ConfigError as exc:
+            yield Finding("broken", f"{name}: {exc}", f"see docs/platforms/{name}.md")
+            continue
+        try:
+            async with asyncio.timeout(REACH_TIMEOUT_S):
+                yield Finding("ok", f"{name}: {await platform_.check()}")
+        except (PlatformError, TimeoutError) as exc:
+            reason = str(exc) or "no answer in time"
+            yield Finding("broken", f"{name}: {reason}", f"is the token valid? see docs/platforms/{name}.md")
+        finally:
+            await platform_.close()
 
 
 def models_url(url: str) -> str:
