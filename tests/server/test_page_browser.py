@@ -351,6 +351,29 @@ async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, t
     assert whole.index("I will.") < whole.index("Approved (once)") < whole.index("Done.")
 
 
+async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply(call("launch", {"what": "it"})), tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        await tab.press("Stop")
+        for _ in range(2):
+            assert "Not answered" in await answer(tab)
+            assert await tab.value("document.querySelectorAll('.approval button').length") == 0
+            await tab.reload()
+
+
+async def test_a_double_click_is_one_answer(devtools: str, tmp_path: Path) -> None:
+    script = (reply(call("launch", {"what": "it"})), reply("Done."))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        await tab.value("{ const once = document.querySelector('.approval button'); once.click(); once.click(); }")
+        assert (await answer(tab)).endswith("Done.")
+        answers = [url for url in tab.requests if url.endswith("/approval")]
+        assert await tab.text("#status") == ""
+    assert len(answers) == 1
+
+
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

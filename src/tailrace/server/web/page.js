@@ -102,7 +102,7 @@ async function watch(id, view) {
 
 function show(question, id) {
   const view = new RunView(question, (approval, decision) =>
-    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).catch(complain),
+    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, complain),
   );
   view.id = id;
   log.append(view.node);

@@ -16,7 +16,7 @@ const ENDINGS = {
 };
 
 export class RunView {
-  /** `answer(approvalId, decision)` is called when somebody decides. */
+  /** `answer(approvalId, decision)` is called when somebody decides; it resolves to whether that was heard. */
   constructor(question, answer) {
     this.answer = answer;
     this.seq = 0;
@@ -28,7 +28,7 @@ export class RunView {
       this.node.append(asked);
     }
     this.body = make("div", "answer");
-    this.body.setAttribute("aria-busy", "true");
+    this.setBusy(true);
     this.note = make("p", "note");
     this.node.append(this.body, this.note);
     this.reset();
@@ -36,6 +36,11 @@ export class RunView {
 
   get ended() {
     return this.status !== "running";
+  }
+
+  setBusy(busy) {
+    this.busy = busy;
+    this.body.setAttribute("aria-busy", String(busy));
   }
 
   reset() {
@@ -86,7 +91,7 @@ export class RunView {
   draw() {
     for (const text of this.dirty) render(text.node, text.pieces.map(([, piece]) => piece).join(""));
     this.dirty.clear();
-    this.body.setAttribute("aria-busy", String(!this.ended)); // only now is all of it to be seen
+    if (this.busy && this.ended) this.setBusy(false); // only now is all of it to be seen
   }
 
   add(piece, attempt = 1) {
@@ -134,7 +139,7 @@ export class RunView {
       const button = make("button");
       button.type = "button";
       button.textContent = label;
-      button.addEventListener("click", () => this.answer(event.approval_id, decision));
+      button.addEventListener("click", () => this.decide(event.approval_id, decision, buttons));
       buttons.append(button);
     }
     box.append(why, what, buttons);
@@ -143,12 +148,21 @@ export class RunView {
     this.open = null;
   }
 
+  /** Once is enough; the buttons go when the run has heard of it. */
+  async decide(id, decision, buttons) {
+    for (const button of buttons.childNodes) button.disabled = true;
+    const heard = await this.answer(id, decision);
+    if (!heard) for (const button of buttons.childNodes) button.disabled = false;
+  }
+
   decided(id, decision) {
-    const box = this.approvals.get(id);
-    if (!box) return;
-    const outcome = make("p");
-    outcome.textContent = decision === "deny" ? "Denied" : `Approved (${decision})`;
-    box.querySelector(".choices")?.replaceWith(outcome);
+    this.settle(id, decision === "deny" ? "Denied" : `Approved (${decision})`);
+  }
+
+  settle(id, outcome) {
+    const said = make("p");
+    said.textContent = outcome;
+    this.approvals.get(id)?.querySelector(".choices")?.replaceWith(said);
   }
 
   restore(state) {
@@ -189,6 +203,7 @@ export class RunView {
     this.status = status;
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
+    for (const id of this.approvals.keys()) this.settle(id, "Not answered");
     for (const row of this.tools.values()) if (row.dataset.state === "running") row.dataset.state = "failed";
   }
 }
