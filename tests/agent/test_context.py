@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from tailrace.agent.context import (
     LOST_RESULT,
     SUMMARY_HEADING,
-    clean,
     repaired,
     split_for_summary,
     tokens_in,
     with_summary,
 )
 from tailrace.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from tailrace.wire.peer_json import without_lone_surrogates
 
 
 def calls(*ids: str) -> Message:
@@ -55,7 +55,7 @@ def test_B34_arguments_that_are_no_object_are_not_sent_again() -> None:
 
 
 def test_A18_lone_surrogates_never_leave() -> None:
-    assert clean("a\ud800b 🐢") == "a\ufffdb 🐢"
+    assert without_lone_surrogates("a\ud800b 🐢") == "a\ufffdb 🐢"
     assert repaired((user("x\udfff"), assistant("")))[0] == user("x\ufffd")
     assert len(repaired((user("x"), assistant("")))) == 1
 

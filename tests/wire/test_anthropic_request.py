@@ -8,6 +8,7 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
 from tailrace.messages import (
+    Dialect,
     Image,
     JsonObject,
     Message,
@@ -24,6 +25,8 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.anthropic import encode_request
+from tailrace.wire.dialects import DIALECTS
+from tailrace.wire.peer_json import encode_object
 
 SDK_REQUEST: TypeAdapter[Any] = TypeAdapter(MessageCreateParamsStreaming)
 WEATHER = ToolSpec("get_weather", "Looks out of the window.", {"properties": {"city": {"type": "string"}}})
@@ -316,13 +319,14 @@ def test_extra_fields_are_merged_last_and_win() -> None:
     assert (body["max_tokens"], body["thinking"], body["stream"]) == (9, {"type": "adaptive"}, False)
 
 
-def test_A18_lone_surrogates_are_cleaned_wherever_they_stand() -> None:
+@pytest.mark.parametrize(("dialect", "times"), [("chat", 5), ("responses", 5), ("anthropic", 7)])
+def test_A18_lone_surrogates_are_replaced_wherever_they_stand(dialect: Dialect, times: int) -> None:
     bad = "a\ud83d b \ud83d\ude00"
     messages = (
         user(bad),
         Message("assistant", (Text(bad), ToolCall("t", "f", "{}"), Native("anthropic", {"type": "x", bad: [bad]}))),
         Message("tool", (ToolResult("t", bad),)),
     )
-    body = encode_request(ModelRequest("m", messages, system=bad, extra={"metadata": {"user_id": bad}}), stream=True)
-    sent = json.dumps(body, ensure_ascii=False).encode().decode()
-    assert sent.count("a\ufffd b 😀") == 7
+    request = ModelRequest("m", messages, system=bad, extra={"metadata": {"user_id": bad}})
+    sent = encode_object(DIALECTS[dialect].encode_request(request, stream=True)).decode()
+    assert sent.count("a\ufffd b 😀") == times

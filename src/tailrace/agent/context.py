@@ -21,6 +21,7 @@ from tailrace.messages import (
     ToolResult,
     user,
 )
+from tailrace.wire.peer_json import without_lone_surrogates
 
 CHARS_PER_TOKEN = 4  # a rough measure, the same for every model; only used to decide when to compress
 _IMAGE_TOKENS = 1000
@@ -30,13 +31,6 @@ SUMMARY_PROMPT = (
     "exact names, paths, numbers and decisions), what is still open. Plain text, no preamble."
 )
 SUMMARY_HEADING = "[Summary of the earlier conversation]\n"
-
-
-def clean(text: str) -> str:
-    """Without lone surrogates: no provider would take the conversation again (A18)."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def repaired(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -75,14 +69,14 @@ def cleaned(message: Message) -> Message:
 def _clean_part(part: Part) -> Part | None:
     match part:
         case Text(text):
-            return Text(clean(text)) if text else None
+            return Text(without_lone_surrogates(text)) if text else None
         case Refusal(text):
-            return Refusal(clean(text))
+            return Refusal(without_lone_surrogates(text))
         case ToolCall():
-            arguments = clean(part.arguments) if part.parsed() is not None else "{}"
+            arguments = without_lone_surrogates(part.arguments) if part.parsed() is not None else "{}"
             return ToolCall(part.id, part.name, arguments)
         case ToolResult(content=str() as content):
-            return ToolResult(part.call_id, clean(content), part.ok)
+            return ToolResult(part.call_id, without_lone_surrogates(content), part.ok)
         case Reasoning() | ToolResult() | Image() | Native():
             return part
 

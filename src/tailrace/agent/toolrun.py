@@ -14,7 +14,6 @@ from typing import Protocol
 import msgspec
 
 from tailrace.agent.approval import ApprovalPolicy, Asker, Judgement
-from tailrace.agent.context import clean
 from tailrace.agent.observing import UNOBSERVED, Observer
 from tailrace.agent.record import Record
 from tailrace.agent.redact import Redactor
@@ -32,6 +31,7 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, ToolCall
 from tailrace.ports import Tool, ToolOutcome
+from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 DENIED = "The user did not approve this action; it was not executed."
@@ -224,7 +224,7 @@ class ToolRunner:
 
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
-        return clean(self._redactor.redact(text))
+        return without_lone_surrogates(self._redactor.redact(text))
 
 
 def _before_the_crash(

@@ -22,12 +22,11 @@ from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
 from tailrace.providers.transport import Reply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
-from tailrace.wire.peer_json import decode_object
+from tailrace.wire.peer_json import decode_object, encode_object
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
-_ENCODE = msgspec.json.Encoder().encode
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -88,7 +87,7 @@ class HttpProvider:
             reply = await self._transport.post(
                 self._url,
                 headers=self._headers,
-                body=_ENCODE(self.request_body(request, stream=stream)),
+                body=encode_object(self.request_body(request, stream=stream)),
                 connect_timeout_s=endpoint.connect_timeout_s,
                 socket_path=endpoint.socket_path,
             )

@@ -1,12 +1,14 @@
-"""JSON at the edge: bytes of a peer to a dict, with the repairs that keep a conversation sendable.
+"""JSON at the edge: bytes of a peer to a dict and back, with the repairs that keep a conversation sendable.
 
 Owns the tolerance for what peers send: invalid UTF-8 and lone surrogates are replaced, anything else that is not
-one JSON object is a `PeerError`.
+one JSON object is a `PeerError`. No UTF-8 encoder takes a lone surrogate: on the way out they are replaced as well,
+wherever they came from (A18).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,6 +16,7 @@ from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
 
 _DECODER = msgspec.json.Decoder()
+_ENCODE = msgspec.json.Encoder().encode
 # An escaped surrogate that is not half of a pair. Backslashes are consumed in pairs, so that the "\\ud800" of a
 # text that merely mentions the escape is left alone.
 _LONE_SURROGATE = re.compile(
@@ -25,6 +28,29 @@ def repaired(data: bytes) -> bytes:
     """The same JSON text in valid UTF-8 and without lone surrogates (A02, A18)."""
     text = data.decode("utf-8", "replace").encode()
     return _LONE_SURROGATE.sub(lambda m: m[1] or m[2] or b"\\ufffd", text)
+
+
+def without_lone_surrogates(text: str) -> str:
+    """Halves that belong together become the character they mean, lone ones U+FFFD."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def encode_object(body: JsonObject) -> bytes:
+    """The body as JSON, cleaned where it could not be sent otherwise."""
+    try:
+        return _ENCODE(body)
+    except UnicodeEncodeError:
+        return _ENCODE(_cleaned(body))
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return without_lone_surrogates(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(item) for item in value]
+    return value
 
 
 def decode_object(data: bytes) -> JsonObject:

@@ -31,7 +31,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.anthropic._content import blocks_of, call_id
-from tailrace.wire.anthropic._text import cleaned
+from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -273,7 +273,7 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
 def error_body(error: ErrorDelta) -> JsonObject:
     """The error as the API words it, in a stream or as the body of a response with `error.status`."""
     kind = error.code if error.code in _ERROR_TYPES.values() else _ERROR_TYPES.get(error.status or 500, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": cleaned(error.message)}}
+    return {"type": "error", "error": {"type": kind, "message": without_lone_surrogates(error.message)}}
 
 
 def message_body(
@@ -317,4 +317,4 @@ def _json_text(text: str) -> bytes:
     try:
         return _encode(text)
     except UnicodeEncodeError:
-        return _encode(cleaned(text))
+        return _encode(without_lone_surrogates(text))

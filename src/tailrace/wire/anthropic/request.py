@@ -10,7 +10,6 @@ import re
 from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
 from tailrace.wire.anthropic._content import conversation, system_of
 from tailrace.wire.anthropic._schema import output_schema
-from tailrace.wire.anthropic._text import sendable
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
@@ -40,7 +39,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["output_config"] = output
     if stream:
         body["stream"] = True
-    return sendable(body | request.extra)
+    return body | request.extra
 
 
 def default_max_tokens(model: str) -> int:

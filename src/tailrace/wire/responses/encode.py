@@ -32,6 +32,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.responses.failed import error_body, failed_response_error
 from tailrace.wire.sse import encode_event
 
@@ -229,7 +230,7 @@ class StreamEncoder:
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            text = without_lone_surrogates(text)
             raw = _encode(text)
         grown.pieces.append(text)
         out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
