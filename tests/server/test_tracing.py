@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from flows.stages import sequence
 from server.framed_server import config_for
 from tailrace import tool
 from tailrace.agent.service import TurnSpec
@@ -226,6 +227,24 @@ async def test_the_asker_s_span_is_the_parent(tmp_path: Path) -> None:
     (turn,) = stage.named("invoke_agent tailrace")
     assert turn.parent is not None
     assert (turn.parent.trace_id, turn.parent.span_id) == (0xABC, 0xDEF)
+
+
+async def test_the_steps_of_a_sequence_have_their_spans(tmp_path: Path) -> None:
+    blocks = (
+        {"type": "step", "id": "seen", "handler": "tool", "params": {"name": "look", "args": {"what": "x"}}},
+        {
+            "type": "step",
+            "id": "said",
+            "handler": "llm_call",
+            "params": {"provider": "faulty", "model": "ok", "messages": [{"role": "user", "content": "Hi."}]},
+        },
+    )
+    async with traced(tmp_path, reply("Hello.")) as stage:
+        run = await stage.app.flows.start(sequence(*blocks))
+        finished = await stage.app.flows.finished(run.id)
+    assert finished.status == "completed", finished.error
+    assert [span.name for span in stage.spans()] == ["execute_tool look", "chat ok"]
+    assert "gen_ai.tool.call.id" not in attributes_of(stage.spans()[0])
 
 
 def test_the_conventions_count_cached_tokens_among_the_input_s() -> None:

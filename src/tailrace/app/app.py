@@ -92,7 +92,7 @@ class App:
         )
         self.flows = FlowService(
             journal,
-            handlers_of(config, models, self.caller, self.agents, journal, self._all_tools(), self._step_policy),
+            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
@@ -151,6 +151,14 @@ class App:
 
     def _all_tools(self) -> dict[str, Tool]:
         return {**self._tools, **self._own_tools}
+
+    def _step_tools(self) -> Mapping[str, Tool]:
+        tools = self._all_tools()
+        if self._observer is UNOBSERVED:
+            return tools
+        from tailrace.app.tracing import TracedTool
+
+        return {name: TracedTool(tool, self._observer) for name, tool in tools.items()}
 
     def _policy(self, spec: TurnSpec, run: Run) -> ApprovalPolicy:
         allowed = self._session_allowed.setdefault(run.new.session, set()) if run.new.session else set()

@@ -1,5 +1,5 @@
 """Spans by OpenTelemetry's conventions for generative AI: one per agent turn, under it one per tool that it runs and
-one per attempt of a model call.
+one per attempt of a model call; the latter two also for the steps of sequences.
 
 Imported only where there is a tracer provider: `app.tracer_provider_of` finds it. Spans say what was called, how long
 it took, what it cost and what class of error ended it; never what was said, which error messages may quote.
@@ -17,10 +17,11 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
 from tailrace import __version__
+from tailrace.agent.observing import Observer
 from tailrace.errors import ProviderError
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, Dialect, ModelRequest, ToolCall, Usage
-from tailrace.ports import Run, Tool, ToolOutcome
+from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolCall, Usage
+from tailrace.ports import Run, Tool, ToolContext, ToolOutcome
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Attempt, Caller, CallListener, CallResult, OnCut, Silent
 from tailrace.providers.deadlines import Purpose
@@ -75,10 +76,11 @@ class TurnSpans:
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.name,
-            "gen_ai.tool.call.id": call.id,
             "gen_ai.tool.type": "function",
             "gen_ai.tool.description": tool.spec.description,
         }
+        if call.id:
+            attributes["gen_ai.tool.call.id"] = call.id
         with self._span(f"execute_tool {call.name}", attributes) as span:
 
             def ended(outcome: ToolOutcome) -> None:
@@ -97,6 +99,22 @@ class TurnSpans:
             except Exception as exc:  # cancellation is not an error and passes by
                 _fail(span, type(exc).__name__)
                 raise
+
+
+class TracedTool:
+    """A tool for a sequence's steps, which no model has called: each run of it is a span."""
+
+    def __init__(self, tool: Tool, observer: Observer) -> None:
+        self._tool = tool
+        self._observer = observer
+        self.spec, self.repeatable, self.parallel = tool.spec, tool.repeatable, tool.parallel
+        self.invalid, self.preview, self.effect = tool.invalid, tool.preview, tool.effect
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        with self._observer.tool(ToolCall("", self.spec.name, ""), self._tool) as ended:
+            outcome = await self._tool.run(args, context)
+            ended(outcome)
+        return outcome
 
 
 class TracedCaller(Caller):
