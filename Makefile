@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
 JOBS ?= 2
 
-.PHONY: chat serve test check format bench fuzz lock clean help
+.PHONY: chat serve test check format bench fuzz lock synapse clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -39,8 +39,10 @@ fuzz: $(VENV)/.dev ## a long run of the wire fuzzer: make fuzz FUZZ_MUTATIONS=20
 lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 	@$(BIN)/python scripts/lock.py
 
+synapse: $(VENV)-synapse/.installed ## a Matrix homeserver, for the tests that talk to a real one
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-synapse .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
@@ -56,4 +58,10 @@ $(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
 	@echo "· installing the test and check tools (once)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+$(VENV)-synapse/.installed: requirements/synapse.txt
+	@echo "· installing Synapse into $(VENV)-synapse (once)"
+	@$(PYTHON) -m venv $(VENV)-synapse
+	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
 	@touch $@

@@ -1,6 +1,7 @@
 """Writes requirements/*.txt: every dependency pinned with hashes, for every platform, naming no index.
 
-Needs `uv` on the PATH (`pip install uv`). `chat.txt` is what `make chat` installs, `dev.txt` adds the rest.
+Needs `uv` on the PATH (`pip install uv`). `chat.txt` is what `make chat` installs, `dev.txt` adds the rest;
+`synapse.txt` is the Matrix homeserver of the tests, which lives in an environment of its own.
 """
 
 from __future__ import annotations
@@ -11,9 +12,15 @@ import sys
 from pathlib import Path
 
 _TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel")
-LOCKS = {
-    "requirements/chat.txt": ["--extra", "local", "--group", "build"],
-    "requirements/dev.txt": [*(word for name in _TESTED_EXTRAS for word in ("--extra", name)), "--group", "dev"],
+LOCKS = {  # what is written: what it is made of
+    "requirements/chat.txt": ["pyproject.toml", "--extra", "local", "--group", "build"],
+    "requirements/dev.txt": [
+        "pyproject.toml",
+        *(word for name in _TESTED_EXTRAS for word in ("--extra", name)),
+        "--group",
+        "dev",
+    ],
+    "requirements/synapse.txt": ["requirements/synapse.in"],
 }
 
 
@@ -22,10 +29,10 @@ def main() -> int:
     if uv is None:
         print("error: uv is not on the PATH\n       pip install uv", file=sys.stderr)
         return 1
-    for lock, groups in LOCKS.items():
-        command = [uv, "pip", "compile", "pyproject.toml", "--quiet", "--universal", "--python-version", "3.11"]
+    for lock, sources in LOCKS.items():
+        command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
         command += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--output-file", lock]
-        command += ["--custom-compile-command", "make lock", *groups]
+        command += ["--custom-compile-command", "make lock", *sources]
         subprocess.run(command, check=True)
         print(f"· {lock}: {Path(lock).read_text(encoding='utf-8').count('==')} pins")
     return 0

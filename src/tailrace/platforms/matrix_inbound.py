@@ -1,8 +1,10 @@
-"""What a Matrix sync says: messages for us, and rooms that we are invited to."""
+"""What a Matrix sync says: messages for us, what became of ours, and rooms that we are invited to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import re
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import nio
@@ -10,48 +12,70 @@ import nio
 from tailrace.delivery.port import Attachment, MessageReceived, Place, Sender, Update
 from tailrace.messages import JsonObject
 
+log = logging.getLogger("tailrace.platforms.matrix")
+
 _FILES = ("m.image", "m.file", "m.audio", "m.video")
+_COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves: "!stop" is "/stop"
 
 
 class Rooms:
     """The rooms that the bot is in. It joins when somebody who is allowed invites it."""
 
-    def __init__(self, client: nio.AsyncClient, user_id: str, allow: frozenset[str]) -> None:
+    def __init__(
+        self, client: nio.AsyncClient, user_id: str, allow: frozenset[str], sent: MutableMapping[str, bool]
+    ) -> None:
+        """`sent` are events of ours, and whether they are still there; what is redacted is noted in it."""
         self._client = client
         self._user_id = user_id
         self._name = user_id.removeprefix("@").partition(":")[0]
         self._allow = allow
+        self._sent = sent
+        self._invited: set[str] = set()
 
     async def join_invited(self, answer: nio.SyncResponse) -> None:
+        """An invitation is told once; one that could not be followed yet is tried again with the next news."""
         for room_id, invite in answer.rooms.invite.items():
-            inviter = next(
-                (
-                    event.sender
-                    for event in invite.invite_state
-                    if isinstance(event, nio.InviteMemberEvent) and event.state_key == self._user_id
-                ),
-                "",
-            )
-            if "*" in self._allow or inviter in self._allow:
-                await self._client.join(room_id)
+            inviters = {
+                event.sender
+                for event in invite.invite_state
+                if isinstance(event, nio.InviteMemberEvent)
+                and event.state_key == self._user_id
+                and event.membership == "invite"
+            }
+            if "*" in self._allow or inviters & self._allow:
+                self._invited.add(room_id)
+        for room_id in sorted(self._invited):
+            joined = await self._client.join(room_id)
+            if isinstance(joined, nio.JoinError) and joined.status_code == "M_LIMIT_EXCEEDED":
+                continue
+            self._invited.discard(room_id)
+            if isinstance(joined, nio.JoinError):
+                log.warning("an invitation could not be followed: %s", joined)
 
     def updates(self, answer: nio.SyncResponse) -> Iterator[Update]:
         for room_id, room in answer.rooms.join.items():
             for event in room.timeline.events:
+                self._note_redaction(event.source)
                 if update := self._update(room_id, event.source):
                     yield update
+
+    def _note_redaction(self, event: JsonObject) -> None:
+        content: Any = event.get("content")
+        redacted = event.get("redacts") or (content.get("redacts") if isinstance(content, dict) else None)
+        if event.get("type") == "m.room.redaction" and isinstance(redacted, str) and redacted in self._sent:
+            self._sent[redacted] = False
 
     def _update(self, room_id: str, event: JsonObject) -> Update | None:
         content: Any = event.get("content")
         if event.get("type") != "m.room.message" or event.get("sender") == self._user_id:
             return None
-        if not isinstance(content, dict) or content.get("msgtype") == "m.notice":
+        if not isinstance(content, dict) or content.get("msgtype") in (None, "m.notice"):
             return None  # notices are bots' talk: answering them is how two bots never stop
         relation = content.get("m.relates_to")
         relation = relation if isinstance(relation, dict) else {}
         if relation.get("rel_type") == "m.replace":
             return None
-        text = str(content.get("body") or "")
+        text = _without_quote(str(content.get("body") or ""), relation)
         private = self._is_private(room_id)
         attachment = _attachment(content)
         return MessageReceived(
@@ -63,9 +87,9 @@ class Rooms:
                 kind="private" if private else "group",
             ),
             sender=Sender(str(event.get("sender")), str(event.get("sender"))),
-            text="" if attachment else self._without_mention(text),
+            text="" if attachment and not _is_caption(content) else _COMMAND.sub("/", self._without_mention(text)),
             attachments=(attachment,) if attachment else (),
-            addressed=private or self._addressed(text, content),
+            addressed=private or self._addressed(text, content, relation),
             message_id=str(event.get("event_id")),
         )
 
@@ -73,20 +97,38 @@ class Rooms:
         room = self._client.rooms.get(room_id)
         return room is None or room.member_count <= 2
 
-    def _addressed(self, text: str, content: JsonObject) -> bool:
+    def _addressed(self, text: str, content: JsonObject, relation: JsonObject) -> bool:
         mentions = content.get("m.mentions")
         users = mentions.get("user_ids") if isinstance(mentions, dict) else None
         if isinstance(users, list) and self._user_id in users:
+            return True
+        replied = relation.get("m.in_reply_to")
+        if isinstance(replied, dict) and not relation.get("is_falling_back") and replied.get("event_id") in self._sent:
             return True
         words = text.lower()
         return self._user_id.lower() in words or words.startswith((f"{self._name.lower()}:", "/", "!"))
 
     def _without_mention(self, text: str) -> str:
         for name in (self._user_id, self._name):
-            for ending in (":", ",", ""):
-                if text.lower().startswith(f"{name}{ending}".lower()):
+            for ending in (":", ",", " "):
+                if f"{text} ".lower().startswith(f"{name}{ending}".lower()):
                     return text[len(name) + len(ending) :].lstrip()
         return text
+
+
+def _is_caption(content: JsonObject) -> bool:
+    """The body of a file is its name, unless the name stands elsewhere."""
+    return bool(content.get("filename")) and content.get("filename") != content.get("body")
+
+
+def _without_quote(text: str, relation: JsonObject) -> str:
+    """Older clients repeat what a message replies to, in lines that begin with "> "."""
+    if "m.in_reply_to" not in relation or not text.startswith("> "):
+        return text
+    lines = text.split("\n")
+    while lines and lines[0].startswith(">"):
+        lines.pop(0)
+    return "\n".join(lines).strip()
 
 
 def _attachment(content: JsonObject) -> Attachment | None:
