@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
+from typing import Literal
 
 import pytest
 
 from delivery.planning import EDITING, PLACE, Stage, answer, numbered
+from tailrace.delivery.balance import open_markup
 from tailrace.delivery.planner import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
@@ -28,9 +31,10 @@ from tailrace.delivery.port import (
     Send,
     TooLong,
     Typing,
+    Unit,
     Window,
 )
-from tailrace.delivery.split import CURSOR
+from tailrace.delivery.split import CURSOR, units
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -603,3 +607,46 @@ def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
     stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
     stage.stream(answer(*WORDS))
     assert stage.chat.texts == (TEXT,)
+
+
+# ── long answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def long_answer() -> str:
+    """30,000 characters with everything in them; every `w…` stands in it once."""
+    number = itertools.count()
+    sections: list[str] = []
+    while sum(map(len, sections)) < 30_000:
+        words = " ".join(f"w{next(number)}" for _ in range(40))
+        sections += [
+            f"## Heading w{next(number)}\n\n{words} 😀👩‍👩‍👧‍👦 漢字、仮名。 שלום עולם مرحبا **bold w{next(number)}**\n",
+            "```python\n" + "".join(f"line(w{next(number)})  # 😀\n" for _ in range(30)) + "```\n",
+            "| name | value |\n|---|---|\n" + "".join(f"| w{next(number)} | 漢字 |\n" for _ in range(20)),
+            f"- [link w{next(number)}](https://example.org/a_(b))\n",
+        ]
+    return "\n".join(sections)
+
+
+LIMITS: list[tuple[str, int, Unit]] = [
+    ("telegram", 4096, "utf16"),
+    ("discord", 2000, "chars"),
+    ("slack", 12_000, "chars"),
+    ("matrix", 16_000, "bytes"),
+    ("whatsapp", 4096, "chars"),
+]
+
+
+@pytest.mark.parametrize(("name", "limit", "unit"), LIMITS, ids=[name for name, _, _ in LIMITS])
+@pytest.mark.parametrize("mode", ["edit", "draft", "stream", "whole"])
+def test_G82_thirty_thousand_characters_arrive_whole_and_in_order(
+    name: str, limit: int, unit: Unit, mode: Literal["edit", "draft", "stream", "whole"]
+) -> None:
+    text = long_answer()
+    capabilities = Capabilities(mode=mode, edits=mode != "whole", limit=limit, unit=unit, windows=(Window(20, 10.0),))
+    stage = Stage(capabilities)
+    stage.stream(answer(*(text[at : at + 400] for at in range(0, len(text), 400))), every_s=0.3)
+    expected = re.findall(r"w\d+", text)
+    assert re.findall(r"w\d+", "".join(stage.chat.texts)) == expected
+    assert all(units(shown, unit) <= limit for shown in stage.chat.texts)
+    assert all(open_markup(shown).closing == "" for shown in stage.chat.texts)
+    assert stage.chat.overruns == []

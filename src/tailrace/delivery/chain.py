@@ -111,6 +111,9 @@ class Chain:
         self._unit: Unit = capabilities.unit
         self._source = ""
         self._parts: list[Part] = []
+        self._texts: dict[
+            int, tuple[Part, str]
+        ] = {}  # of parts that a cut has ended: they are looked at again and again
 
     def message(self, index: int) -> Message:
         while len(self.messages) <= index:
@@ -128,6 +131,15 @@ class Chain:
         while not self._parts or (self._parts[-1].whole and self._parts[-1].end < len(source)):
             self._parts.append(self._next_part(source))
         return self._parts
+
+    def text_of(self, index: int, part: Part) -> str:
+        """What the message at this place shows of the text, once it does not grow any more."""
+        if not part.whole:
+            return part.raw(self._source)
+        known = self._texts.get(index)
+        if known is None or known[0] is not part:
+            known = self._texts[index] = (part, part.text(self._source))
+        return known[1]
 
     def _next_part(self, source: str) -> Part:
         before = carried(self._parts[-1], source) if self._parts else ""

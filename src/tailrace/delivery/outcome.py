@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MAX_TRIES = 20  # in a row, about a quarter of an hour
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for
 MAX_FLOODS = 100
-MAX_DELETE_TRIES = 3
+MAX_DELETE_TRIES = 10  # of what is no longer wanted: worth less than what is
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
 

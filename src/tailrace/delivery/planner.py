@@ -256,7 +256,7 @@ class Planner:
         self._roll_over(slot, chain, source, now)
         for index, part in enumerate(chain.parts(source)):
             message = chain.message(index)
-            text = part.text(source) if part.whole else part.raw(source)
+            text = chain.text_of(index, part)
             if not text.strip():
                 yield None
             elif part.whole or not slot.growing:
@@ -289,8 +289,8 @@ class Planner:
     ) -> Iterator[Wanted | None]:
         """A text that came whole; its buttons stand below the last part."""
         parts = chain.parts(text)
-        for part in parts:
-            shown = part.text(text) if part.whole else part.raw(text)
+        for index, part in enumerate(parts):
+            shown = chain.text_of(index, part)
             below = buttons if part is parts[-1] else ()
             yield Wanted(shown, True, below, lasting=lasting) if shown.strip() else None
 
@@ -387,7 +387,7 @@ class Planner:
             return Close(message.message_id)
         if self.capabilities.deletes:
             return Delete(message.message_id)
-        return Edit(message.message_id, NOTHING_MORE) if self.capabilities.edits else None
+        return Edit(message.message_id, NOTHING_MORE, markup=False) if self.capabilities.edits else None
 
     def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> outcome.Flight:
         at = max(self.pace.free_at(now, final=True), message.not_before)

@@ -1,0 +1,39 @@
+"""`tailrace gateway` as a process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tailrace.platforms.remembered import Pairing
+
+
+def gateway(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE_", "HERMES_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "tailrace", "gateway", *args],
+        env={**env, "TAILRACE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_pair_lets_in_whoever_was_given_the_code(tmp_path: Path) -> None:
+    code = Pairing(tmp_path).code_for("telegram:7", "Ada\x1b[2J")
+    assert code is not None
+    done = gateway(tmp_path, "--pair", code)
+    assert (done.returncode, done.stdout) == (0, "telegram:7 (Ada[2J) is let in\n")
+    assert Pairing(tmp_path).is_paired("telegram:7")
+    again = gateway(tmp_path, "--pair", code)
+    assert again.returncode == 1
+    assert "no such pairing code" in again.stderr
+
+
+def test_without_a_platform_it_says_what_to_do(tmp_path: Path) -> None:
+    done = gateway(tmp_path)
+    assert done.returncode == 1
+    assert "platforms: no platform is enabled" in done.stderr
