@@ -383,7 +383,7 @@ async def test_a_gateway_that_cannot_be_reached_is_said() -> None:
         await platform.close()
 
 
-async def test_an_inbox_that_takes_no_more_ends_the_run() -> None:
+async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -> None:
     async with FakeDiscord() as discord:
         ada = discord.direct(70, 7)
         platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
@@ -394,7 +394,10 @@ async def test_an_inbox_that_takes_no_more_ends_the_run() -> None:
             await inbox.wait_connected()
             await discord.write(ada, "hello")
             assert "no new work" in await run
-        await platform.close()
+        async with running(platform) as later:
+            [update] = await later.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, discord.resumes) == ("hello", 1)
 
 
 async def _ends(platform: DiscordPlatform, inbox: CollectingInbox) -> str:

@@ -35,7 +35,7 @@ from tailrace.delivery.port import (
     Window,
 )
 from tailrace.delivery.split import units
-from tailrace.errors import ConfigError, PlatformError
+from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 from tailrace.platforms.discord_rest import Rest, reply_to, sent
 from tailrace.platforms.unanswered import NO_ANSWER, reply_without_answer
@@ -44,7 +44,14 @@ try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # discord.py imports audioop, for calls
         import discord
-    from tailrace.platforms.discord_gateway import CONNECTION_ERRORS, Connected, GatewayClient, Session, explain
+    from tailrace.platforms.discord_gateway import (
+        CONNECTION_ERRORS,
+        Connected,
+        GatewayClient,
+        GatewayEvent,
+        Session,
+        explain,
+    )
     from tailrace.platforms.discord_inbound import MESSAGE_LIMIT, read_interaction, read_message
 except ImportError as exc:
     raise ConfigError(
@@ -169,7 +176,7 @@ class DiscordPlatform(BasePlatform):
         except CONNECTION_ERRORS as exc:
             raise self._error(exc) from exc
         except ExceptionGroup as group:
-            lost, others = group.split((PlatformError, *CONNECTION_ERRORS))
+            lost, others = group.split((TailraceError, *CONNECTION_ERRORS))
             if lost is None or others is not None:
                 raise
             raise self._error(_first(lost)) from group
@@ -178,16 +185,23 @@ class DiscordPlatform(BasePlatform):
 
     async def _take_all(self, client: GatewayClient, inbox: Inbox) -> None:
         while True:
-            event = await client.events.get()
-            match event:
-                case Connected():
-                    inbox.connected()
-                case discord.Message():
-                    me = client.user
-                    if me is not None and (message := read_message(event, me)) is not None:
-                        await inbox.put(message)
-                case discord.Interaction():
-                    await self._interact(event, inbox)
+            event, number = await client.events.get()
+            try:
+                await self._take(event, client, inbox)
+            except TailraceError:
+                self._session.sequence = number - 1  # another run resumes before it, and hears it again
+                raise
+
+    async def _take(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
+        match event:
+            case Connected():
+                inbox.connected()
+            case discord.Message():
+                me = client.user
+                if me is not None and (message := read_message(event, me)) is not None:
+                    await inbox.put(message)
+            case discord.Interaction():
+                await self._interact(event, inbox)
 
     async def _interact(self, interaction: discord.Interaction, inbox: Inbox) -> None:
         """Discord says "the application did not respond" unless it is answered within three seconds."""
@@ -211,6 +225,8 @@ class DiscordPlatform(BasePlatform):
     def _error(self, error: Exception) -> PlatformError:
         if isinstance(error, PlatformError):
             return error
+        if isinstance(error, TailraceError):
+            return PlatformError(str(error), platform=self.name)
         reason, permanent = explain(error)
         return PlatformError(reason, platform=self.name, permanent=permanent)
 

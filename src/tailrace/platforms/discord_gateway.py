@@ -27,7 +27,7 @@ GatewayEvent = discord.Message | discord.Interaction | Connected
 
 
 class Session(msgspec.Struct):
-    """What another connection needs to go on where this one ended."""
+    """What another connection needs to go on where this one ended: `sequence` is the last event that was heard."""
 
     session_id: str | None = None
     sequence: int | None = None
@@ -47,7 +47,7 @@ class _Requests(HTTPClient):
 
 
 class GatewayClient(discord.Client):
-    """Logs in and listens. `events` is what has arrived."""
+    """Logs in and listens. `events` is what has arrived, each with its number in the session."""
 
     def __init__(self, base_url: str, gateway_url: str | None) -> None:
         discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody calls here
@@ -58,16 +58,16 @@ class GatewayClient(discord.Client):
             member_cache_flags=discord.MemberCacheFlags.none(),
         )
         self.http = self._connection.http = _Requests(base_url)
-        self.events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
+        self.events: asyncio.Queue[tuple[GatewayEvent, int]] = asyncio.Queue()
         self._gateway_url = gateway_url
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
         del kwargs
         match event, args:
             case (("message" | "interaction"), (discord.Message() | discord.Interaction() as received,)):
-                self.events.put_nowait(received)
+                self.events.put_nowait((received, self.ws.sequence or 0))
             case (("connect" | "resumed"), _):
-                self.events.put_nowait(Connected())
+                self.events.put_nowait((Connected(), self.ws.sequence or 0))
             case _:
                 pass  # members, presence, edits: no concern of ours
 
