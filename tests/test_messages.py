@@ -111,6 +111,7 @@ def test_deltas_have_distinct_names_and_are_frozen() -> None:
     assert sorted(tags) == [
         "error_delta",
         "finish_delta",
+        "native_delta",
         "reasoning_delta",
         "refusal_delta",
         "text_delta",
