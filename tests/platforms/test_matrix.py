@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from platforms.collecting_inbox import CollectingInbox, running
 from platforms.played import LONG, Scene, chunks, play, show
-from platforms.synapse import Homeserver, Person, homeserver, password_of, people, synapse_python
+from platforms.synapse import Homeserver, Person, password_of, people
 from tailrace.delivery.consumer import ChatLines
 from tailrace.delivery.port import (
     Accepted,
@@ -41,15 +41,6 @@ from tailrace.testing.platforms.loopback import PATIENCE_S
 
 TEXT = " ".join(f"word{number}" for number in range(60))
 CURSOR = "▌"
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Homeserver]:
-    python = synapse_python()
-    if python is None:
-        pytest.skip("Synapse is not installed: set TAILRACE_SYNAPSE_PYTHON, or install it into .venv-synapse")
-    with homeserver(python, tmp_path_factory.mktemp("synapse")) as started:
-        yield started
 
 
 @asynccontextmanager

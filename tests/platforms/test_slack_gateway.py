@@ -1,0 +1,83 @@
+"""The gateway with Slack alone, from the envelope to the closed stream: in process, and as a process that is killed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from platforms.gateway_process import gateway_process, kill_9
+from platforms.gateways import config_for, running_gateway
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.slack import FakeSlack
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
+
+TEXT = " ".join(f"word{number}" for number in range(60))
+
+
+def settings_for(slack: FakeSlack) -> str:
+    return f'slack: {{enabled: true, allow: ["U7", "U8"], base_url: "{slack.api_url}"}}'
+
+
+def env_for(slack: FakeSlack) -> dict[str, str]:
+    return {"SLACK_BOT_TOKEN": slack.token, "SLACK_APP_TOKEN": slack.app_token}
+
+
+@asynccontextmanager
+async def served(home: Path, *script: Reply | Scenario) -> AsyncIterator[tuple[FakeSlack, FaultyProvider]]:
+    async with (
+        FakeSlack() as slack,
+        running_gateway(home, script, settings_for(slack), env_for(slack)) as (_, provider),
+    ):
+        yield slack, provider
+
+
+@driven
+async def test_a_question_is_answered_live_in_its_thread_and_G88_once(tmp_path: Path) -> None:
+    slow = Scenario(reply=reply(TEXT), pace_s=0.2)
+    async with served(tmp_path, slow, reply("A second answer.")) as (slack, provider):
+        general = slack.channel("C1")
+        first = await slack.write(general, "<@U0BOT> hello")  # which comes twice, as a message and as a mention
+        await slack.until(lambda: general.texts == [TEXT] and not general.answers[0].state.streaming)
+        assert len(general.answers[0].states) > 3
+        assert general.statuses[0][0] == first
+        await slack.write(general, "<@U0BOT> and now?", thread=first)
+        await slack.until(lambda: len(general.texts) == 2 and not general.answers[1].state.streaming)
+        assert general.texts == [TEXT, "A second answer."]
+        assert {answer.thread_ts for answer in general.answers} == {first}
+        assert len(provider.requests) == 2
+
+
+@driven
+async def test_J110_an_approval_is_a_button_for_the_requester_alone(tmp_path: Path) -> None:
+    script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
+    (tmp_path / "build").mkdir()
+    async with served(tmp_path, *script) as (slack, _):
+        general = slack.channel("C1")
+        await slack.write(general, "<@U0BOT> remove the build directory")
+        await slack.until(lambda: any(message.state.buttons for message in general.answers))
+        [question] = [message for message in general.answers if message.state.buttons]
+        assert "rm -rf build" in question.text
+        await slack.press(general, question, "Approve once", user="U8")
+        await slack.until(lambda: any("Only the person" in text for text in general.texts))
+        assert (tmp_path / "build").exists()
+        await slack.press(general, question, "Approve once", user="U7")
+        await slack.until(lambda: "It is gone." in general.texts and not question.state.buttons)
+        assert "Approved once" in question.text
+        assert not (tmp_path / "build").exists()
+
+
+async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(tmp_path: Path) -> None:
+    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.2), reply(" And that is the end of it.")
+    async with FakeSlack() as slack, FaultyProvider([slow, rest]) as provider:
+        direct = slack.channel("D1")
+        config_for(tmp_path, provider, settings_for(slack), {}, store="sqlite:///tailrace.db")
+        async with gateway_process(tmp_path, env_for(slack)) as first:
+            await slack.write(direct, "hello")
+            await slack.until(lambda: direct.answers and len(direct.answers[0].states) >= 4)
+            await kill_9(first)
+        async with gateway_process(tmp_path, env_for(slack)):
+            await slack.until(lambda: direct.texts and direct.texts[-1].endswith("the end of it."))
+            await slack.until(lambda: not direct.answers[0].state.streaming)
+        assert len(direct.answers) == 1
+        assert len(provider.requests) == 2
