@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, UnsetType
 from tailrace.messages import Dialect
 
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
+Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
 SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
@@ -213,8 +214,13 @@ class Checkpoints(Section):
 
 
 class Store(Section):
+    """After `compact_after_days` the token-level entries of a run that has ended go, after `delete_after_days` the run
+    itself; None: never."""
+
     url: StoreUrl = "sqlite:///tailrace.db"
     durability: Literal["memory", "committed", "fsync"] = "committed"
+    compact_after_days: Days | None = 7.0
+    delete_after_days: Days | None = None
 
 
 class Bus(Section):

@@ -40,6 +40,19 @@ async def test_the_agents_settings_reach_a_turn(tmp_path: Path) -> None:
     assert asked["max_tokens"] == 500
 
 
+async def test_the_stores_durability_is_every_turns(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply("Yes.")]) as server:
+        (tmp_path / "config.yaml").write_text(
+            f"model: {{provider: p, name: ok}}\nproviders: {{p: {{dialect: chat, base_url: '{server.url}'}}}}\n"
+            "store: {durability: fsync}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("go")))
+            await app.agents.finished(run.id)
+    assert run.new.durability == "fsync"
+
+
 async def test_a_pattern_that_is_none_is_said_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("agent: {redact: ['(']}", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"agent\.redact: not a regular expression"):

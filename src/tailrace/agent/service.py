@@ -32,6 +32,7 @@ from tailrace.providers.call import Caller
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
 KIND = "agent"
+LEASE_S = 30.0  # renewed while a run is held; a process that stops renewing loses its runs after so long
 
 
 class TurnSpec(Value):
@@ -69,7 +70,7 @@ class AgentService:
         *,
         owner: str,
         limits: Limits | None = None,
-        lease_s: float = 30.0,
+        durability: Durability = "committed",
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
     ) -> None:
@@ -79,7 +80,7 @@ class AgentService:
         self._equip = equip
         self._owner = owner
         self._limits = limits or Limits()
-        self._lease_s = lease_s
+        self._durability: Durability = durability
         self._on_end = on_end
         self._observer = observer
         self._sessions = Sessions()
@@ -107,10 +108,11 @@ class AgentService:
         *,
         session: str = "",
         idempotency_key: str = "",
-        durability: Durability = "committed",
+        durability: Durability | None = None,
         deadline_at: float | None = None,
     ) -> Run:
-        """A run that has begun; it goes on whoever watches. With a known idempotency key, the run that has it.
+        """A run that has begun; it goes on whoever watches. With a known idempotency key, the run that has it. It is as
+        durable as the service's runs are unless it is said here.
 
         In a session that is busy, the runs before it are stopped or waited for."""
         spec = msgspec.structs.replace(spec, message=cleaned(spec.message))
@@ -120,10 +122,10 @@ class AgentService:
             model=spec.model,
             session=session,
             idempotency_key=idempotency_key,
-            durability=durability,
+            durability=durability or self._durability,
             deadline_at=deadline_at,
         )
-        run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
+        run, lease = await self._journal.start(new, self._owner, lease_s=LEASE_S)
         if lease is None:
             return run
         before = self._sessions.members(session)
@@ -160,7 +162,7 @@ class AgentService:
     async def recover(self, *, session: str | None = None) -> list[str]:
         """Goes on with the unfinished turns of dead processes, of one session where it is named; returns their runs."""
         found: list[str] = []
-        async for orphan in recover(self._journal, self._owner, kind=KIND, session=session, lease_s=self._lease_s):
+        async for orphan in recover(self._journal, self._owner, kind=KIND, session=session, lease_s=LEASE_S):
             spec = msgspec.convert(orphan.run.new.input, TurnSpec)
             entries = await self._journal.read(orphan.run.id)
             self._spawn(orphan.run, orphan.lease, spec, list(entries))
@@ -196,7 +198,7 @@ class AgentService:
     async def _execute(self, run: Run, lease: Lease, spec: TurnSpec, entries: list[Entry]) -> None:
         """The top of a run's task: what goes wrong with it stays its own."""
         try:
-            async with held(self._journal, lease, lease_s=self._lease_s):
+            async with held(self._journal, lease, lease_s=LEASE_S):
                 await self._attempt(run, lease, spec, entries)
         except JournalError as exc:
             log.warning("run %s was not given back: %s", run.id, exc)
@@ -251,7 +253,7 @@ class AgentService:
             except (StaleEpoch, RunSealed):
                 raise
             except JournalError:  # a lease is void once storage refused one of its entries: claimed anew, it is not
-                anew = await self._journal.claim(run.id, self._owner, lease_s=self._lease_s)
+                anew = await self._journal.claim(run.id, self._owner, lease_s=LEASE_S)
                 finished = await self._seal_failed(anew, failure)
         except JournalError as exc:
             log.warning("run %s failed and could not be ended: %s", run.id, exc)

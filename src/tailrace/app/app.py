@@ -27,6 +27,7 @@ from tailrace.agent.toolrun import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.app.flows import handlers_of, visible_environment
+from tailrace.app.housekeeping import kept_tidy, retention_of
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.config import AgentSettings, Config, ModelChoice
@@ -87,6 +88,7 @@ class App:
             self.equip,
             owner=owner,
             limits=Limits(config.agent.max_turns, config.agent.max_tokens),
+            durability=config.store.durability,
             on_end=on_end,
             observer=self._observer,
         )
@@ -230,7 +232,7 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
-                async with app.agents, app.flows:
+                async with app.agents, app.flows, kept_tidy(journal, retention_of(config)):
                     yield app
         finally:
             await models.local.aclose()

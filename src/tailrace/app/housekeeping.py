@@ -1,0 +1,56 @@
+"""What a process that stays does to its journal now and then: old runs are made smaller, older ones go.
+
+Owns when. What is due is `journal.retention`'s to say. A process that is there for one question never gets to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from tailrace.config import Config
+from tailrace.errors import JournalError
+from tailrace.journal.retention import Retention, retain
+from tailrace.ports import Journal
+
+log = logging.getLogger("tailrace.journal")
+FIRST_AFTER_S = 60.0
+EVERY_S = 3600.0
+DAY_S = 86_400.0
+
+
+def retention_of(config: Config) -> Retention:
+    compact, delete = config.store.compact_after_days, config.store.delete_after_days
+    return Retention(
+        compact_after_s=None if compact is None else compact * DAY_S,
+        delete_after_s=None if delete is None else delete * DAY_S,
+    )
+
+
+@asynccontextmanager
+async def kept_tidy(
+    journal: Journal, retention: Retention, *, clock: Callable[[], float] = time.time
+) -> AsyncGenerator[None, None]:
+    """While the block lasts. `clock` is the wall clock."""
+    keeping = asyncio.create_task(_keep(journal, retention, clock))
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.wait([keeping])
+
+
+async def _keep(journal: Journal, retention: Retention, clock: Callable[[], float]) -> None:
+    await asyncio.sleep(FIRST_AFTER_S)
+    while True:
+        try:
+            done = await retain(journal, retention, clock())
+        except JournalError as exc:
+            log.warning("old runs could not be tidied away: %s", exc)
+        else:
+            if done.compacted or done.deleted:
+                log.info("%d old runs compacted, %d deleted", done.compacted, done.deleted)
+        await asyncio.sleep(EVERY_S)

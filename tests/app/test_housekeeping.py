@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, kept_tidy, retention_of
+from tailrace.config import load
+from tailrace.errors import RunNotFound
+from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.retention import Retention
+from tailrace.ports import NewRun, Run
+from tailrace.testing.clock import driven
+
+DAY_S = 86_400.0
+
+
+async def ended(journal: MemoryJournal) -> Run:
+    run, lease = await journal.start(NewRun("call"), "me")
+    assert lease is not None
+    journal.append(lease, [MessageChunk("a"), MessageChunk("b")])
+    await journal.seal(lease, RunFinished("completed", "ab"))
+    return await journal.get(run.id)
+
+
+def test_the_config_says_how_long(tmp_path: Path) -> None:
+    assert retention_of(load({}, tmp_path)) == Retention(7 * DAY_S, None)
+    (tmp_path / "config.yaml").write_text("store: {compact_after_days: null, delete_after_days: 0.5}", encoding="utf-8")
+    assert retention_of(load({}, tmp_path)) == Retention(None, DAY_S / 2)
+
+
+@driven
+async def test_old_runs_are_compacted_and_older_ones_deleted_while_the_process_stays() -> None:
+    now = 1_000_000.0
+    journal = MemoryJournal(clock=lambda: now)
+    run = await ended(journal)
+    async with kept_tidy(journal, Retention(DAY_S, 3 * DAY_S), clock=lambda: now):
+        await asyncio.sleep(FIRST_AFTER_S + 1)
+        assert (await journal.get(run.id)).first_seq == 1  # not old enough
+        now += 2 * DAY_S
+        await asyncio.sleep(EVERY_S)
+        assert (await journal.get(run.id)).first_seq > 1
+        now += 2 * DAY_S
+        await asyncio.sleep(EVERY_S)
+        with pytest.raises(RunNotFound):
+            await journal.get(run.id)
