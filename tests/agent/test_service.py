@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from agent.turns import Note, NoteArgs
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config import Config, load
@@ -115,7 +115,8 @@ async def test_a_run_goes_on_after_its_process_let_go_of_it(tmp_path: Path) -> N
     assert "".join(e.event.text for e in entries if isinstance(e.event, MessageChunk)) == text
 
 
-async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("busy", ["interrupt", "queue"])
+async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path: Path, busy: Busy) -> None:
     async with FaultyProvider(script=[STALLED, reply("Six.")]) as server:
         config = config_for(server, tmp_path)
         async with open_app(config, directory=tmp_path) as app:
@@ -125,7 +126,7 @@ async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path
             seen = "".join(
                 entry.event.text for entry in await app.journal.read(dead.id) if isinstance(entry.event, MessageChunk)
             )
-            run = await app.agents.submit(TurnSpec(user("and then?")), session="s")
+            run = await app.agents.submit(TurnSpec(user("and then?"), busy=busy), session="s")
             await app.agents.finished(run.id)
             events = [entry.event for entry in await app.journal.read(dead.id)]
         asked = [message["content"] for message in server.requests[1].json()["messages"]]

@@ -220,14 +220,16 @@ class AgentService:
             await self._fail(run, lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
 
     async def _clear_session(self, run: Run, busy: Busy) -> None:
-        """Runs of the session that other processes have, or left behind, come to their end first (I101)."""
+        """Runs of the session that other processes have, or left behind, come to their end first (I101). One that nobody
+        executes is not waited for: it would never end."""
         if not run.new.session:
             return
         states: tuple[RunState, ...] = ("pending", "running")
         others = await self._journal.runs(session=run.new.session, kind=KIND, states=states, before=run.id)
+        abandoned = {orphan.id for orphan in await self._journal.orphans()} if others else set()
         for other in others:
             if other.id not in self._tasks:
-                if busy == "interrupt":
+                if busy == "interrupt" or other.id in abandoned:
                     await self.stop(other.id)
                 await ended(self._journal, other.id)
 
