@@ -220,8 +220,8 @@ class AgentService:
             await self._fail(run, lease, RunFailure("internal", f"{type(exc).__name__}: {exc}"))
 
     async def _clear_session(self, run: Run, busy: Busy) -> None:
-        """Runs of the session that other processes have, or left behind, come to their end first (I101). One that nobody
-        executes is not waited for: it would never end."""
+        """Runs of the session that other processes have, or left behind, come to their end first (I101). One that
+        nobody executes is not waited for: it would never end."""
         if not run.new.session:
             return
         states: tuple[RunState, ...] = ("pending", "running")
