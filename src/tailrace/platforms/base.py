@@ -6,6 +6,8 @@ Subclass `BasePlatform`, give it a `name`, `capabilities`, `perform` and `run`, 
 
 from __future__ import annotations
 
+import asyncio
+
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -15,13 +17,14 @@ from tailrace.delivery.port import (
     HookRequest,
     Inbox,
     Place,
+    Refused,
 )
 from tailrace.delivery.present import Chrome, Presenter
 from tailrace.errors import PlatformError
 
 
 class BasePlatform:
-    """The defaults of `Platform`. What raises `NotImplementedError` has none."""
+    """The defaults of `Platform`: it sends nothing, and receives by its webhook alone."""
 
     name = ""
     hook_path = ""
@@ -35,10 +38,12 @@ class BasePlatform:
         return Presenter(chrome)
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
-        raise NotImplementedError
+        return Refused(f"{self.name} cannot {type(action).__name__.lower()} to {place.key}")
 
     async def run(self, inbox: Inbox) -> None:
-        raise NotImplementedError
+        """Nothing to connect to: whoever calls `hook_path` is the connection."""
+        inbox.connected()
+        await asyncio.Event().wait()
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
         del max_bytes
