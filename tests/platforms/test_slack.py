@@ -347,6 +347,18 @@ async def test_files_are_fetched_with_the_token_up_to_a_size() -> None:
             await platform.fetch(Attachment(f"{slack.url}/files/gone", "gone"), max_bytes=9)
 
 
+@driven
+async def test_the_token_is_shown_to_no_other_host() -> None:
+    async with FakeSlack() as slack, FakeSlack() as elsewhere, app(slack) as platform:
+        for url in (
+            f"{elsewhere.url}/files/cat.png",
+            slack.url.replace("127.0.0.1", "localhost"),
+            "https://x.slack.com",
+        ):
+            with pytest.raises(PlatformError, match="not on Slack's own servers"):
+                await platform.fetch(Attachment(url, "cat.png"), max_bytes=9)
+
+
 # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

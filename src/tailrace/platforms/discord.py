@@ -116,6 +116,7 @@ class DiscordPlatform(BasePlatform):
         self._commands = commands
         self._rest = Rest(token, base_url, timeout_s=(timing if timing is not None else Timing()).answer_s)
         self._session = Session()
+        self._announced = False
 
     def capabilities(self, place: Place) -> Capabilities:
         del place
@@ -169,7 +170,8 @@ class DiscordPlatform(BasePlatform):
         client = GatewayClient(self._rest.base_url, self._gateway_url)
         try:
             await client.login(self._token)
-            await self._announce_commands(client.application_id)
+            if not self._announced:
+                await self._announce_commands(client.application_id)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._take_all(client, inbox))
@@ -237,6 +239,7 @@ class DiscordPlatform(BasePlatform):
             for name, description, takes_text in self._commands
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
+        self._announced = answer.ok
         if not answer.ok:
             log.warning("the list of commands could not be set: HTTP %d", answer.status)
 

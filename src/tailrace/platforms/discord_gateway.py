@@ -55,6 +55,7 @@ class GatewayClient(discord.Client):
             intents=discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True),
             max_messages=None,
             chunk_guilds_at_startup=False,
+            guild_ready_timeout=0.0,  # nothing here waits for every server to be known
             member_cache_flags=discord.MemberCacheFlags.none(),
         )
         self.http = self._connection.http = _Requests(base_url)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -184,24 +185,30 @@ class SlackPlatform(BasePlatform):
         return response.data if isinstance(response.data, dict) else {}
 
     def _client(self) -> AsyncWebClient:
-        if self._web.session is None or self._web.session.closed:
-            answer_s = self._timing.answer_s
-            timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
-            self._web.session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=256))
+        self._session()
         return self._web
 
+    def _session(self) -> aiohttp.ClientSession:
+        session = self._web.session
+        if session is None or session.closed:
+            answer_s = self._timing.answer_s
+            timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
+            session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=256))
+            self._web.session = session
+        return session
+
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        """Files are private: the token goes along, and to nobody else, since redirects are not followed."""
+        """Files are private: the token goes along. It goes to Slack alone: a file may lie anywhere, and a redirect
+        may lead anywhere."""
+        if not self._is_slacks(attachment.ref):
+            raise PlatformError(f"{attachment.name} is not on Slack's own servers", platform=self.name)
         too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
         if (attachment.size_bytes or 0) > max_bytes:
             raise too_large
-        session = self._client().session
         headers = {"Authorization": f"Bearer {self._web.token}"}
         content = bytearray()
         try:
-            if session is None:
-                raise aiohttp.ClientConnectionError("no session")
-            async with session.get(attachment.ref, headers=headers, allow_redirects=False) as response:
+            async with self._session().get(attachment.ref, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     raise PlatformError(f"{attachment.name}: Slack answered {response.status}", platform=self.name)
                 async for piece in response.content.iter_chunked(65536):
@@ -211,6 +218,12 @@ class SlackPlatform(BasePlatform):
         except NO_ANSWER as exc:
             raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
         return bytes(content)
+
+    def _is_slacks(self, url: str) -> bool:
+        file, api = urlsplit(url), urlsplit(self._web.base_url)
+        if file.scheme != api.scheme:
+            return False
+        return file.netloc == api.netloc or (file.hostname or "").endswith(".slack.com")
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
