@@ -56,6 +56,12 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Section(msgspec.Struct, frozen=True):
     """Base of every section. Its repr shows no secret: neither a password in an address nor a header's value."""
 
+    @classmethod
+    def lacking(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A key that those that are given make necessary, and what to say about it."""
+        del given
+        return None
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, _Shown(getattr(self, name))) for name in self.__struct_fields__]
 
@@ -112,6 +118,12 @@ class ModelChoice(Section):
     provider: str = "local"
     name: str = "smollm2-135m"
     fallbacks: tuple[ModelRef, ...] = ()
+
+    @classmethod
+    def lacking(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The default is the embedded model's name, which means nothing to anybody else."""
+        provider = given.get("provider", "local")
+        return None if provider == "local" or "name" in given else ("name", f"is missing: which model of {provider}?")
 
 
 class CallPolicy(Section):

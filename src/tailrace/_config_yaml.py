@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 import yaml
 
+from tailrace._config_sections import Section
 from tailrace.errors import ConfigError
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S", bound=Section)
 
 MAX_NODES = 100_000  # aliases are expanded: this bounds what a few lines of them can grow to
 NULL = "tag:yaml.org,2002:null"
@@ -61,6 +62,8 @@ class _Binder:
         for name, field in fields.items():
             if field.required and name not in values:
                 raise self._error(node, _join(path, name), "is missing")
+        if (lacking := section.lacking(values)) is not None:
+            raise self._error(node, _join(path, lacking[0]), lacking[1])
         return section(**values)
 
     def _value(self, node: yaml.Node, expected: Any, path: str) -> Any:

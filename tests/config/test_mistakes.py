@@ -55,6 +55,10 @@ def mistake(text: str) -> ConfigError:
         ("agent:\n  tools:\n    - terminal\n    - [x]\n", "config.yaml:4: agent.tools[1]: expected text; found a list"),
         ("agent: 3", "config.yaml:1: agent: expected keys and values; found 3"),
         ("- a", "config.yaml:1: expected keys and values; found a list"),
+        (
+            "model:\n  provider: openai\n  fallbacks: []\n",
+            "config.yaml:2: model.name: is missing: which model of openai?",
+        ),
         ("model: {name: 5}", "config.yaml:1: model.name: expected text; found 5"),
         (
             "model:\n  fallbacks:\n    - provider: a\n",
