@@ -280,8 +280,9 @@ async def test_a_provider_needs_a_model(cli: Cli) -> None:
     assert (code, err) == (2, "error: which model of openai? name it with --model\n")
 
 
-async def test_a_provider_that_nobody_knows(cli: Cli) -> None:
-    code, _, err = await cli.run("-q", "?", "--provider", "nobody", "--model", "x")
+@pytest.mark.parametrize("model", [("--model", "x"), ()])
+async def test_a_provider_that_nobody_knows(cli: Cli, model: tuple[str, ...]) -> None:
+    code, _, err = await cli.run("-q", "?", "--provider", "nobody", *model)
     assert code == 1
     assert err.startswith("error: providers.nobody: no such provider; there are anthropic, ")
 

@@ -44,13 +44,18 @@ def named(config: Config, name: str) -> ModelChoice:
     return ModelChoice(provider=provider, name=model)
 
 
+def check_known(config: Config, provider: str) -> None:
+    """Raises `ConfigError` where the name stands for nothing."""
+    known = {LOCAL, *PRESETS, *config.providers}
+    if provider not in known:
+        raise ConfigError(f"no such provider; there are {', '.join(sorted(known))}", key=f"providers.{provider}")
+
+
 def endpoint_of(config: Config, name: str) -> Endpoint:
     """Raises `ConfigError` where the name stands for nothing, or its key is not set."""
+    check_known(config, name)
     settings = config.providers.get(name)
     preset = PRESETS.get(name)
-    if settings is None and preset is None:
-        known = sorted({LOCAL, *PRESETS, *config.providers})
-        raise ConfigError(f"no such provider; there are {', '.join(known)}", key=f"providers.{name}")
     settings = settings or ProviderSettings()
     preset = preset or Preset("")
     if not (base_url := settings.base_url or preset.base_url):

@@ -69,8 +69,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if question is None and args.json:
         complain('--json goes with a question: tailrace chat --json -q "…"')
         return USAGE
-    from tailrace.app.models import chosen, default_model
+    from tailrace.app.models import check_known, chosen, default_model
 
+    if args.provider:
+        check_known(config, args.provider)
     if args.provider and not args.model and default_model(config, args.provider) is None:
         complain(f"which model of {args.provider}? name it with --model")
         return USAGE
