@@ -160,9 +160,21 @@ async def test_doctor_checks_platforms_and_their_extras(
         platforms={"telegram": {"enabled": True, "token_env": "NO_SUCH_TOKEN"}},
     )
     monkeypatch.setattr("tailrace.cli.doctor.find_spec", lambda name: None)
-    extra, token = await patient.broken()
+    extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
     assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", "pip install 'tailrace[telegram]'")
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
+
+
+async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, server: FaultyProvider) -> None:
+    patient.write(
+        model={"provider": "mine", "name": "ok"},
+        providers={"mine": {"base_url": server.openai_url}},
+        bus={"url": "redis://:hunter2@bus"},
+    )
+    [finding] = await patient.broken()
+    assert finding.what == "bus.url: no bus for redis://; use memory://"
+    done = tailrace(patient.home, "chat", "-q", "Hello?")
+    assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
 
 
 async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: FaultyProvider) -> None:

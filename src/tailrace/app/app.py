@@ -195,6 +195,13 @@ def _joined(*texts: str) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
+def check_bus(config: Config) -> None:
+    """Raises `ConfigError` for a bus that is not built: whoever asks for one counts on other machines being told."""
+    scheme = config.bus.url.partition(":")[0]  # what follows may hold a password
+    if scheme != "memory":
+        raise ConfigError(f"no bus for {scheme}://; use memory://", key="bus.url")
+
+
 @asynccontextmanager
 async def open_app(
     config: Config,
@@ -212,6 +219,7 @@ async def open_app(
     `tracer_provider` for whoever traces them: without it, the one that is set for the process, if any.
 
     Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
+    check_bus(config)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,

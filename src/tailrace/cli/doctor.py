@@ -74,7 +74,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     except ConfigError as exc:
         yield Finding("broken", str(exc), "mend that line, or: tailrace init --force")
         return
-    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
+    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_bus(config)):
         yield finding
     if not offline:
         async for finding in _endpoints(config):
@@ -147,15 +147,20 @@ def _extras(config: Config) -> Iterator[Finding]:
         for name in EXTRAS
         if (settings := getattr(config.platforms, name)) is not None and settings.enabled
     ]
-    if config.store.url.startswith("postgres"):
-        wanted.append(("store.url", "asyncpg", "postgres"))
-    if config.bus.url.startswith("redis"):
-        wanted.append(("bus.url", "redis", "redis"))
     for key, module, extra in wanted:
         if find_spec(module) is None:
             yield Finding("broken", f"{key} needs {module}", f"pip install 'tailrace[{extra}]'")
         else:
             yield Finding("ok", f"{key}: {module} is installed")
+
+
+def _bus(config: Config) -> Iterator[Finding]:
+    from tailrace.app.app import check_bus
+
+    try:
+        check_bus(config)
+    except ConfigError as exc:
+        yield Finding("broken", str(exc), 'bus: {url: "memory://"}, or leave it out')
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
@@ -238,6 +243,12 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     return Finding("ok", f"{name}: {endpoint.host} answers")
 
 
+def _said_already(platform_name: str, problem: ConfigError) -> bool:
+    """By what was looked at on this machine: an extra that is not installed, a secret that is not set."""
+    module, _ = EXTRAS.get(platform_name, ("", ""))
+    return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
+
+
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
     """Whether each enabled platform knows us: the token is tried where it costs nothing."""
     from tailrace.platforms.registry import enabled, make_platform
@@ -246,7 +257,8 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
         try:
             platform_ = make_platform(config, name)
         except ConfigError as exc:
-            yield Finding("broken", f"{name}: {exc}", f"see docs/platforms/{name}.md")
+            if not _said_already(name, exc):
+                yield Finding("broken", str(exc), f"see docs/platforms/{name}.md")
             continue
         try:
             async with asyncio.timeout(REACH_TIMEOUT_S):
