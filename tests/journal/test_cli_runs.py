@@ -46,6 +46,12 @@ def test_runs_lists_the_newest_first(home: Path, capsys: pytest.CaptureFixture[s
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [new.id]
 
 
+def test_runs_says_why_one_failed_that_said_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(a_run(home, "failed", ""))
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.endswith("  the provider hung up\n")
+
+
 def test_show_gives_the_folded_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = asyncio.run(a_run(home, "failed"))
     assert main(["show", run.id]) == 0

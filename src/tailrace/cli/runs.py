@@ -96,7 +96,9 @@ async def _list(journal: Journal, args: Namespace) -> int:
 
 def _line(run: Run) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    text = run.finished.output if run.finished else run.parked.message if run.parked else ""
+    text = run.parked.message if run.parked else ""
+    if run.finished:
+        text = run.finished.output or (run.finished.error.message if run.finished.error else "")
     preview = " ".join(text.split())
     preview = preview if len(preview) <= OUTPUT_PREVIEW else preview[: OUTPUT_PREVIEW - 1] + "…"
     return f"{run.id}  {run.state:<10}  {began}  {run.new.kind:<8}  {run.last_seq:>6}  {_safe(preview)}".rstrip()
