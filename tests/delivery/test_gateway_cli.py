@@ -36,4 +36,12 @@ def test_pair_lets_in_whoever_was_given_the_code(tmp_path: Path) -> None:
 def test_without_a_platform_it_says_what_to_do(tmp_path: Path) -> None:
     done = gateway(tmp_path)
     assert done.returncode == 1
-    assert "platforms: no platform is enabled" in done.stderr
+    assert done.stderr == "error: platforms: no platform is enabled; docs/platforms says how to set one up\n"
+
+
+def test_a_platform_that_cannot_start_is_not_called_disabled(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("platforms: {homeassistant: {enabled: true}}")
+    done = gateway(tmp_path)
+    assert done.returncode == 1
+    assert "platforms.homeassistant.url: is missing" in done.stderr
+    assert done.stderr.endswith("error: platforms: no platform could be started; tailrace doctor says what to do\n")

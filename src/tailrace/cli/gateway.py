@@ -49,6 +49,7 @@ def _pair(config: Config, code: str) -> int:
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.platforms.gateway import Gateway
+    from tailrace.platforms.registry import enabled
     from tailrace.platforms.webhooks import listening
     from tailrace.server.logs import configure
 
@@ -57,7 +58,9 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         configure(app.redactor, form=args.log)
         gateway = Gateway(app)
         if not gateway.platforms:
-            raise ConfigError("no platform is enabled, or none could be started", key="platforms")
+            if any(enabled(config)):
+                raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
+            raise ConfigError("no platform is enabled; docs/platforms says how to set one up", key="platforms")
         await stack.enter_async_context(gateway)
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
