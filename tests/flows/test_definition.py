@@ -78,7 +78,11 @@ def test_durations() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("name: x\nblocks:\n  - type: stepp\n    id: a\n", 3, "blocks[0].type: invalid value 'stepp'"),
+        (
+            "name: x\nblocks:\n  - type: stepp\n    id: a\n",
+            3,
+            "blocks[0].type: invalid value 'stepp'; there are step, parallel, race, loop, for_each, router, ",
+        ),
         ("name: x\nblocks:\n  - type: step\n    id: a\n", 3, "blocks[0]: object missing required field `handler`"),
         ("name: x\nblocks:\n  - type: step\n    id: a\n    handler: do\n    when: x\n", 3, "unknown field `when`"),
         ("name: x\nblocks: []\n", 2, "blocks: expected `array` of length >= 1"),

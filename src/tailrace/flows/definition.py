@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeAlias, dataclass_transform
+from typing import Annotated, Any, Final, TypeAlias, dataclass_transform, get_args
 
 import msgspec
 from msgspec import Meta
@@ -146,6 +146,7 @@ class SubSequence(_Part, tag="sub_sequence", tag_field="type"):
 
 
 Block: TypeAlias = Step | Parallel | Race | Loop | ForEach | Router | TryCatch | SubSequence
+BLOCK_TYPES: Final = tuple(str(block.__struct_config__.tag) for block in get_args(Block))
 
 
 class Definition(_Part):
@@ -164,7 +165,10 @@ def parsed(value: Any) -> Definition:
         return msgspec.convert(value, Definition)
     except msgspec.ValidationError as exc:
         message, _, path = str(exc).partition(" - at `")
-        raise DefinitionError(path.rstrip("`") or "$", message[:1].lower() + message[1:]) from exc
+        path = path.rstrip("`") or "$"
+        if path.endswith(".type"):
+            message += f"; there are {', '.join(BLOCK_TYPES)}"
+        raise DefinitionError(path, message[:1].lower() + message[1:]) from exc
     except RecursionError as exc:
         raise DefinitionError("$", "nested too deeply") from exc
 
