@@ -147,7 +147,7 @@ def test_J117_a_key_or_loopback_is_enough() -> None:
 
 async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:
     async with api(tmp_path) as server:
-        with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1"):
+        with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: another program does; --port"):
             async with serving(server.app, port=server.port()):
                 raise AssertionError("it must not start")
 

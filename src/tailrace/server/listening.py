@@ -6,6 +6,7 @@ Owns the listening socket and the connections' limits. Knows requests by their f
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -94,7 +95,9 @@ async def _listen(connections: _Connections, host: str, port: int, limits: Conne
     try:
         server = await asyncio.get_running_loop().create_server(connections, host or None, port, backlog=BACKLOG)
     except OSError as exc:
-        raise ConfigError(f"cannot listen on {host}:{port}: {exc.strerror or exc}", key="server.port") from exc
+        # asyncio's own words repeat the address
+        reason = "another program does; --port takes another" if exc.errno == errno.EADDRINUSE else exc.strerror or exc
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}", key="server.port") from exc
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
         for listener in server.sockets:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unacknowledged_s * 1000))
