@@ -219,8 +219,12 @@ async def test_yaml_is_taken_by_its_content_type(tmp_path: Path) -> None:
         url, headers = f"{server.url}/sequences", {"Content-Type": "application/yaml"}
         async with server.client.post(url, data=text, headers=headers) as response:
             assert response.status == 201
-        async with server.client.post(url, data="name: [", headers=headers) as response:
-            assert response.status == 400
+        async with server.client.post(url, data=text.replace("step", "stepp"), headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["param"]) == (400, "blocks[0].type")
+        for broken in ("name: [", b"name: \xff"):
+            async with server.client.post(url, data=broken, headers=headers) as response:
+                assert response.status == 400
+                assert "param" not in (await response.json())["error"]
 
 
 async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path: Path) -> None:

@@ -182,8 +182,10 @@ async def _definition(request: web.Request) -> Definition:
         return parsed(await read_object(request))
     try:
         return read_source((await read_body(request)).decode()).definition()
-    except (ConfigError, UnicodeDecodeError) as exc:
-        raise ApiError(400, str(exc), code="invalid_definition") from exc
+    except UnicodeDecodeError as exc:
+        raise ApiError(400, "the body is not UTF-8 text", code="invalid_definition") from exc
+    except ConfigError as exc:
+        raise ApiError(400, str(exc), code="invalid_definition", param=exc.key or None) from exc
 
 
 def _mistake(error: DefinitionError) -> ApiError:
