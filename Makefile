@@ -12,7 +12,7 @@ help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it answers that and ends
-	@$(BIN)/tailrace chat --stream
+	@$(BIN)/tailrace chat --stream || [ $$? -eq 130 ] # leaving with Ctrl-C is no failure of make's
 
 serve: $(VENV)/.chat ## the API, the web page and every enabled platform
 	@$(BIN)/tailrace serve
