@@ -237,6 +237,19 @@ async def shown(app: App, run_id: str) -> str:
     raise AssertionError("nothing was shown")
 
 
+async def test_J114_a_key_that_somebody_types_is_neither_stored_nor_sent(tmp_path: Path) -> None:
+    async with FaultyProvider([reply("Thanks.")]) as server:
+        config_for(server, tmp_path)
+        config = load({"OPENAI_API_KEY": "sk-typed-by-mistake"}, tmp_path)
+        async with open_app(config, directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("My key is sk-typed-by-mistake.")))
+            await app.agents.finished(run.id)
+            stored = str(await app.journal.read(run.id)) + str((await app.journal.get(run.id)).new.input)
+        asked = server.requests[0].body.decode()
+    assert "sk-typed-by-mistake" not in stored + asked
+    assert "My key is [redacted]." in asked
+
+
 MCP_SERVER = """
 from mcp.server import MCPServer
 

@@ -115,7 +115,7 @@ class AnswerFilter:
             parts.append(Text(text))
         if thoughts := self._loose_thoughts(native):
             parts.insert(0, Reasoning(thoughts))
-        return Message("assistant", (*parts, *calls))
+        return self._redactor.redact_message(Message("assistant", (*parts, *calls)))
 
     def _loose_thoughts(self, native: Sequence[Part]) -> str:
         """Thoughts that the model wrote into its text: no item of the provider holds them."""

@@ -48,7 +48,10 @@ def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
 def failure_of(error: ProviderError) -> RunFailure:
     kind: ErrorKind = error.kind
     status = 504 if isinstance(error, TimedOut) else error.status or 0
-    return RunFailure(error.code or kind, str(error), status=status)
+    message = str(error)
+    if error.provider and error.provider not in message:  # with stand-ins nobody could tell who said it
+        message = f"{error.provider}: {message}"
+    return RunFailure(error.code or kind, message, status=status)
 
 
 def stall_notice(provider: str, silent_s: float) -> GatewayNotice:

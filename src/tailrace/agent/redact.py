@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tailrace.messages import Message, Part, Text, ToolCall, ToolResult
+
 REDACTED = "[redacted]"
 _MIN_SECRET_CHARS = 6  # shorter values ("x", "test") would redact ordinary words
 _MAX_WORD_CHARS = 512  # a longer run of non-blanks is data, not a key: it is not held back
@@ -25,6 +27,24 @@ class Redactor:
 
     def redact(self, text: str) -> str:
         return self.pattern.sub(REDACTED, text) if self.pattern else text
+
+    def redact_message(self, message: Message) -> Message:
+        """The same message without secrets in its text and in the arguments of its calls: they are not sent, not run
+        and not kept. A provider's own items stay as they are, since they may be signed."""
+        if self.idle:
+            return message
+        return Message(message.role, tuple(map(self._redact_part, message.parts)))
+
+    def _redact_part(self, part: Part) -> Part:
+        match part:
+            case Text(text):
+                return Text(self.redact(text))
+            case ToolCall(id=call_id, name=name, arguments=arguments):
+                return ToolCall(call_id, name, self.redact(arguments))
+            case ToolResult(call_id=call_id, content=str(content), ok=ok):
+                return ToolResult(call_id, self.redact(content), ok)
+            case _:
+                return part
 
     def stream(self) -> RedactingStream:
         return RedactingStream(self)

@@ -17,6 +17,7 @@ import msgspec
 
 from tailrace.agent.context import cleaned
 from tailrace.agent.observing import UNOBSERVED, Observer
+from tailrace.agent.redact import Redactor
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.session import Sessions, ended, history_of, last_words
 from tailrace.agent.turn import Limits, Turn
@@ -62,7 +63,7 @@ OnEnd = Callable[[Run, RunFinished], None]
 class AgentService:
     """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per collaborator
         self,
         journal: Journal,
         caller: Caller,
@@ -73,8 +74,10 @@ class AgentService:
         durability: Durability = "committed",
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
+        redactor: Redactor | None = None,
     ) -> None:
-        """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn."""
+        """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
+        `redactor` knows is taken out of a question before it is stored, and so before any model sees it (J114)."""
         self._journal = journal
         self._caller = caller
         self._equip = equip
@@ -83,6 +86,7 @@ class AgentService:
         self._durability: Durability = durability
         self._on_end = on_end
         self._observer = observer
+        self._redactor = redactor or Redactor()
         self._sessions = Sessions()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopped: set[str] = set()  # of these; one that waits for its turn need not begin
@@ -115,7 +119,9 @@ class AgentService:
         durable as the service's runs are unless it is said here.
 
         In a session that is busy, the runs before it are stopped or waited for."""
-        spec = msgspec.structs.replace(spec, message=cleaned(spec.message))
+        redact = self._redactor.redact_message
+        history = tuple(map(redact, spec.history)) if spec.history is not None else None
+        spec = msgspec.structs.replace(spec, message=redact(cleaned(spec.message)), history=history)
         new = NewRun(
             kind=KIND,
             input=msgspec.to_builtins(spec),

@@ -91,6 +91,7 @@ class App:
             durability=config.store.durability,
             on_end=on_end,
             observer=self._observer,
+            redactor=self.redactor,
         )
         self.flows = FlowService(
             journal,

@@ -39,4 +39,5 @@ async def _open(
         return VolatileFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     if url.startswith("memory:"):
         return MemoryJournal(clock=clock)
-    raise ConfigError(f"no store for {url!r}; use sqlite:///tailrace.db or memory://", key="store.url")
+    scheme = url.partition(":")[0]  # the rest may hold a password
+    raise ConfigError(f"no store for {scheme}: yet; use sqlite:///tailrace.db or memory://", key="store.url")

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from tailrace.errors import ConfigError
+from tailrace.journal.opening import open_journal
+
+
+async def test_J114_a_store_that_is_not_there_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigError) as refused:
+        async with open_journal("postgresql://ann:hunter2@db/x", None):
+            pass
+    assert "postgresql" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
