@@ -14,22 +14,8 @@ from collections.abc import Callable
 from importlib import import_module
 
 from tailrace.cli.main import INTERRUPTED, USAGE, complain
+from tailrace.cli.options import Options
 from tailrace.config import Config
-from tailrace.messages import Value
-
-REQUESTER = "cli"  # whom an approval is put to, and who may answer it: the person at this machine
-
-
-class Options(Value):
-    """What was asked for on the command line."""
-
-    model: str = ""  # "<provider>/<model>"; empty: the configured one
-    streamed: bool = False
-    session: str = ""
-    yolo: bool = False
-    checkpoints: bool = False
-    max_turns: int | None = None
-    reasoning: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

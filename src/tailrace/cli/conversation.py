@@ -14,7 +14,7 @@ import msgspec
 from tailrace.agent.service import KIND, TurnSpec
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
-from tailrace.cli.chat import REQUESTER, Options
+from tailrace.cli.options import REQUESTER, Options
 from tailrace.cli.sanitize import one_line
 from tailrace.config import ModelChoice
 from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError

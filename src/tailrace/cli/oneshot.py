@@ -16,8 +16,8 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.cli.asking import TerminalAsker
-from tailrace.cli.chat import REQUESTER
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, complain
+from tailrace.cli.options import REQUESTER
 from tailrace.cli.outlet import Outlet
 from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
 from tailrace.events import (

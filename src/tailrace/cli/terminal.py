@@ -21,10 +21,10 @@ from rich.console import Console
 
 from tailrace import __version__
 from tailrace.cli.asking import CHOICES, decision_of
-from tailrace.cli.chat import REQUESTER
 from tailrace.cli.commands import COMMANDS, perform
 from tailrace.cli.conversation import Conversation, now, question_of
 from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.cli.options import REQUESTER
 from tailrace.cli.render import Painter
 from tailrace.cli.screen import Screen
 from tailrace.cli.transcript import Transcript
