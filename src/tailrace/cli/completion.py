@@ -9,7 +9,6 @@ import argparse
 import shlex
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Final
 
 from tailrace.cli.main import COMMANDS, DONE
@@ -22,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    words = {name: options_of(name) for name, command in COMMANDS.items() if find_spec(command.module) is not None}
+    words = {name: options_of(name) for name in COMMANDS}
     make = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]
     sys.stdout.write(make(words))
     return DONE

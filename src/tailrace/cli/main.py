@@ -14,7 +14,6 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import NamedTuple, NoReturn
 
 from tailrace import __version__
@@ -94,9 +93,6 @@ def _run(argv: list[str]) -> int:
     if command is None:
         _parser().parse_args(argv)  # --help, --version or a word that is no command: each ends here
         raise AssertionError(f"argparse let {asked!r} pass")
-    if not _is_there(command):
-        complain(f"tailrace {asked} is not part of this version yet")
-        return FAILED
     module = import_module(command.module)
     parser = Parser(prog=f"tailrace {asked}", description=command.help)
     parser.set_defaults(command=asked)
@@ -112,19 +108,11 @@ def _run(argv: list[str]) -> int:
 
 def _parser() -> Parser:
     """The top level, for its help and its complaints alone."""
-    there = {name: command.help for name, command in COMMANDS.items() if _is_there(command)}
-    missing = [name for name in COMMANDS if name not in there]
     parser = Parser(
-        prog="tailrace",
-        description="A streaming-first runtime for LLM agents. Without a command: tailrace chat.",
-        epilog=f"not part of this version yet: {', '.join(missing)}" if missing else None,
+        prog="tailrace", description="A streaming-first runtime for LLM agents. Without a command: tailrace chat."
     )
     parser.add_argument("--version", action="version", version=f"tailrace {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    for name, text in there.items():
-        commands.add_parser(name, help=text)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.help)
     return parser
-
-
-def _is_there(command: Command) -> bool:
-    return find_spec(command.module) is not None
