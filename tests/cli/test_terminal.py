@@ -110,6 +110,8 @@ async def test_a_long_answer_in_2000_chunks_scrolls_by_whole(home: Home) -> None
             await ready(terminal)
             terminal.enter("Tell me everything.")
             await terminal.until("╰")
+            terminal.type("\x04")  # leaving draws the last frame whole
+            assert await terminal.exit_code() == 0
             screens.append(body(terminal.text))
     assert screens[0] == screens[1]
     assert len(screens[0]) > 300

@@ -62,7 +62,7 @@ async def test_the_answer_goes_to_stdout_and_a_line_per_step_to_stderr(tmp_path:
     file = written(
         tmp_path, ask("a", prompt="{{input.n}} {{input.t}}", stream=True), step("b", {"seconds": 0}, "sleep")
     )
-    async with FaultyProvider(script=["ok+cut@60%", "ok"]) as server:
+    async with FaultyProvider(script=["ok+pace@0.2+cut@60%", "ok"]) as server:  # seen before it is cut
         process = await flow(tmp_path / "home", "run", file, "--input", "n=3", "--input", "t=x=y", server=server)
         code, out, err = await ended(process)
         assert server.requests[0].json()["messages"] == [{"role": "user", "content": "3 x=y"}]

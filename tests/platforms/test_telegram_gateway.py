@@ -133,7 +133,7 @@ def on_screen(chat: Chat) -> Sequence[Draft | Message]:
 
 @pytest.mark.parametrize("kind", ["private", "group"])
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(tmp_path: Path, kind: str) -> None:
-    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.1), reply(" And that is the end of it.")
+    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.5), reply(" And that is the end of it.")
     async with FakeTelegram() as telegram, FaultyProvider([slow, rest]) as provider:
         settings = f'telegram: {{enabled: true, allow: [7], respond: all, base_url: "{telegram.url}"}}'
         config_for(tmp_path, provider, settings, {}, store="sqlite:///tailrace.db", streaming="edit_interval: 0.2")
