@@ -39,7 +39,7 @@ async def test_an_invited_bot_asks_and_is_answered_by_a_command(server: Homeserv
 
 
 async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(server: Homeserver, tmp_path: Path) -> None:
-    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.1), reply(" And that is the end of it.")
+    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.3), reply(" And that is the end of it.")
     async with people(server, "ada", "bot") as (ada, account), FaultyProvider([slow, rest]) as provider:
         env = {"MATRIX_TOKEN": account.token}
         config_for(tmp_path, provider, settings_for(server, account, ada), {}, store="sqlite:///tailrace.db")
