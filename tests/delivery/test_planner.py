@@ -6,6 +6,7 @@ import itertools
 import re
 from typing import Literal
 
+import msgspec
 import pytest
 
 from delivery.planning import EDITING, PLACE, Stage, answer, numbered
@@ -442,6 +443,20 @@ def test_a_draft_grows_and_the_whole_message_takes_its_place() -> None:
     assert [type(action) for action in stage.actions if not isinstance(action, Draft | Typing)] == [Send]
     assert stage.chat.texts == (TEXT,)
     assert stage.chat.screens[-2][1][0] != "", "G87: the preview stays until the message is there"
+
+
+def test_a_draft_is_drawn_again_before_it_fades_while_the_answer_stalls() -> None:
+    stage = Stage(msgspec.structs.replace(DRAFTING, draft_lifetime_s=30.0))
+    *streamed, stop, finished = numbered(answer(*WORDS))
+    stage.feed(streamed)
+    stage.run_until(stage.now + 5)
+    shown = [action for action in stage.actions if isinstance(action, Draft)]
+    stage.run_until(stage.now + 90)  # silence
+    drawn = [action for action in stage.actions if isinstance(action, Draft)]
+    assert drawn[len(shown) :] == [shown[-1]] * 3, "every 24 s, the same text"
+    stage.feed([stop, finished])
+    stage.finish()
+    assert stage.chat.texts == (TEXT,)
 
 
 def test_a_platform_that_refuses_drafts_gets_edits() -> None:

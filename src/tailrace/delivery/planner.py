@@ -140,7 +140,10 @@ class Planner:
         if self.over:
             return Done()
         self._roll_over_at = float("inf")
-        until, pending = float("inf"), False
+        if (fades_at := self._draft_fades_at()) <= now:
+            self.drafted("")  # about to vanish while the answer stalls: it is drawn again
+            fades_at = float("inf")
+        until, pending = fades_at, False
         for flight in self._due(now):
             if flight.at <= now:
                 return self._hand_out(flight, now)
@@ -174,6 +177,13 @@ class Planner:
             message.native_sent = opens or (message.native_sent and message.doubt == "resend")
         self.pace.begin(now)
         return flight.action
+
+    def _draft_fades_at(self) -> float:
+        """When the preview on the screen has to be drawn again although nothing new came."""
+        life = self.capabilities.draft_lifetime_s
+        if life is None or not self._draft[1] or self._suspended or self.outline.finished is not None:
+            return float("inf")
+        return self._updated_at + life * TYPING_SHARE
 
     def _typing_due(self, now: float) -> float | None:
         """When the typing indicator is to be shown again; None while the answer itself can be seen to grow."""

@@ -76,6 +76,7 @@ class Capabilities(Value):
     windows: tuple[Window, ...] = (Window(1, 1.0),)  # the budget of one chat: all of them hold at once
     typing_s: float | None = None  # how long a typing indicator lasts; None: there is none
     stream_lifetime_s: float | None = None  # a native stream is rolled over before it is this old
+    draft_lifetime_s: float | None = None  # a preview is drawn again before it stood unchanged for so long
 
 
 # ── actions: what the planner wants done ─────────────────────────────────────────────────────────────────────

@@ -88,6 +88,7 @@ PRIVATE = Capabilities(
     buttons=True,
     windows=(Window(1, 1.0),),
     typing_s=5.0,
+    draft_lifetime_s=30.0,
 )
 # 20 a minute, sends and edits together: an edit every 3 s lasts as long as the answer does.
 GROUP = msgspec.structs.replace(PRIVATE, mode="edit", edit_interval_s=3.0, windows=(Window(1, 1.0), Window(20, 60.0)))
