@@ -385,7 +385,7 @@ async def test_a_failed_run_says_why_in_words(devtools: str, tmp_path: Path) -> 
         await tab.reload()
         await tab.until(ENDED)
         assert await tab.text(".note") == note
-    assert note == "The run failed: Incorrect API key provided"
+    assert note == "The run failed: other: Incorrect API key provided"
 
 
 async def test_a_server_that_is_gone_is_said_and_the_message_kept(devtools: str, tmp_path: Path) -> None:
