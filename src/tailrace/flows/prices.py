@@ -1,7 +1,7 @@
 """What models cost, as data: list prices in dollars per million tokens, for an estimate and no more.
 
-Prices change without notice. Whoever needs exact figures hands a table of their own to `LlmCall`; a model that no
-pattern names has no estimate.
+The figures were written down from memory and not checked against a price list, and prices change without notice.
+Whoever needs exact figures hands a table of their own to `LlmCall`; a model that no pattern names has no estimate.
 """
 
 from __future__ import annotations

@@ -59,7 +59,6 @@ REGISTRY: tuple[Quirk, ...] = (
     Quirk(
         name="cumulative-text",
         why="https://github.com/QwenLM/qwen-code/pull/3896",  # each delta is the whole text so far (A17)
-        host="coding.dashscope.aliyuncs.com",
         wire=WireQuirks(cumulative_text=True),
     ),
     Quirk(
