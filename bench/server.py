@@ -167,8 +167,8 @@ async def ours(base: str) -> None:
     from tailrace.app import open_app
     from tailrace.config import load
     from tailrace.server.app import serving
-    from tailrace.server.metering import MeteredCaller, count_runs
-    from tailrace.server.metrics import Metrics
+    from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
+    from tailrace.server.metrics.registry import Metrics
 
     with tempfile.TemporaryDirectory() as home:
         config = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flows.stages import FAST_RETRY, ask, step
-from server.framed_server import Api, api, sse
+from server.http_server import Api, api, sse
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import REPLIES
 

@@ -17,7 +17,7 @@ from tailrace.config import Config, load
 from tailrace.messages import Dialect, JsonObject
 from tailrace.ports import Tool, ToolContext, ToolOutcome
 from tailrace.server.app import serving
-from tailrace.server.streams import StreamTiming
+from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.tools.typed import Arguments, TypedTool
 from tailrace.wire.sse import SseDecoder, SseEvent

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from server.framed_server import config_for, sse
+from server.http_server import config_for, sse
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
 TEXT = "One two three four five six seven eight nine ten"

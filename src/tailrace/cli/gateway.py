@@ -48,10 +48,10 @@ def _pair(config: Config, code: str) -> int:
 
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
+    from tailrace.app.logging_setup import configure
     from tailrace.platforms.gateway import Gateway
     from tailrace.platforms.registry import enabled
     from tailrace.platforms.webhooks import listening
-    from tailrace.server.logs import configure
 
     told = told_to_stop()
     async with open_app(config) as app, AsyncExitStack() as stack:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tailrace.app import App
     from tailrace.platforms.gateway import Gateway
-    from tailrace.server.frame import Frame
-    from tailrace.server.routing import Route
+    from tailrace.server.http.pipeline import Frame
+    from tailrace.server.http.route import Route
 
 log = logging.getLogger("tailrace.serve")
 
@@ -46,11 +46,11 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _serve(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
+    from tailrace.app.logging_setup import configure
     from tailrace.platforms.gateway import Gateway
     from tailrace.server.app import serving
-    from tailrace.server.logs import configure
-    from tailrace.server.metering import MeteredCaller, count_runs
-    from tailrace.server.metrics import Metrics
+    from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
+    from tailrace.server.metrics.registry import Metrics
 
     told = told_to_stop()
     metrics = Metrics()
@@ -85,7 +85,7 @@ async def _warm_up(app: App) -> None:
 def _hooks(gateway: Gateway) -> Callable[[Frame], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature is their key (J120)."""
     from tailrace.platforms.webhooks import answer
-    from tailrace.server.routing import Route
+    from tailrace.server.http.route import Route
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await answer(gateway, request)

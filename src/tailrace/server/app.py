@@ -12,21 +12,22 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tailrace.app import App
-from tailrace.server import chat, health, messages, models, openapi, page, responses, runs, sequences
-from tailrace.server.auth import Authoriser, Origins, check_bind
-from tailrace.server.frame import Frame
-from tailrace.server.listening import ConnectionLimits, listening
-from tailrace.server.metrics import Metrics
-from tailrace.server.routing import Route
-from tailrace.server.streams import StreamTiming
+from tailrace.server.http.auth import Authoriser, Origins, check_bind
+from tailrace.server.http.listener import ConnectionLimits, listening
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.route import Route
+from tailrace.server.http.sse_stream import StreamTiming
+from tailrace.server.metrics.registry import Metrics
+from tailrace.server.routes import health, openapi, page, runs, sequences
+from tailrace.server.v1 import anthropic_messages, chat_completions, models, responses
 
 RouteModule: TypeAlias = Callable[[Frame], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
     models.routes,
-    chat.routes,
+    chat_completions.routes,
     responses.routes,
-    messages.routes,
+    anthropic_messages.routes,
     runs.routes,
     sequences.routes,
     page.routes,

@@ -21,10 +21,10 @@ from tailrace.journal.recovery import recover
 from tailrace.journal.recovery import stop as stop_run
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import Durability, Lease, NewRun, Run, Signal
-from tailrace.server.asking import after, raw_routes
 from tailrace.server.call_log import KIND, CallLog
-from tailrace.server.frame import Frame
-from tailrace.server.voices import RESPONSES
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.v1.api_formats import RESPONSES
+from tailrace.server.v1.model_target import after, raw_routes
 
 log = logging.getLogger("tailrace.server")
 

@@ -1,0 +1,141 @@
+"""Who may do what: one authoriser for every route and every transport (J119).
+
+Owns the comparison of keys, which takes the same time whichever is wrong, and the checks that keep web pages of others
+away from a server on this machine (J118). Keys come from the environment and are kept as digests only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Collection, Mapping
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tailrace.config import Config, Scope
+from tailrace.errors import ConfigError
+from tailrace.server.http.api_errors import ApiError
+
+# `open`: no key is asked for; `any`: every valid key will do.
+Access = Literal["open", "any"] | Scope
+ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A caller. `name` is the key's; whoever starts a run under it may answer the run's approvals (J110)."""
+
+    name: str
+    scopes: frozenset[Scope] = ALL
+
+    def may(self, access: Access) -> bool:
+        return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
+
+
+LOCAL = Identity("local")  # nobody has set a key: whoever reaches the loopback interface is the user
+
+
+class Authoriser:
+    """The keys that open this server. Without any, everybody who can reach it is let in."""
+
+    def __init__(self, keys: Mapping[str, tuple[str, Collection[Scope]]]) -> None:
+        """`keys`: the secret and the scopes by name. Raises `ConfigError` where two have the same secret."""
+        self._keys = [(_digest(secret), Identity(name, frozenset(scopes))) for name, (secret, scopes) in keys.items()]
+        if len({digest for digest, _ in self._keys}) < len(self._keys):
+            raise ConfigError("two keys have the same value", key="server.keys")
+
+    @classmethod
+    def of(cls, config: Config) -> Authoriser:
+        """Raises `ConfigError` for a key whose variable is not set."""
+        keys: dict[str, tuple[str, Collection[Scope]]] = {}
+        for index, key in enumerate(config.server.keys):
+            if key.name in keys or key.name in ("default", LOCAL.name):
+                raise ConfigError(f"the name {key.name!r} is taken", key=f"server.keys[{index}].name")
+            keys[key.name] = (config.require_secret(key.key_env, f"server.keys[{index}].key_env"), key.scopes)
+        if secret := config.secret(config.server.key_env):
+            keys["default"] = (secret, ALL)
+        return cls(keys)
+
+    @property
+    def required(self) -> bool:
+        return bool(self._keys)
+
+    def authorise(self, headers: Mapping[str, str], access: Access) -> Identity:
+        """Who is asking. Raises `ApiError` 401 without a valid key, 403 for one that does not reach this far."""
+        if not self._keys:
+            return LOCAL
+        identity = self._identify(headers)
+        if identity is None:
+            if access == "open":
+                return Identity("anonymous", frozenset())
+            raise ApiError(401, "a valid API key is needed", code="invalid_api_key", headers=_CHALLENGE)
+        if not identity.may(access):
+            raise ApiError(403, f"this key does not have the scope {access!r}", code="insufficient_scope")
+        return identity
+
+    def _identify(self, headers: Mapping[str, str]) -> Identity | None:
+        kind, _, token = headers.get("Authorization", "").partition(" ")
+        given = token.strip() if kind.lower() == "bearer" else ""
+        digest = _digest(given or headers.get("x-api-key", ""))
+        found = None
+        for known, identity in self._keys:  # to the end, whichever matches
+            if hmac.compare_digest(known, digest):
+                found = identity
+        return found
+
+
+def _digest(secret: str) -> bytes:
+    """Of equal length whatever the secret's, so that comparing tells nothing of it."""
+    return hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower() in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, authoriser: Authoriser, key_env: str) -> None:
+    """Nobody is let in from outside without a key (J117). Raises `ConfigError`."""
+    if not authoriser.required and not is_loopback(host):
+        message = f"{host or 'every interface'} is reachable from outside and no key is set; set {key_env}"
+        raise ConfigError(f"{message}, or bind to 127.0.0.1", key="server.host")
+
+
+class Origins:
+    """Which web pages may talk to this server, and by which names it may be called."""
+
+    def __init__(self, *, hosts: Collection[str], origins: Collection[str], any_host: bool) -> None:
+        """`any_host`: a key guards the server, so a name that was pointed at it opens nothing."""
+        self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self._any_host = any_host and not hosts
+
+    def check(self, host: str, origin: str | None) -> None:
+        """Raises `ApiError` 403: a page that resolved its own name to this machine, or a page of another site."""
+        if not self._any_host and _hostname(host) not in self._hosts and not is_loopback(_hostname(host)):
+            raise ApiError(403, "this server is not known by that name; see server.hosts", code="host_not_allowed")
+        if origin is not None and not self._same(origin, host) and not self.allows(origin):
+            raise ApiError(403, "pages of this origin may not use this server", code="origin_not_allowed")
+
+    def allows(self, origin: str) -> bool:
+        """Whether the browser is told that this page may read the answer."""
+        return origin.lower() in self._origins or ("*" in self._origins and origin != "null")
+
+    @staticmethod
+    def _same(origin: str, host: str) -> bool:
+        return "://" in origin and origin.partition("://")[2].lower() == host.lower()
+
+
+def _hostname(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,111 @@
+"""The socket: where the server listens, how long a connection may take to ask, and how it all ends.
+
+Owns the listening socket and the connections' limits. Knows requests by their frame alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace.app.logging_setup import PEERS
+from tailrace.errors import ConfigError
+from tailrace.server.http.pipeline import Frame
+
+BACKLOG: Final = 1024
+
+
+class ConnectionLimits(msgspec.Struct, frozen=True):
+    """`headers_s`: a new connection has so long to send a whole head (J126). `idle_s`: between two requests.
+    `unacknowledged_s`: a peer that confirms no byte for so long is dead, whatever its socket says."""
+
+    headers_s: float = 15.0
+    idle_s: float = 75.0
+    unacknowledged_s: float = 60.0
+    max_header_bytes: int = 16_384  # of one line, and of one field
+    max_headers: int = 128
+
+
+@asynccontextmanager
+async def listening(
+    frame: Frame,
+    application: web.Application,
+    host: str,
+    port: int,
+    *,
+    drain_s: float = 20.0,
+    limits: ConnectionLimits | None = None,
+) -> AsyncGenerator[str, None]:
+    """Serves within the block; yields the address. On leaving no new work is taken, what is under way has `drain_s`
+    to end, then it is ended. Raises `ConfigError` for an address that cannot be had."""
+    limits = limits if limits is not None else ConnectionLimits()
+    runner = web.AppRunner(
+        application,
+        handler_cancellation=True,  # a client that leaves cancels its request, also while nothing is written (F68)
+        keepalive_timeout=limits.idle_s,
+        max_line_size=limits.max_header_bytes,
+        max_field_size=limits.max_header_bytes,
+        max_headers=limits.max_headers,
+        access_log=None,
+        logger=PEERS,
+        shutdown_timeout=1.0,
+    )
+    await runner.setup()
+    try:
+        server = await _listen(_Connections(runner, limits.headers_s), host, port, limits)
+        try:
+            yield _address(host, server)
+        finally:
+            server.close()
+            await asyncio.gather(frame.drain(drain_s), frame.app.agents.drain(drain_s))
+            await frame.stop()
+    finally:
+        await runner.cleanup()
+
+
+class _Connections:
+    """Makes one connection's protocol, and cuts it if no request has come of it in time."""
+
+    def __init__(self, runner: web.AppRunner, headers_s: float) -> None:
+        if runner.server is None:
+            raise RuntimeError("the runner is not set up")
+        self._server = runner.server
+        self._headers_s = headers_s
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> web.RequestHandler:
+        connection = self._server()
+        self._loop.call_later(self._headers_s, self._check, connection)
+        return connection
+
+    @staticmethod
+    def _check(connection: web.RequestHandler) -> None:
+        if connection._request_count == 0 and connection.transport is not None:  # private to aiohttp; a test holds it
+            connection.transport.abort()
+
+
+async def _listen(connections: _Connections, host: str, port: int, limits: ConnectionLimits) -> asyncio.AbstractServer:
+    try:
+        server = await asyncio.get_running_loop().create_server(connections, host or None, port, backlog=BACKLOG)
+    except OSError as exc:
+        # asyncio's own words repeat the address
+        reason = "another program does; --port takes another" if exc.errno == errno.EADDRINUSE else exc.strerror or exc
+        raise ConfigError(f"cannot listen on {host}:{port}: {reason}", key="server.port") from exc
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
+        for listener in server.sockets:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unacknowledged_s * 1000))
+    return server
+
+
+def _address(host: str, server: asyncio.AbstractServer) -> str:
+    sockets: tuple[socket.socket, ...] = getattr(server, "sockets", ())
+    port = sockets[0].getsockname()[1]
+    shown = host or "0.0.0.0"  # noqa: S104 - only shown
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

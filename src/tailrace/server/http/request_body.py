@@ -1,0 +1,107 @@
+"""What a client sent, read within limits: bodies by size, time and depth (J126), parameters by type.
+
+Owns the reading of requests and the words for what is wrong with them; every mistake is an `ApiError` 400, 408 or 413.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from itertools import accumulate
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from tailrace.messages import JsonObject
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any request that means something
+BODY_S: Final = 60.0  # for the whole of a body
+
+IDENTITY: Final = web.RequestKey("identity", Identity)
+REQUEST_ID: Final = web.RequestKey("request_id", str)
+
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def identity_of(request: web.Request) -> Identity:
+    """Who is asking."""
+    return request[IDENTITY]
+
+
+def request_id_of(request: web.Request) -> str:
+    return request[REQUEST_ID]
+
+
+async def read_body(request: web.Request, timeout_s: float = BODY_S) -> bytes:
+    """The body as it came. Raises `ApiError` 408, 413, and 400 for JSON nested without end."""
+    if (request.content_length or 0) > request.client_max_size:
+        raise web.HTTPRequestEntityTooLarge(request.client_max_size)
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await request.read()
+    except TimeoutError:
+        raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
+    except web.RequestPayloadError as exc:
+        raise ApiError(400, f"the body cannot be read: {exc}") from exc
+    if depth_of(body) > MAX_DEPTH:
+        raise ApiError(400, f"JSON nested more than {MAX_DEPTH} deep")
+    return body
+
+
+def depth_of(body: bytes) -> int:
+    """How deep brackets are nested in this JSON, or a number that cannot be too small. Linear, and never recurses."""
+    most = body.count(b"[") + body.count(b"{")
+    if most <= MAX_DEPTH:
+        return most
+    steps = _STRING.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+async def read_as(request: web.Request, kind: type[T]) -> T:
+    """The JSON body as this type. Raises `ApiError` 400 that names the field."""
+    return decode_as(await read_body(request), kind)
+
+
+def decode_as(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as exc:
+        raise _invalid(exc) from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ApiError(400, f"the body is not JSON: {exc}", code="invalid_json") from exc
+
+
+async def read_object(request: web.Request) -> JsonObject:
+    """The JSON object that the body is, opaque."""
+    return await read_as(request, JsonObject)
+
+
+def query_of(request: web.Request, kind: type[S]) -> S:
+    """The query as this struct: numbers and yes-or-no from their text. What the struct does not know is refused:
+    a misspelt filter must not show everything."""
+    given: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name in given:
+            raise ApiError(400, "given twice", param=name)
+        given[name] = value
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    if unknown := sorted(set(given) - fields):
+        raise ApiError(400, f"no such parameter: {unknown[0][:80]!r}; there are {', '.join(sorted(fields))}")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as exc:
+        raise _invalid(exc) from exc
+
+
+def _invalid(exc: msgspec.ValidationError) -> ApiError:
+    """`Expected `int`, got `str` - at `$.n`` → the same words, with the field apart."""
+    what, _, where = str(exc).partition(" - at `$")
+    param = where.rstrip("`").lstrip(".") or None
+    return ApiError(400, f"{param}: {what}" if param else what, param=param)

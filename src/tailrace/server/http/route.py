@@ -1,0 +1,37 @@
+"""A route as a value: what the router, the authoriser and `/openapi.json` are all made from."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from tailrace.server.http.auth import Access
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# A msgspec type, or a JSON schema where the body is another dialect's.
+Body: TypeAlias = Any
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """One method on one path. `path` is in aiohttp's form (`/runs/{id}`); its parameters are texts.
+
+    A handler returns its response, or raises: `ApiError` and everything that `as_api_error` knows becomes the error
+    body of the route's dialect. It is cancelled when the client leaves.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    access: Access
+    summary: str
+    status: int = 200
+    query: type[msgspec.Struct] | None = None
+    headers: dict[str, str] = {}  # request headers that it understands: name → what it says
+    body: Body = None
+    answer: Body = None  # of the JSON response
+    media_type: str = "application/json"  # of what is not streamed
+    streams: bool = False  # may answer with server-sent events
+    errors: tuple[int, ...] = ()  # statuses beyond those that every route can answer with

@@ -1,0 +1,196 @@
+"""One stream of server-sent events to one client: the only path by which events reach a socket.
+
+Owns the bytes on the connection, the keep-alive comments and the deadline for readers that do not read. A send is one
+write into the transport: no task, no queue and no wait per event; what the socket cannot take piles up in the
+transport and leaves in one go. One timer per stream does the rest. Knows no event and no dialect:
+`wire.sse` makes events, and refuses what could break out of one (J121).
+
+A client that leaves, also while nothing is being written, ends in the cancellation of the request's handler; so does
+one that is dropped. A handler therefore needs no check of its own: sending to a client that is gone does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiohttp import HttpVersion11, web
+
+from tailrace.server.http.api_errors import ApiError
+
+T = TypeVar("T")
+_NOTHING: Final = -(1 << 62)
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+HEADERS: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # nginx and its kin pass each event on as it comes (H91)
+}
+
+
+class StreamTiming(msgspec.Struct, frozen=True):
+    """`silence_s`: a comment follows so much silence (H92). `stuck_s`: a reader that takes no byte for so long is
+    dropped, at the latest after twice that (F73). `max_pending_bytes`: so is one that lets more pile up."""
+
+    silence_s: float = 15.0
+    stuck_s: float = 15.0
+    max_pending_bytes: int = 8 << 20
+
+
+class EventStream:
+    """The response of one streaming request. `Frame.stream` makes it; the frame closes it.
+
+    The head is sent by `begin`, by the first `send`, or after the first silence. Until then a handler that raises is
+    answered with a real status (D52); from then on with an error event (H94).
+    """
+
+    __slots__ = (
+        "_chunked",
+        "_error_frame",
+        "_last_sent",
+        "_loop",
+        "_on_close",
+        "_protocol",
+        "_request",
+        "_taken",
+        "_timer",
+        "_timing",
+        "_transport",
+        "_written",
+        "response",
+    )
+
+    def __init__(
+        self,
+        request: web.Request,
+        *,
+        error_frame: Callable[[ApiError], bytes],
+        timing: StreamTiming,
+        on_close: Callable[[EventStream], None],
+    ) -> None:
+        self._request = request
+        self._protocol = request.protocol
+        self._error_frame = error_frame
+        self._timing = timing
+        self._on_close: Callable[[EventStream], None] | None = on_close
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None  # known once the head is sent
+        self._chunked = True
+        self._written = 0
+        self._taken = _NOTHING  # bytes of ours that the socket had taken at the last look
+        self._last_sent = self._loop.time()
+        self.response = web.StreamResponse(headers=HEADERS)
+        self._timer = self._loop.call_later(timing.silence_s, self._look)
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def begun(self) -> bool:
+        """The head is out: a failure can no longer be a status."""
+        return self._transport is not None
+
+    @property
+    def gone(self) -> bool:
+        """Nobody is there any more."""
+        transport = self._protocol.transport
+        return transport is None or transport.is_closing()
+
+    def begin(self) -> None:
+        """Sends the head now. Does nothing when it is out."""
+        if self._transport is not None or self.gone:
+            return
+        # Putting a head into the transport's buffer never waits; it is a coroutine for the sake of hooks, of which
+        # ours wait for nothing. So the first event needs no other task than the one that brings it.
+        _now(self.response.prepare(self._request))
+        self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
+        self._transport = self._protocol.transport
+
+    def send(self, data: bytes) -> None:
+        """Whole events, as many as there are at once. Never waits and never raises; nothing is sent to a client
+        that is gone. One that does not keep up is dropped rather than remembered without end."""
+        transport = self._transport
+        if transport is None:
+            self.begin()
+            if (transport := self._transport) is None:
+                return
+        if not data or transport.is_closing():
+            return  # an empty chunk would end the stream
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        transport.write(data)
+        self._written += len(data)
+        self._last_sent = self._loop.time()
+        if self._protocol.writing_paused and transport.get_write_buffer_size() > self._timing.max_pending_bytes:
+            self._drop()
+
+    @property
+    def behind(self) -> bool:
+        """The reader is slower than the writer: `await caught_up()` before making more for it."""
+        return self._protocol.writing_paused
+
+    async def caught_up(self) -> None:
+        """Returns when the reader has taken most of what was sent; at once where it keeps up. Whoever can read on
+        from a log waits here between batches, so that a slow viewer costs no memory (F72)."""
+        if self._protocol.writing_paused:
+            await self._request.writer.drain()
+
+    async def end(self, data: bytes = b"") -> web.StreamResponse:
+        """Sends the last events and ends the stream. What was sent still reaches a slow reader. The handler's
+        answer: `return await stream.end()`."""
+        self.begin()
+        self.send(data)
+        if self.gone:
+            raise ConnectionResetError("the client has left")
+        await self.response.write_eof()
+        return self.response
+
+    async def fail(self, error: ApiError) -> web.StreamResponse:
+        """Ends a stream that has begun with an error event, and never as if it were whole."""
+        return await self.end(self._error_frame(error))
+
+    # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self) -> None:
+        """Runs once per silence: is the reader there, does it read, has it heard of us lately?"""
+        transport = self._transport
+        now = self._loop.time()
+        if transport is not None and (pending := transport.get_write_buffer_size()):
+            taken = self._written - pending
+            if taken <= self._taken:
+                self._drop()
+                return
+            self._taken = taken
+            self._timer = self._loop.call_later(self._timing.stuck_s, self._look)
+            return
+        self._taken = _NOTHING
+        due = self._last_sent + self._timing.silence_s
+        if now >= due:
+            self.send(KEEP_ALIVE)
+            due = now + self._timing.silence_s
+        self._timer = self._loop.call_at(due, self._look)
+
+    def _drop(self) -> None:
+        """Cuts the connection: what is pending goes with it, and the handler is cancelled."""
+        self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """The handler has ended."""
+        self._timer.cancel()
+        if self._on_close is not None:
+            self._on_close(self)
+            self._on_close = None
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError("the head of a response has to wait for something")

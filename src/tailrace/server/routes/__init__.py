@@ -1,0 +1,1 @@
+"""The routes of our own API and the web page."""

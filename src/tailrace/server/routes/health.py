@@ -1,0 +1,78 @@
+"""Is it alive, can it work, how is it doing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from tailrace.errors import JournalError
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.json_answer import json_response
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.route import Route
+
+READY_S: Final = 2.0  # a journal that takes longer to answer is not ready for anybody
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """`running`: runs that this process executes; `requests`: under way, this one included."""
+
+    running: int
+    requests: int
+    status: Literal["ready"] = "ready"
+
+
+def routes(frame: Frame) -> Sequence[Route]:
+    async def health(_: web.Request) -> web.Response:
+        return json_response(Health())
+
+    async def readiness(_: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(READY_S):
+                await frame.app.journal.runs(limit=1)
+        except (JournalError, TimeoutError) as exc:
+            raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
+        return json_response(Readiness(len(frame.app.agents.running), frame.under_way))
+
+    async def metrics(_: web.Request) -> web.Response:
+        frame.metrics.running.set(len(frame.app.agents.running))
+        return web.Response(
+            body=frame.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    return (
+        Route(
+            method="GET",
+            path="/healthz",
+            handler=health,
+            access="open",
+            summary="The process is alive.",
+            answer=Health,
+        ),
+        Route(
+            method="GET",
+            path="/readyz",
+            handler=readiness,
+            access="any",
+            summary="The process can take work.",
+            answer=Readiness,
+            errors=(503,),
+        ),
+        Route(
+            method="GET",
+            path="/metrics",
+            handler=metrics,
+            access="admin",
+            summary="Prometheus metrics.",
+            answer={"type": "string"},
+            media_type="text/plain",
+        ),
+    )

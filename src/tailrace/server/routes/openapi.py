@@ -1,0 +1,191 @@
+"""`/openapi.json`: made from the routes and the types of their bodies, so that it cannot say anything else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace import __version__
+from tailrace.messages import JsonObject
+from tailrace.server.http.api_errors import Shape, shape_of
+from tailrace.server.http.route import Body, Route
+
+_REF: Final = "#/components/schemas/{name}"
+_PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
+_DESCRIPTIONS: Final = {
+    204: "Nothing more will come.",
+    400: "Something about the request must change.",
+    401: "A valid API key is needed.",
+    403: "The key, the page or the caller may not do this.",
+    404: "There is no such thing.",
+    408: "The body did not arrive in time.",
+    409: "It does not fit the state that things are in.",
+    410: "It is no longer kept.",
+    413: "The body is too large.",
+    422: "The provider cannot make sense of the request.",
+    429: "The provider asks for patience.",
+    501: "Not offered here.",
+    502: "The provider failed.",
+    503: "Not now; `Retry-After` says when.",
+    504: "The provider did not answer in time.",
+}
+_ALWAYS: Final = (400, 401, 403, 503)
+ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
+    "openai": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["message", "type", "param", "code"],
+                "properties": {
+                    "message": {"type": "string"},
+                    "type": {"type": "string"},
+                    "param": {"type": ["string", "null"]},
+                    "code": {"type": ["string", "null"]},
+                },
+            }
+        },
+    },
+    "anthropic": {
+        "type": "object",
+        "required": ["type", "error"],
+        "properties": {
+            "type": {"const": "error"},
+            "error": {
+                "type": "object",
+                "required": ["type", "message"],
+                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
+            },
+            "request_id": {"type": "string"},
+        },
+    },
+    "plain": {
+        "type": "object",
+        "required": ["error", "request_id"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["kind", "message"],
+                "properties": {
+                    "kind": {"type": "string"},
+                    "message": {"type": "string"},
+                    "param": {"type": "string"},
+                },
+            },
+            "request_id": {"type": "string"},
+        },
+    },
+}
+
+
+def routes(others: Iterable[Route]) -> Sequence[Route]:
+    """The route of the document, which is about itself too."""
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=document_bytes, content_type="application/json")
+
+    own = Route(
+        method="GET",
+        path="/openapi.json",
+        handler=show,
+        access="any",
+        summary="This document.",
+        answer={"type": "object"},
+    )
+    document_bytes = msgspec.json.encode(document([*others, own]))
+    return (own,)
+
+
+def document(table: Sequence[Route]) -> JsonObject:
+    """OpenAPI 3.1 for these routes."""
+    types = list(dict.fromkeys(_types(table)))
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, JsonObject] = {}
+    for route in table:
+        path = _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schema_of)
+    errors = {f"Error_{shape}": schema for shape, schema in ERROR_SCHEMAS.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Tailrace", "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, **errors},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            },
+        },
+    }
+
+
+def _types(table: Iterable[Route]) -> Iterator[Any]:
+    for route in table:
+        yield from (body for body in (route.body, route.answer) if body is not None and not isinstance(body, dict))
+
+
+def _operation(route: Route, schema_of: dict[Any, JsonObject]) -> JsonObject:
+    def schema(body: Body) -> JsonObject:
+        return body if isinstance(body, dict) else schema_of[body]
+
+    operation: JsonObject = {
+        "operationId": _operation_id(route),
+        "summary": route.summary,
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
+        "responses": {str(route.status): _answer(route, schema)},
+    }
+    for status in sorted({*_ALWAYS, *route.errors} if route.access != "open" else set(route.errors)):
+        operation["responses"].setdefault(str(status), _error(route, status))
+    if route.body is not None:
+        content = {"application/json": {"schema": schema(route.body)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    operation["security"] = [] if route.access == "open" else [{"bearer": []}, {"header": []}]
+    if route.access not in ("open", "any"):
+        operation["x-scope"] = route.access
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    words = re.findall(r"[A-Za-z0-9]+", _PARAMETER.sub(r"by_\1", route.path))
+    return "_".join([route.method.lower(), *(words or ["root"])])
+
+
+def _answer(route: Route, schema: Any) -> JsonObject:
+    content: JsonObject = {}
+    if route.answer is not None:
+        content[route.media_type] = {"schema": schema(route.answer)}
+    if route.streams:
+        content["text/event-stream"] = {"schema": {"type": "string"}}
+    return {"description": route.summary, "content": content}
+
+
+def _error(route: Route, status: int) -> JsonObject:
+    described: JsonObject = {"description": _DESCRIPTIONS[status]}
+    if status >= 400:
+        ref = {"$ref": _REF.format(name=f"Error_{shape_of(route.path)}")}
+        described["content"] = {"application/json": {"schema": ref}}
+    return described
+
+
+def _path_parameters(route: Route) -> Iterator[JsonObject]:
+    for name in _PARAMETER.findall(route.path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _query_parameters(route: Route) -> Iterator[JsonObject]:
+    if route.query is None:
+        return
+    for field in msgspec.structs.fields(route.query):
+        schema = msgspec.json.schema(field.type)
+        yield {"name": field.encode_name, "in": "query", "required": field.required, "schema": schema}
+
+
+def _header_parameters(route: Route) -> Iterator[JsonObject]:
+    for name, text in route.headers.items():
+        yield {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}

@@ -1,0 +1,53 @@
+"""`/`: the web page, a few files that need no build. Static: it is served without a key, and holds nothing secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.route import Handler, Route
+
+_FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/web/page.js": ("page.js", "text/javascript"),
+    "/web/runview.js": ("runview.js", "text/javascript"),
+    "/web/markdown.js": ("markdown.js", "text/javascript"),
+    "/web/sse.js": ("sse.js", "text/javascript"),
+    "/web/page.css": ("page.css", "text/css"),
+}
+# Only our own script runs and only our own server is spoken to: what a model writes cannot load anything (J123).
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+def routes(_: Frame) -> Sequence[Route]:
+    directory = files("tailrace.server") / "web"
+    return tuple(
+        Route(
+            method="GET",
+            path=path,
+            handler=_serve((directory / name).read_bytes(), media_type),
+            access="open",
+            summary=f"The web page: {name}.",
+            answer={"type": "string"},
+            media_type=media_type,
+        )
+        for path, (name, media_type) in _FILES.items()
+    )
+
+
+def _serve(content: bytes, media_type: str) -> Handler:
+    async def serve(_: web.Request) -> web.Response:
+        return web.Response(body=content, content_type=media_type, charset="utf-8", headers=_HEADERS)
+
+    return serve

@@ -1,0 +1,227 @@
+"""`/runs`: the agent's runs as a resource, and their logs as streams.
+
+Whoever watches is a cursor in the log: leaving stops nothing, coming back misses nothing. The words of the bodies are
+ours; `_runs_bodies` has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace.agent.service import TurnSpec
+from tailrace.app.models import named
+from tailrace.errors import RunSealed
+from tailrace.events import ApprovalSoFar, Snapshot
+from tailrace.ports import ENDED, Run
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.json_answer import json_response
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.request_body import identity_of, query_of, read_as
+from tailrace.server.http.route import Route
+from tailrace.server.routes.runs_schemas import (
+    ApprovalAnswer,
+    NewRunBody,
+    Page,
+    RunList,
+    RunQuery,
+    RunsQuery,
+    RunState,
+    RunStatusBody,
+    StreamQuery,
+    state_of,
+    summary_of,
+    turn_of,
+)
+from tailrace.server.v1.models import AGENT
+
+_CURSOR: Final = re.compile(r"[0-9]{1,18}")
+
+
+class Runs:
+    """The handlers; each says which exceptions it leaves to the frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._app = frame.app
+        self._journal = frame.app.journal
+
+    async def create(self, request: web.Request) -> web.Response:
+        """201, also for the run that an idempotency key already named. Raises 404 for a model that is not there and
+        409 where the key named another request."""
+        body = await read_as(request, NewRunBody)
+        identity = identity_of(request)
+        model = "" if body.model == AGENT else body.model
+        self._app.models.routes(named(self._app.config, model))
+        spec = turn_of(body, model=model, requester=identity.name)
+        key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
+        run = await self._frame.whole(
+            self._app.agents.submit(
+                spec,
+                session=body.session,
+                idempotency_key=key,
+                durability=body.durability or self._app.config.store.durability,
+            )
+        )
+        if key and not _same_request(run, spec, body.session):
+            raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
+        return json_response(RunStatusBody(run.id, run.state), status=201)
+
+    async def show_all(self, request: web.Request) -> web.Response:
+        query = query_of(request, RunsQuery)
+        runs = await self._journal.runs(
+            session=query.session,
+            kind=query.kind,
+            states=[query.status] if query.status is not None else None,
+            before=query.before,
+            limit=query.limit + 1,
+        )
+        page = runs[: query.limit]
+        more = len(runs) > len(page)
+        return json_response(RunList(tuple(map(summary_of, page)), Page(more, page[-1].id if more else None)))
+
+    async def show(self, request: web.Request) -> web.Response:
+        query = query_of(request, RunQuery)
+        run = await self._journal.get(request.match_info["id"])
+        entry = await self._journal.snapshot(run.id)
+        if not isinstance(entry.event, Snapshot):
+            raise TypeError(entry.event)
+        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
+
+    async def stop(self, request: web.Request) -> web.Response:
+        """200 with the state right after; a run that had ended stays as it was."""
+        run_id = request.match_info["id"]
+        await self._app.agents.stop(run_id, by=identity_of(request).name)
+        run = await self._journal.get(run_id)
+        return json_response(RunStatusBody(run.id, run.state))
+
+    async def approve(self, request: web.Request) -> web.Response:
+        """Only whoever the question was put to may answer it (J110)."""
+        answer = await read_as(request, ApprovalAnswer)
+        run_id, identity = request.match_info["id"], identity_of(request)
+        approval = await self._approval(run_id, answer.approval_id)
+        if approval.asked.requester != identity.name:
+            raise ApiError(403, "this approval was asked of somebody else", code="not_the_requester")
+        if approval.decision is not None:
+            raise ApiError(409, f"answered already: {approval.decision}", param="approval_id")
+        await self._app.agents.answer(run_id, answer.approval_id, answer.decision, by=identity.name)
+        run = await self._journal.get(run_id)
+        return json_response(RunStatusBody(run.id, run.state))
+
+    async def _approval(self, run_id: str, approval_id: str) -> ApprovalSoFar:
+        run = await self._journal.get(run_id)
+        if run.state in ENDED:
+            raise RunSealed(f"run {run_id} has ended")
+        match (await self._journal.snapshot(run_id)).event:
+            case Snapshot(approvals=approvals):
+                for approval in approvals:
+                    if approval.asked.approval_id == approval_id:
+                        return approval
+            case _:
+                pass
+        raise ApiError(404, "this run has asked for no such approval", param="approval_id")
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """The log from the cursor on, to its end. A cursor that points at compacted entries is answered with a
+        `snapshot` in their place, one ahead of the log with 409 (H98)."""
+        query = query_of(request, StreamQuery)
+        resumed = _last_event_id(request)
+        run = await self._journal.get(request.match_info["id"])
+        after = resumed if resumed is not None else query.after
+        snapshot = query.snapshot and resumed is None
+        if after > run.last_seq and not snapshot:
+            message = f"the log has {run.last_seq} entries and the cursor says {after}"
+            raise ApiError(409, message, code="cursor_ahead")
+        if resumed == run.last_seq and run.state in ENDED:
+            return web.Response(status=204)  # tells an EventSource to stop coming back (HTML, 9.2.3)
+        stream = self._frame.stream(request)
+        stream.begin()
+        async for batch in self._journal.tail(run.id, after=after, snapshot=snapshot):
+            stream.send(batch.sse_with_reasoning if query.reasoning else batch.sse)
+            if stream.behind:
+                await stream.caught_up()
+        return await stream.end()
+
+
+def _last_event_id(request: web.Request) -> int | None:
+    """Where a client that lost its connection goes on. Raises `ApiError` for what was never one of our ids."""
+    given = request.headers.get("Last-Event-ID", "").strip()
+    if not given:
+        return None
+    if not _CURSOR.fullmatch(given):
+        raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
+    return int(given)
+
+
+def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
+    return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(spec)
+
+
+def routes(frame: Frame) -> Sequence[Route]:
+    runs = Runs(frame)
+    return (
+        Route(
+            method="POST",
+            path="/runs",
+            handler=runs.create,
+            access="runs",
+            summary="Starts the agent; the run goes on whoever watches.",
+            status=201,
+            body=NewRunBody,
+            answer=RunStatusBody,
+            errors=(404, 409, 413),
+        ),
+        Route(
+            method="GET",
+            path="/runs",
+            handler=runs.show_all,
+            access="runs",
+            summary="The latest runs, newest first.",
+            query=RunsQuery,
+            answer=RunList,
+        ),
+        Route(
+            method="GET",
+            path="/runs/{id}",
+            handler=runs.show,
+            access="runs",
+            summary="One run: the state that its log folds to.",
+            query=RunQuery,
+            answer=RunState,
+            errors=(404,),
+        ),
+        Route(
+            method="GET",
+            path="/runs/{id}/stream",
+            handler=runs.stream,
+            access="runs",
+            summary="The log as server-sent events: `id` is the entry's seq, `event` its type. Ends after the last.",
+            query=StreamQuery,
+            headers={"Last-Event-ID": "The last entry that the client has; wins over the query."},
+            streams=True,
+            errors=(204, 404, 409),
+        ),
+        Route(
+            method="POST",
+            path="/runs/{id}/stop",
+            handler=runs.stop,
+            access="runs",
+            summary="Ends the run as `stopped`.",
+            answer=RunStatusBody,
+            errors=(404,),
+        ),
+        Route(
+            method="POST",
+            path="/runs/{id}/approval",
+            handler=runs.approve,
+            access="runs",
+            summary="Answers an approval that was asked of this key.",
+            body=ApprovalAnswer,
+            answer=RunStatusBody,
+            errors=(403, 404, 409),
+        ),
+    )

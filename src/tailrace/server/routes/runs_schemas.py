@@ -1,0 +1,202 @@
+"""The bodies and parameters of `/runs`, and how a turn is read from one. Values only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tailrace.agent.service import TurnSpec
+from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
+from tailrace.messages import Image, Message, Part, Text, Usage
+from tailrace.ports import Durability, Run
+from tailrace.ports import RunState as State
+from tailrace.server.http.api_errors import ApiError
+
+Name = Annotated[str, Meta(max_length=256)]
+
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    text: str
+
+
+class ImageUrl(msgspec.Struct, frozen=True):
+    url: str
+    detail: str = ""
+
+
+class ImagePart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+    image_url: ImageUrl
+
+
+class InputMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A message as the Chat Completions API writes it."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | tuple[TextPart | ImagePart, ...]
+
+
+class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`input`: a text, or messages of which the last is the user's; those before it are then the whole history."""
+
+    input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1)]
+    model: Name = ""
+    session: Name = ""
+    idempotency_key: Name = ""
+    durability: Durability | None = None
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    approval_id: Name
+    decision: Decision
+
+
+class RunsQuery(msgspec.Struct, frozen=True):
+    session: str | None = None
+    kind: str | None = None
+    status: State | None = None
+    before: str | None = None  # `page.next` of the page before
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class RunQuery(msgspec.Struct, frozen=True):
+    reasoning: bool = False
+
+
+class StreamQuery(msgspec.Struct, frozen=True):
+    after: Annotated[int, Meta(ge=0)] = 0
+    snapshot: bool = False
+    reasoning: bool = False
+
+
+# ── what is answered ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RunStatusBody(msgspec.Struct, frozen=True):
+    id: str
+    status: State
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    status: State
+    kind: str
+    model: str
+    session: str
+    input: str  # the text of the question
+    created_at: float  # seconds since the epoch
+    last_seq: int
+    first_seq: int  # token-level entries before it are gone
+    output: str | None = None  # once it has ended
+    usage: Usage | None = None
+    error: RunFailure | None = None
+
+
+class RunState(RunSummary, frozen=True, kw_only=True):
+    """The same, and the state that its log folds to at `seq`."""
+
+    seq: int
+    messages: tuple[TextSoFar, ...] = ()
+    reasoning: str | None = None
+    tools: tuple[ToolSoFar, ...] = ()
+    approvals: tuple[ApprovalSoFar, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True):
+    more: bool
+    next: str | None = None  # `before` of the next page
+
+
+class RunList(msgspec.Struct, frozen=True):
+    data: tuple[RunSummary, ...]
+    page: Page
+
+
+def summary_of(run: Run) -> RunSummary:
+    finished = run.finished
+    return RunSummary(
+        id=run.id,
+        status=run.state,
+        kind=run.new.kind,
+        model=run.new.model,
+        session=run.new.session,
+        input=_question(run),
+        created_at=run.created_at,
+        last_seq=run.last_seq,
+        first_seq=run.first_seq,
+        output=finished.output if finished else None,
+        usage=finished.usage if finished else None,
+        error=finished.error if finished else run.parked,
+    )
+
+
+def _question(run: Run) -> str:
+    """Runs of other kinds keep their input in other words: of those nothing is shown."""
+    try:
+        return msgspec.convert(run.new.input.get("message"), Message).text
+    except msgspec.ValidationError:
+        return ""
+
+
+def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
+    summary = msgspec.structs.asdict(summary_of(run))
+    summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
+    return RunState(
+        **summary,
+        seq=seq,
+        messages=state.messages,
+        reasoning=state.reasoning.text if reasoning else None,
+        tools=state.tools,
+        approvals=state.approvals,
+    )
+
+
+# ── from one to a turn ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
+    """Raises `ApiError` 400 where there is no question."""
+    if isinstance(body.input, str):
+        if not body.input.strip():
+            raise ApiError(400, "input: nothing was asked", param="input")
+        message = Message("user", (Text(body.input),))
+        return TurnSpec(message, model=model, requester=requester, reachable=True)
+    system = "\n\n".join(_text(m) for m in body.input if m.role in ("system", "developer"))
+    said = [_message(m) for m in body.input if m.role in ("user", "assistant")]
+    if not said or said[-1].role != "user":
+        raise ApiError(400, "input: the last message must be the user's", param="input")
+    history = tuple(said[:-1])
+    return TurnSpec(
+        said[-1],
+        model=model,
+        system=system,
+        history=history if history or not body.session else None,
+        requester=requester,
+        reachable=True,
+    )
+
+
+def _text(message: InputMessage) -> str:
+    return _message(message).text
+
+
+def _message(message: InputMessage) -> Message:
+    role: Literal["user", "assistant"] = "assistant" if message.role == "assistant" else "user"
+    if isinstance(message.content, str):
+        return Message(role, (Text(message.content),))
+    return Message(role, tuple(map(_part, message.content)))
+
+
+def _part(part: TextPart | ImagePart) -> Part:
+    match part:
+        case TextPart(text):
+            return Text(text)
+        case ImagePart(image):
+            if image.url.startswith("data:"):
+                head, _, data = image.url.partition(",")
+                media_type = head.removeprefix("data:").partition(";")[0]
+                return Image(data=data, media_type=media_type, detail=image.detail)
+            return Image(url=image.url, detail=image.detail)

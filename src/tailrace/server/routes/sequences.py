@@ -1,0 +1,334 @@
+"""`/sequences` and `/instances`: durable sequences, their instances, and their streams.
+
+An instance goes on whoever watches. Its stream is a projection of its log under the log's own numbers, so a viewer who
+was cut off comes back to the very event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Final
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from tailrace.errors import ConfigError
+from tailrace.events import InstanceState, RunFailure
+from tailrace.flows.definition import Definition, DefinitionError, parsed
+from tailrace.flows.library import SequenceVersion
+from tailrace.flows.service import Instance
+from tailrace.flows.source import read as read_source
+from tailrace.flows.stream import ENDINGS
+from tailrace.messages import JsonObject
+from tailrace.ports import ENDED, Run
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.json_answer import json_response
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.request_body import identity_of, query_of, read_as, read_body, read_object
+from tailrace.server.http.route import Route
+
+_CURSOR: Final = re.compile(r"[0-9]{1,18}")
+Name = Annotated[str, Meta(max_length=256)]
+
+
+class SequenceBody(msgspec.Struct, frozen=True):
+    id: str
+    version: int
+
+
+class SequenceDetail(SequenceBody, frozen=True):
+    definition: Definition
+
+
+class SequenceList(msgspec.Struct, frozen=True):
+    data: tuple[SequenceDetail, ...]
+
+
+class NewInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sequence_id: Name
+    input: JsonObject = {}
+    dry_run: bool = False
+    idempotency_key: Name = ""
+
+
+class InstanceStatus(msgspec.Struct, frozen=True):
+    id: str
+    state: InstanceState
+
+
+class InstanceSummary(InstanceStatus, frozen=True, kw_only=True):
+    name: str
+    created_at: float
+    error: RunFailure | None = None
+
+
+class InstanceList(msgspec.Struct, frozen=True):
+    data: tuple[InstanceSummary, ...]
+    next: str | None = None  # `before` of the next page
+
+
+class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    signal: Annotated[str, Meta(min_length=1, max_length=256)]
+    payload: JsonObject = {}
+
+
+class ListQuery(msgspec.Struct, frozen=True):
+    failed: bool = False
+    before: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class StreamQuery(msgspec.Struct, frozen=True):
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+class Sequences:
+    """The handlers; what they raise is the frame's to answer."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._flows = frame.app.flows
+
+    # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(self, request: web.Request) -> web.Response:
+        """201 with the version it got; the same definition again is the same version."""
+        try:
+            definition = await _definition(request)
+            version = await self._frame.whole(self._flows.create_sequence(definition))
+        except DefinitionError as exc:
+            raise _mistake(exc) from exc
+        return json_response(SequenceBody(version.id, version.version), status=201)
+
+    async def show_sequences(self, request: web.Request) -> web.Response:
+        query = query_of(request, ListQuery)
+        versions = await self._flows.library.list(query.limit, query.before)
+        return json_response(SequenceList(tuple(map(_detail, versions))))
+
+    async def show_sequence(self, request: web.Request) -> web.Response:
+        return json_response(_detail(await self._flows.library.get(request.match_info["id"])))
+
+    # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, request: web.Request) -> web.Response:
+        """201, also for the instance that an idempotency key already named. Raises 404 for a sequence that is not
+        there and 409 where the key named another request."""
+        body = await read_as(request, NewInstance)
+        version = await self._flows.library.get(body.sequence_id)
+        key = f"{identity_of(request).name}:{body.idempotency_key}" if body.idempotency_key else ""
+        try:
+            run = await self._frame.whole(
+                self._flows.start(version, body.input, dry_run=body.dry_run, idempotency_key=key)
+            )
+        except DefinitionError as exc:
+            raise _mistake(exc) from exc
+        if key and not _same_request(run, body):
+            raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
+        return json_response(_status(run), status=201)
+
+    async def show_instances(self, request: web.Request) -> web.Response:
+        query = query_of(request, ListQuery)
+        find = self._flows.failed if query.failed else self._flows.instances
+        runs = await find(limit=query.limit + 1, before=query.before)
+        page = runs[: query.limit]
+        return json_response(InstanceList(tuple(map(_summary, page)), page[-1].id if len(runs) > len(page) else None))
+
+    async def show(self, request: web.Request) -> web.Response:
+        return json_response(await self._flows.instance(request.match_info["id"]))
+
+    async def signal(self, request: web.Request) -> web.Response:
+        """200 with the state right after it was said; 409 for an instance that has ended."""
+        body = await read_as(request, SignalBody)
+        instance_id = request.match_info["id"]
+        await self._flows.signal(instance_id, body.signal, body.payload, by=identity_of(request).name)
+        instance = await self._flows.instance(instance_id)
+        return json_response(InstanceStatus(instance.id, instance.state))
+
+    async def retry(self, request: web.Request) -> web.Response:
+        """201 with a new instance that goes on from the step that failed."""
+        try:
+            run = await self._frame.whole(self._flows.retry(request.match_info["id"]))
+        except DefinitionError as exc:
+            raise ApiError(409, exc.message) from exc
+        return json_response(_status(run), status=201)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """From the cursor on, to the end. A cursor ahead of the log is answered with 409 (H98)."""
+        after = _cursor(request, query_of(request, StreamQuery).after)
+        instance_id = request.match_info["id"]
+        await self._flows.instance(instance_id)
+        run = await self._frame.app.journal.get(instance_id)
+        if after > run.last_seq:
+            message = f"the log has {run.last_seq} entries and the cursor says {after}"
+            raise ApiError(409, message, code="cursor_ahead")
+        if "Last-Event-ID" in request.headers and after == run.last_seq and run.state in ENDED:
+            return web.Response(status=204)  # tells an EventSource to stop coming back (HTML, 9.2.3)
+        stream = self._frame.stream(request)
+        stream.begin()
+        async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
+            async for events in watching:
+                stream.send(b"".join(event.sse for event in events))
+                if stream.behind:
+                    await stream.caught_up()
+        return await stream.end()
+
+
+async def _definition(request: web.Request) -> Definition:
+    """JSON, or YAML where the content type says so. Raises `DefinitionError`, `ApiError`."""
+    if "yaml" not in request.content_type:
+        return parsed(await read_object(request))
+    try:
+        return read_source((await read_body(request)).decode()).definition()
+    except UnicodeDecodeError as exc:
+        raise ApiError(400, "the body is not UTF-8 text", code="invalid_definition") from exc
+    except ConfigError as exc:
+        raise ApiError(400, str(exc), code="invalid_definition", param=exc.key or None) from exc
+
+
+def _mistake(error: DefinitionError) -> ApiError:
+    param = error.path.removeprefix("$").lstrip(".") or None
+    return ApiError(400, str(error), code="invalid_definition", param=param)
+
+
+def _cursor(request: web.Request, asked: int) -> int:
+    """Where a client that lost its connection goes on. Raises `ApiError` for what was never one of our ids."""
+    given = request.headers.get("Last-Event-ID", "").strip()
+    if not given:
+        return asked
+    if not _CURSOR.fullmatch(given):
+        raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
+    return int(given)
+
+
+def _same_request(run: Run, body: NewInstance) -> bool:
+    stored: dict[str, Any] = run.new.input
+    return (stored.get("sequence_id"), stored.get("input", {}), stored.get("dry_run", False)) == (
+        body.sequence_id,
+        body.input,
+        body.dry_run,
+    )
+
+
+def _detail(version: SequenceVersion) -> SequenceDetail:
+    return SequenceDetail(version.id, version.version, version.definition)
+
+
+def _state(run: Run) -> InstanceState:
+    if run.finished is not None:
+        return ENDINGS[run.finished.status]
+    match run.state:
+        case "pending":
+            return "scheduled"
+        case "parked":
+            return "paused"
+        case _:
+            return "running"
+
+
+def _status(run: Run) -> InstanceStatus:
+    return InstanceStatus(run.id, "scheduled" if run.last_seq == 1 else _state(run))
+
+
+def _summary(run: Run) -> InstanceSummary:
+    name = run.new.session.removeprefix("instances/")
+    error = run.finished.error if run.finished is not None else run.parked
+    return InstanceSummary(run.id, _state(run), name=name, created_at=run.created_at, error=error)
+
+
+def routes(frame: Frame) -> Sequence[Route]:
+    sequences = Sequences(frame)
+    resume = {"Last-Event-ID": "The last event that the client has; wins over the query."}
+    return (
+        Route(
+            method="POST",
+            path="/sequences",
+            handler=sequences.create,
+            access="runs",
+            summary="Keeps a sequence; JSON, or YAML by its content type. Each change is a new version.",
+            status=201,
+            body=Definition,
+            answer=SequenceBody,
+            errors=(413,),
+        ),
+        Route(
+            method="GET",
+            path="/sequences",
+            handler=sequences.show_sequences,
+            access="runs",
+            summary="The latest versions, newest first.",
+            query=ListQuery,
+            answer=SequenceList,
+        ),
+        Route(
+            method="GET",
+            path="/sequences/{id}",
+            handler=sequences.show_sequence,
+            access="runs",
+            summary="One version of a sequence.",
+            answer=SequenceDetail,
+            errors=(404,),
+        ),
+        Route(
+            method="POST",
+            path="/instances",
+            handler=sequences.start,
+            access="runs",
+            summary="Starts an instance of a sequence; it goes on whoever watches.",
+            status=201,
+            body=NewInstance,
+            answer=InstanceStatus,
+            errors=(404, 409, 413),
+        ),
+        Route(
+            method="GET",
+            path="/instances",
+            handler=sequences.show_instances,
+            access="runs",
+            summary="The latest instances, newest first; with `failed`, those alone.",
+            query=ListQuery,
+            answer=InstanceList,
+        ),
+        Route(
+            method="GET",
+            path="/instances/{id}",
+            handler=sequences.show,
+            access="runs",
+            summary="One instance: its state, and what its blocks gave.",
+            answer=Instance,
+            errors=(404,),
+        ),
+        Route(
+            method="GET",
+            path="/instances/{id}/stream",
+            handler=sequences.stream,
+            access="runs",
+            summary="`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.",
+            query=StreamQuery,
+            headers=resume,
+            streams=True,
+            errors=(204, 404, 409),
+        ),
+        Route(
+            method="POST",
+            path="/instances/{id}/signals",
+            handler=sequences.signal,
+            access="runs",
+            summary="Says `pause`, `resume`, `cancel` or a word of the sequence's own to the instance.",
+            body=SignalBody,
+            answer=InstanceStatus,
+            errors=(404, 409),
+        ),
+        Route(
+            method="POST",
+            path="/instances/{id}/retry",
+            handler=sequences.retry,
+            access="runs",
+            summary="Goes on, as a new instance, from the step at which this one failed.",
+            status=201,
+            answer=InstanceStatus,
+            errors=(404, 409),
+        ),
+    )

@@ -1,0 +1,160 @@
+"""A run's log as the deltas of one answer: what the dialects' encoders take, whoever made the run.
+
+Pure, and a function of the entries alone: the same log gives the same deltas in the same order, live, after a lost
+connection and after a restart. That is what makes the numbers of a resumed stream the numbers of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tailrace.events import (
+    AnyEvent,
+    Commentary,
+    Entry,
+    GatewayNotice,
+    LongToolHint,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    ReasoningChunk,
+    RunFinished,
+    ToolCallChunk,
+    ToolCallFinished,
+)
+from tailrace.messages import (
+    AnyDelta,
+    Message,
+    NativeDelta,
+    Part,
+    Reasoning,
+    ReasoningDelta,
+    RefusalDelta,
+    Stop,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.server.http.api_errors import ApiError
+from tailrace.wire.failure import failure
+from tailrace.wire.whole import message_deltas
+
+GAP = "\n\n"  # between the texts before and after a tool of ours: to the client they are one message
+
+
+class Telling:
+    """Tells one run. `agent`: whether it is a turn, whose tools of ours are not the client's to see, or a raw call.
+    `foreign` names the tools that are the client's to run."""
+
+    def __init__(self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False) -> None:
+        self._agent = agent
+        self._foreign = frozenset(foreign)
+        self._reasoning = reasoning or not agent
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._gap = False  # a text was ended: the next one begins a paragraph
+        self._stop: Stop = "unknown"
+        self.finished: RunFinished | None = None
+
+    def take(self, entry: Entry) -> list[AnyDelta]:
+        """What this entry adds to the answer."""
+        match entry.event:
+            case MessageChunk(text):
+                return [self._say(text)]
+            case ReasoningChunk(text):
+                return [self._think(text)] if self._reasoning else []
+            case Commentary(text):
+                said = self._say(text)
+                self._gap = True
+                return [said]
+            case MessageStop(final=False):
+                self._gap = bool(self._texts)
+                return []
+            case MessageRecorded(message, stop) if message.role == "assistant":
+                return self._recorded(message, stop)
+            case RunFinished() as finished:
+                self.finished = finished
+                return [UsageDelta(finished.usage)]
+            case _:
+                return []
+
+    def _say(self, text: str) -> TextDelta:
+        if self._gap:
+            text, self._gap = GAP + text, False
+        self._texts.append(text)
+        return TextDelta(text)
+
+    def _think(self, text: str) -> ReasoningDelta:
+        self._thoughts.append(text)
+        return ReasoningDelta(text)
+
+    def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
+        """Texts came in chunks; what only the whole message has comes now."""
+        self._stop = _STOPS.get(stop, "unknown")
+        calls = [call for call in message.tool_calls if not self._agent or call.name in self._foreign]
+        rest: list[AnyDelta] = []
+        if not self._agent:
+            told = message_deltas(message, texts=False)
+            rest += [delta for delta in told if isinstance(delta, (RefusalDelta, NativeDelta))]
+        for call in calls:
+            rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
+            self._calls.append(call)
+        return rest
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def failure(self) -> ApiError | None:
+        """Why there is no answer, or none that could pass for one; None where the client gets it. What a turn said
+        before it was cut is an answer, if a short one; a raw model's is not."""
+        finished = self.finished
+        if finished is None:
+            return ApiError(503, "the run goes on without us: the server stops", code="server_stopping")
+        if finished.status in ("completed", "stopped") or (finished.status == "incomplete" and self._agent):
+            return None
+        if (error := finished.error) is None:
+            return ApiError(502, "the run failed")
+        status = error.status or failure("", code=error.kind).status or 502
+        passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
+        return ApiError(status if passed_on else 502, error.message, code=error.kind)
+
+    def stop(self) -> Stop:
+        """How the answer ended, neutral."""
+        if self.finished is not None and self.finished.status in ("incomplete", "stopped"):
+            return "length"
+        if self._calls:
+            return "tools"
+        return self._stop if self._stop != "unknown" else "end"
+
+    def usage(self) -> Usage:
+        return self.finished.usage if self.finished is not None else Usage()
+
+    def message(self) -> Message:
+        """All that was told, whole."""
+        parts: list[Part] = []
+        if thoughts := "".join(self._thoughts):
+            parts.append(Reasoning(thoughts))
+        if text := "".join(self._texts):
+            parts.append(Text(text))
+        return Message("assistant", (*parts, *self._calls))
+
+
+_STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}
+
+
+def remark(event: AnyEvent) -> str:
+    """What is going on, for a client that shows only the answer: one line, or nothing. Sent as a comment."""
+    match event:
+        case ToolCallChunk(tool_name=name, preview=preview):
+            return f"tool {name}: {preview}" if preview else f"tool {name}"
+        case ToolCallFinished(tool_name=name, ok=ok, duration=duration):
+            return f"tool {name} {'done' if ok else 'failed'} after {duration:.1f} s"
+        case LongToolHint(tool_name=name, duration=duration):
+            return f"tool {name} still runs after {duration:.0f} s"
+        case GatewayNotice(text=text):
+            return text
+        case _:
+            return ""

