@@ -20,7 +20,7 @@ from tailrace.server.http.request_body import identity_of
 from tailrace.server.v1.api_formats import Encoder, Saying, Voice, answer_id, error_delta, told
 from tailrace.server.v1.log_to_deltas import Telling, remark
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
-from tailrace.wire.asked import Asked
+from tailrace.wire.client_request import Asked
 from tailrace.wire.sse import encode_comment
 
 

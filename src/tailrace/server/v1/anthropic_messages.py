@@ -16,7 +16,7 @@ from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.model_target import is_agent, refused
 from tailrace.server.v1.raw_answer import answer_raw
-from tailrace.wire.asked import Misasked
+from tailrace.wire.client_request import Misasked
 
 # Versions differ in what they refuse and in fields that we do not send; what we say is valid in all of them. A version
 # that is newer than this server must not lock its clients out.

@@ -14,10 +14,10 @@ import msgspec
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, Message, Stop, Usage
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire import anthropic, chat, responses
-from tailrace.wire.anthropic.asked import read_request as read_messages
-from tailrace.wire.asked import Asked
-from tailrace.wire.chat.asked import read_request as read_chat
-from tailrace.wire.responses.asked import read_request as read_responses
+from tailrace.wire.anthropic.client_request import read_request as read_messages
+from tailrace.wire.chat.client_request import read_request as read_chat
+from tailrace.wire.client_request import Asked
+from tailrace.wire.responses.client_request import read_request as read_responses
 
 
 class Encoder(Protocol):

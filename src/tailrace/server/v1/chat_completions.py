@@ -13,7 +13,7 @@ from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import CHAT
 from tailrace.server.v1.model_target import is_agent, refused
 from tailrace.server.v1.raw_answer import answer_raw
-from tailrace.wire.asked import Misasked
+from tailrace.wire.client_request import Misasked
 
 _REQUEST = {
     "type": "object",

@@ -19,7 +19,7 @@ from tailrace.ports import Answer, Provider
 from tailrace.providers.attempt import Route
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.asked import Asked, Misasked, extra_for, unsaid
+from tailrace.wire.client_request import Asked, Misasked, extra_for, unsaid
 
 # How chat front ends begin the requests that they make on their own account: titles, tags, follow-up questions.
 _CHORE: Final = "### Task:"

@@ -30,8 +30,8 @@ from tailrace.server.http.pipeline import Frame
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, Saying, Voice, answer_id, error_delta
 from tailrace.server.v1.model_target import after, raw_routes
-from tailrace.wire.asked import Asked
-from tailrace.wire.whole import deltas_of
+from tailrace.wire.client_request import Asked
+from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
 

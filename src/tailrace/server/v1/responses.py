@@ -29,8 +29,8 @@ from tailrace.server.v1.model_target import agent_dialect, is_agent, raw_routes,
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import Origin, StoredResponse, body_of, history_after, history_in, response_run
-from tailrace.wire.asked import Asked, Misasked, converted
-from tailrace.wire.responses.asked import items_of
+from tailrace.wire.client_request import Asked, Misasked, converted
+from tailrace.wire.responses.client_request import items_of
 
 _REPEATED: JsonObject = {
     "background": False,

@@ -30,7 +30,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic._content import blocks_of, call_id
+from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.sse import encode_event
 

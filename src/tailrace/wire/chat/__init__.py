@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+from tailrace.wire.chat.completion import read
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.encode import StreamEncoder, encode_body, error_body
-from tailrace.wire.chat.read import read
-from tailrace.wire.chat.request import encode_request
+from tailrace.wire.chat.provider_request import encode_request
 
 __all__ = ["ChatDecoder", "StreamEncoder", "encode_body", "encode_request", "error_body", "read"]

@@ -13,7 +13,7 @@ from tailrace.messages import AnyDelta, JsonObject, NativeDelta
 from tailrace.wire.failure import broken, cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.responses.grow import GrowingAnswer, Piece
+from tailrace.wire.responses.stream_events import GrowingAnswer, Piece
 from tailrace.wire.sse import SseDecoder
 
 _decode_piece = msgspec.json.Decoder(Piece).decode

@@ -33,7 +33,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.peer_json import without_lone_surrogates
-from tailrace.wire.responses.failed import error_body, failed_response_error
+from tailrace.wire.responses.failures import error_body, failed_response_error
 from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode

@@ -18,8 +18,8 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.asked import Asked, Misasked, beyond_of, converted, named
-from tailrace.wire.responses.read import read
+from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
+from tailrace.wire.responses.completion import read
 
 # Fields that ask nothing of a model: whoever serves the request keeps or obeys them.
 _KEPT = frozenset(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
-from tailrace.wire.anthropic._content import conversation, system_of
-from tailrace.wire.anthropic._schema import output_schema
+from tailrace.wire.anthropic.content import conversation, system_of
+from tailrace.wire.anthropic.output_schema import output_schema
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (

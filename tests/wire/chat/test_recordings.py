@@ -13,7 +13,7 @@ from tailrace.wire.chat import read
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks
-from wire.chat_streams import decoded
+from wire.chat.chat_streams import decoded
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 
 RECORDINGS = load("chat")

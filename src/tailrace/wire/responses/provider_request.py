@@ -24,7 +24,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.strictness import named
+from tailrace.wire.schema_name import named
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (

@@ -17,7 +17,7 @@ from tailrace.messages import (
 from tailrace.wire.anthropic import AnthropicDecoder, read
 from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.sse import MAX_EVENT_BYTES
-from wire.anthropic_events import (
+from wire.anthropic.anthropic_events import (
     block_delta,
     block_start,
     block_stop,

@@ -22,7 +22,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.chat import ChatDecoder
 from tailrace.wire.quirks import WireQuirks
-from wire.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
+from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 from wire.recordings import split_at
 
 HELLO = chunk({"role": "assistant", "content": "Hel"}) + chunk({"content": "lo"}) + chunk(finish="stop") + DONE

@@ -24,7 +24,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.responses import encode_request, read
-from tailrace.wire.responses.request import CONTINUE
+from tailrace.wire.responses.provider_request import CONTINUE
 
 INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseInputItem)
 

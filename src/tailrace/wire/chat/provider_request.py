@@ -20,7 +20,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
-from tailrace.wire.strictness import named
+from tailrace.wire.schema_name import named
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")

@@ -22,7 +22,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.anthropic import encode_request, read
-from wire.anthropic_events import decode
+from wire.anthropic.anthropic_events import decode
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 
 RECORDINGS = load("anthropic")

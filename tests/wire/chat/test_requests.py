@@ -23,7 +23,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.wire.chat import encode_request, read
-from wire.chat_streams import DONE, calls, chunk, decoded, piece
+from wire.chat.chat_streams import DONE, calls, chunk, decoded, piece
 
 
 def encoded(*messages: Message, stream: bool = False, **fields: Any) -> JsonObject:

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.messages import JsonObject, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.anthropic import read
-from wire.anthropic_events import (
+from wire.anthropic.anthropic_events import (
     block_delta,
     block_start,
     block_stop,

@@ -17,8 +17,8 @@ from tailrace.messages import (
     ToolCall,
     Usage,
 )
-from tailrace.wire.responses.output import objects, string
-from tailrace.wire.responses.slots import CALL_FIELDS
+from tailrace.wire.responses.output_items import objects, string
+from tailrace.wire.responses.text_slots import CALL_FIELDS
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
 _UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the end of anything

@@ -24,10 +24,10 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.wire.responses.failed import error_in, error_of
-from tailrace.wire.responses.output import NO_INDEX, Output, OutputItem, objects, string
-from tailrace.wire.responses.read import PART_SEPARATOR, argument_text, usage_of
-from tailrace.wire.responses.slots import (
+from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of
+from tailrace.wire.responses.failures import error_in, error_of
+from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects, string
+from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
     DELTA_SLOTS,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import JsonObject
-from tailrace.wire.responses.slots import CALL_FIELDS, Slot
+from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
 
 _LISTS = ("content", "summary")
 NO_INDEX = -1

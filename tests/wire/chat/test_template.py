@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.messages import AnyDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.wire.chat import ChatDecoder
 from tailrace.wire.chat.template import Template, learn
-from wire.chat_streams import DONE, HEAD, chunk, decoded, event, piece
+from wire.chat.chat_streams import DONE, HEAD, chunk, decoded, event, piece
 
 
 def steady(field: str, text: bytes, *, tail: bytes = b"") -> bytes:

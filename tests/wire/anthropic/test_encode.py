@@ -32,7 +32,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic import StreamEncoder, encode_body, error_body, read
 from tailrace.wire.sse import SseDecoder
-from wire.anthropic_events import decode
+from wire.anthropic.anthropic_events import decode
 
 
 def encode(deltas: list[AnyDelta], **fields: Any) -> bytes:

@@ -28,7 +28,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.chat import StreamEncoder, encode_body, read
 from tailrace.wire.sse import SseDecoder
-from wire.chat_streams import DONE, Said, chunk, decoded
+from wire.chat.chat_streams import DONE, Said, chunk, decoded
 
 
 def encoder(**fields: Any) -> StreamEncoder:

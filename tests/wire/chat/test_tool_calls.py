@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.messages import FinishDelta, ToolCallDelta
 from tailrace.wire.chat.tool_calls import ObjectEnd
 from tailrace.wire.quirks import WireQuirks
-from wire.chat_streams import DONE, Said, calls, chunk, decoded, piece
+from wire.chat.chat_streams import DONE, Said, calls, chunk, decoded, piece
 
 
 def answered(*chunks: bytes, finish: str = "tool_calls", quirks: WireQuirks | None = None) -> Said:

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.messages import JsonObject, Native, Reasoning, Refusal, Text, ToolCall, Usage
 from tailrace.wire.chat import read
-from wire.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
+from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 
 
 def message_of(*deltas: JsonObject) -> JsonObject:

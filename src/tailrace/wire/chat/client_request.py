@@ -18,8 +18,8 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.asked import Asked, Misasked, beyond_of, converted, named
-from tailrace.wire.chat.read import read
+from tailrace.wire.chat.completion import read
+from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
 
 # Fields that ask nothing of a model: whoever serves the request keeps them with it.
 _KEPT = frozenset({"metadata", "store", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})

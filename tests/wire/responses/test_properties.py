@@ -11,7 +11,7 @@ from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.responses import read
 from tailrace.wire.sse import encode_event
 from wire.recordings import split_at
-from wire.responses_streams import USAGE, call_delta, call_item, completed, created, event, run, text_delta
+from wire.responses.responses_streams import USAGE, call_delta, call_item, completed, created, event, run, text_delta
 
 RAW = b"".join(
     [

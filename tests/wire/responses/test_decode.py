@@ -24,7 +24,17 @@ from tailrace.messages import (
 )
 from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.responses import ResponsesDecoder, read
-from wire.responses_streams import USAGE, call_delta, call_item, completed, created, event, message, run, text_delta
+from wire.responses.responses_streams import (
+    USAGE,
+    call_delta,
+    call_item,
+    completed,
+    created,
+    event,
+    message,
+    run,
+    text_delta,
+)
 
 
 def only_error(deltas: list[AnyDelta]) -> ErrorDelta:

@@ -18,8 +18,8 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.anthropic.read import read
-from tailrace.wire.asked import Asked, Misasked, beyond_of, converted, named
+from tailrace.wire.anthropic.completion import read
+from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
