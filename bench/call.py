@@ -47,9 +47,9 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding
 
 def chunks(dialect: Dialect, tokens: int) -> list[bytes]:
     """The stream's writes: one event each, framed as HTTP chunks, the end included."""
-    from tailrace.providers.scripted.asked import asked
-    from tailrace.providers.scripted.render import events_of, frame
-    from tailrace.providers.scripted.reply import reply
+    from tailrace.testing.scripted.render import events_of, frame
+    from tailrace.testing.scripted.reply import reply
+    from tailrace.testing.scripted.request_reader import asked
 
     said = reply(" ".join(f"word{number}" for number in range(tokens)))
     told = asked(dialect, {"model": "bench", "stream_options": {"include_usage": True}})

@@ -45,9 +45,9 @@ PATH = "/v1/chat/completions"
 
 def chunks(tokens: int) -> list[bytes]:
     """A stream's events as HTTP chunks, one token each, the end included."""
-    from tailrace.providers.scripted.asked import asked
-    from tailrace.providers.scripted.render import events_of, frame
-    from tailrace.providers.scripted.reply import reply
+    from tailrace.testing.scripted.render import events_of, frame
+    from tailrace.testing.scripted.reply import reply
+    from tailrace.testing.scripted.request_reader import asked
 
     said = reply(" ".join(f"word{number}" for number in range(tokens)))
     told = asked("chat", {"model": "bench", "stream_options": {"include_usage": True}})

@@ -17,8 +17,8 @@ import pytest
 from bench.render import answer, chunks_of
 
 from cli.vt import VirtualTerminal
-from tailrace.providers.scripted.reply import Reply, TextBlock
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply, think
+from tailrace.testing.scripted.reply import Reply, TextBlock
 
 MARKDOWN = """\
 # The mill

@@ -14,7 +14,7 @@ import pytest
 
 from flows.stages import ask, step
 from tailrace.messages import JsonObject
-from tailrace.providers._local_weights import SMOLLM2
+from tailrace.providers.local.weights import SMOLLM2
 from tailrace.testing.provider import REPLIES, FaultyProvider, reply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

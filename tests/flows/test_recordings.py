@@ -19,7 +19,7 @@ from tailrace.flows.service import FlowService, Instance
 from tailrace.flows.stream import InstanceEvent
 from tailrace.messages import Dialect
 from tailrace.providers.call import Caller
-from tailrace.providers.refusals import Refusals
+from tailrace.providers.no_streaming import Refusals
 from tailrace.providers.transport import open_transport
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.quirks import WireQuirks

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Permanent
-from tailrace.providers._local_weights import SMOLLM2, Fetch
+from tailrace.providers.local.weights import SMOLLM2, Fetch
 
 MODELS = Path(os.environ.get("TAILRACE_TEST_MODELS") or Path.home() / ".cache" / "tailrace-tests" / "models")
 

@@ -16,7 +16,7 @@ from tailrace.providers.call import Attempt, Caller, CallResult, OnCut
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
-from tailrace.providers.refusals import Refusals
+from tailrace.providers.no_streaming import Refusals
 from tailrace.providers.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 

@@ -16,7 +16,7 @@ import pytest
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, Retryable, StreamCut, TimedOut, Unavailable
 from tailrace.messages import Dialect, ModelRequest, user
-from tailrace.providers.refusals import Refusals
+from tailrace.providers.no_streaming import Refusals
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply, think
 

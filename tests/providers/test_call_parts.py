@@ -17,9 +17,9 @@ from tailrace.config import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
 from tailrace.providers.backoff import delay_s, retry_after_s
 from tailrace.providers.deadlines import Limits, Watch, idle_timeout_s, limits_of
-from tailrace.providers.itinerary import Itinerary
-from tailrace.providers.refusals import says_no_streaming
-from tailrace.providers.seam import Seam
+from tailrace.providers.no_streaming import says_no_streaming
+from tailrace.providers.overlap import Seam
+from tailrace.providers.route_order import Itinerary
 from tailrace.testing.clock import driven
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from tailrace.errors import Permanent, Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Recovery
-from tailrace.providers.joined import MARK
+from tailrace.providers.continuation import MARK
 from tailrace.providers.quirks import CONTINUE
 from tailrace.testing.provider import reply
 

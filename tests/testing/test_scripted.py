@@ -22,9 +22,9 @@ from tailrace.messages import (
     user,
 )
 from tailrace.ports import Answer, Provider
-from tailrace.providers.scripted import Cut, Fail, Reply, ScriptedProvider, Stall, call, reply, say, think
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import REPLIES
+from tailrace.testing.scripted import Cut, Fail, Reply, ScriptedProvider, Stall, call, reply, say, think
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 ASK = ModelRequest("m", (user("hi"),), max_tokens=64)

@@ -12,7 +12,7 @@ from tailrace.providers import quirks
 from tailrace.providers.attempt import Route
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
-from tailrace.providers.local import MODEL_NAME, LocalProvider, LocalServer
+from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
 from tailrace.providers.transport import Transport
 

@@ -27,9 +27,9 @@ from tailrace.messages import (
 )
 from tailrace.ports import Answer, Provider
 from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
+from tailrace.providers.no_streaming import Refusals, says_no_streaming
+from tailrace.providers.overlap import Seam
 from tailrace.providers.provenance import replayable
-from tailrace.providers.refusals import Refusals, says_no_streaming
-from tailrace.providers.seam import Seam
 
 CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
 

@@ -16,11 +16,11 @@ import msgspec
 from tailrace.errors import ProviderError, Retryable, TimedOut
 from tailrace.messages import AnyDelta, Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Route, Try
+from tailrace.providers.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.deadlines import Purpose
-from tailrace.providers.itinerary import Itinerary
-from tailrace.providers.joined import can_be_continued, continued, without_calls
+from tailrace.providers.no_streaming import Refusals
 from tailrace.providers.provenance import bare, signed
-from tailrace.providers.refusals import Refusals
+from tailrace.providers.route_order import Itinerary
 
 Recovery = Literal["continue", "restart", "keep"]
 OnCut: TypeAlias = Recovery | Callable[[Completion], Recovery]

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from tailrace.providers.scripted.reply import Citation, Reply, call, refuse, reply, say, think
 from tailrace.testing.provider.connection import RecordedRequest
 from tailrace.testing.provider.names import catalogue, scenario
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Break, Offset, Scenario, Status, UnknownScenario
 from tailrace.testing.provider.server import FaultyProvider
+from tailrace.testing.scripted.reply import Citation, Reply, call, refuse, reply, say, think
 
 __all__ = [
     "REPLIES",

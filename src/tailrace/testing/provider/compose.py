@@ -14,12 +14,12 @@ from email.utils import formatdate
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject, Value
-from tailrace.providers.scripted.asked import Asked, Sse
-from tailrace.providers.scripted.chat import DONE
-from tailrace.providers.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
-from tailrace.providers.scripted.render import body_of, events_of, frame
 from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.provider.scenario import Scenario, Status
+from tailrace.testing.scripted.chat import DONE
+from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
+from tailrace.testing.scripted.render import body_of, events_of, frame
+from tailrace.testing.scripted.request_reader import Asked, Sse
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"

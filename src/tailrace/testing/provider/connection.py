@@ -19,12 +19,12 @@ from typing import Protocol, cast
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.providers.scripted.asked import Asked, asked
-from tailrace.providers.scripted.failures import BY_STATUS, Failure
 from tailrace.testing.provider.compose import COMMENT, JSON, Response, compose, failed
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
 from tailrace.testing.provider.models import models_body
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
+from tailrace.testing.scripted.failures import BY_STATUS, Failure
+from tailrace.testing.scripted.request_reader import Asked, asked
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
 _ROUTES: dict[str, Dialect] = {

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject, Value
-from tailrace.providers.scripted.asked import Asked, Sse
-from tailrace.providers.scripted.failures import FAILURES, error_events
+from tailrace.testing.scripted.failures import FAILURES, error_events
+from tailrace.testing.scripted.request_reader import Asked, Sse
 
 Events = list[Sse]
 ALL: tuple[Dialect, ...] = ("chat", "responses", "anthropic")

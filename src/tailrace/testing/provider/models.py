@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.messages import JsonObject
-from tailrace.providers.scripted.asked import CREATED
 from tailrace.testing.provider.replies import REPLIES
+from tailrace.testing.scripted.request_reader import CREATED
 
 
 def models_body(*, anthropic: bool) -> bytes:

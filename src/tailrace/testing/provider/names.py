@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from tailrace.messages import Value
-from tailrace.providers.scripted.failures import BY_STATUS, FAILURES
 from tailrace.testing.provider.edits import ALL, EDITS, Edit
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import (
@@ -25,6 +24,7 @@ from tailrace.testing.provider.scenario import (
     Status,
     UnknownScenario,
 )
+from tailrace.testing.scripted.failures import BY_STATUS, FAILURES
 
 HUGE_RETRY_AFTER_S = 31_536_000  # a year
 _STATUS = re.compile(r"status-(\d{3})(?:-after-(?:(huge)|date-(\d+)|(\d+(?:\.\d+)?))|-(html))?")

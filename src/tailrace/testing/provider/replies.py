@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.messages import Usage, Value
-from tailrace.providers.scripted.reply import Citation, Reply, call, refuse, reply, say, think
+from tailrace.testing.scripted.reply import Citation, Reply, call, refuse, reply, say, think
 
 _OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 _WEATHER = call("get_weather", {"city": "Zürich", "unit": "celsius"})

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from tailrace.messages import Dialect, Value
-from tailrace.providers.scripted.reply import Reply
 from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.provider.replies import REPLIES
+from tailrace.testing.scripted.reply import Reply
 
 BreakKind = Literal["cut", "reset", "end", "stall", "half-close", "pings", "comments", "endless-line"]
 Instead = Literal["html", "json", "sse", "no-streaming", "drop", "silence"]

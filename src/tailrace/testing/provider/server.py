@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from tailrace.providers.scripted.asked import Asked
-from tailrace.providers.scripted.reply import Reply
 from tailrace.testing.provider.connection import Connection, RecordedRequest
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.scenario import Scenario
+from tailrace.testing.scripted.reply import Reply
+from tailrace.testing.scripted.request_reader import Asked
 
 
 class FaultyProvider:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tailrace.messages import Dialect
-from tailrace.providers.scripted.asked import asked
-from tailrace.providers.scripted.render import events_of
 from tailrace.testing.provider import REPLIES
+from tailrace.testing.scripted.render import events_of
+from tailrace.testing.scripted.request_reader import asked
 from wire.recordings import load, needs_recordings
 
 SERVICES = {"chat": {"openai", "deepseek"}, "responses": {"openai", "azure"}, "anthropic": {"anthropic"}}

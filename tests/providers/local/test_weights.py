@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import Permanent
-from tailrace.providers._local_weights import Fetch, Weights
+from tailrace.providers.local.weights import Fetch, Weights
 
 CONTENT = b"GGUF" + os.urandom(3 << 20)
 WEIGHTS = Weights(

@@ -20,11 +20,11 @@ import msgspec
 import pytest
 
 from tailrace.errors import ConfigError, Unavailable
-from tailrace.providers._local_child import Report, Settings
-from tailrace.providers._local_server import Address, LocalServer
-from tailrace.providers._local_weights import SMOLLM2
+from tailrace.providers.local.child import Report, Settings
+from tailrace.providers.local.server import Address, LocalServer
+from tailrace.providers.local.weights import SMOLLM2
 
-CHILD = [sys.executable, "-P", "-m", "tailrace.providers._local_child"]
+CHILD = [sys.executable, "-P", "-m", "tailrace.providers.local.child"]
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waiting for a grandchild needs a pidfd")
 
 
@@ -250,7 +250,7 @@ def test_the_child_ends_with_its_stdin_and_takes_its_directory_along(real_models
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from tailrace.providers._local_server import LocalServer
+from tailrace.providers.local.server import LocalServer
 
 async def main():
     address = await LocalServer(Path(sys.argv[1])).start()
@@ -288,8 +288,8 @@ def Server(params):
 
 PARENT_OF_A_LOADING_CHILD = """
 import asyncio, os, sys
-from tailrace.providers._local_child import Settings
-from tailrace.providers._local_server import _Child
+from tailrace.providers.local.child import Settings
+from tailrace.providers.local.server import _Child
 
 async def main():
     child = await _Child.spawn()

@@ -1,6 +1,6 @@
 """The child process that holds the embedded model: llama.cpp's HTTP server on a unix socket.
 
-Run as `python -m tailrace.providers._local_child`. Gets its settings as one line of JSON on stdin, so that the key is
+Run as `python -m tailrace.providers.local.child`. Gets its settings as one line of JSON on stdin, so that the key is
 in no argument list; answers with one line on stdout; serves until stdin ends, which happens when the parent closes
 it or dies in any way. Knows nothing of the rest of the package.
 """

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tailrace.messages import Completion, Dialect, ErrorDelta
-from tailrace.providers.scripted.asked import Asked, Sse, asked
-from tailrace.providers.scripted.failures import FAILURES
-from tailrace.providers.scripted.render import body_of, events_of, frame
 from tailrace.testing.provider import REPLIES, FaultyProvider, scenario
 from tailrace.testing.provider.edits import EDITS
+from tailrace.testing.scripted.failures import FAILURES
+from tailrace.testing.scripted.render import body_of, events_of, frame
+from tailrace.testing.scripted.request_reader import Asked, Sse, asked
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import WireQuirks
 from testing.raw_client import hear

@@ -55,7 +55,7 @@ def test_a_model_path_is_read_from_the_config(home: Path) -> None:
 
 
 def test_the_documents_code_streams_an_answer(real_models: Path, tmp_path: Path) -> None:
-    document = (Path(__file__).parents[2] / "docs" / "local-model.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[3] / "docs" / "local-model.md").read_text(encoding="utf-8")
     [code] = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     (tmp_path / ".tailrace").mkdir()
     (tmp_path / ".tailrace" / "models").symlink_to(real_models)

@@ -10,8 +10,8 @@ from itertools import groupby
 from typing import assert_never
 
 from tailrace.messages import JsonObject, Usage
-from tailrace.providers.scripted.asked import CREATED, Asked, Sse, logprob
-from tailrace.providers.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
 
 _ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
     "instructions": None,

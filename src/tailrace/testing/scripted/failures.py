@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import assert_never
 
 from tailrace.messages import Dialect, JsonObject, Value
-from tailrace.providers.scripted import responses
-from tailrace.providers.scripted.asked import Asked, Sse
+from tailrace.testing.scripted import responses
+from tailrace.testing.scripted.request_reader import Asked, Sse
 
 
 class Failure(Value):

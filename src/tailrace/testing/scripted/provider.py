@@ -25,10 +25,10 @@ from tailrace.messages import (
     Value,
 )
 from tailrace.ports import Answer, StreamDecoder
-from tailrace.providers.scripted.asked import Asked, Sse, asked
-from tailrace.providers.scripted.failures import FAILURES, error_body, error_events
-from tailrace.providers.scripted.render import body_of, events_of, frame
-from tailrace.providers.scripted.reply import Reply, reply
+from tailrace.testing.scripted.failures import FAILURES, error_body, error_events
+from tailrace.testing.scripted.render import body_of, events_of, frame
+from tailrace.testing.scripted.reply import Reply, reply
+from tailrace.testing.scripted.request_reader import Asked, Sse, asked
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import cut, failure_in, to_exception
 from tailrace.wire.quirks import NONE

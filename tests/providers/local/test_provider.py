@@ -17,8 +17,8 @@ import pytest
 from tailrace.errors import ConfigError, Rejected, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, TextDelta, user
 from tailrace.ports import Answer, Provider
-from tailrace.providers._local_weights import SMOLLM2
-from tailrace.providers.local import MODEL_NAME, LocalProvider, LocalServer
+from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
+from tailrace.providers.local.weights import SMOLLM2
 from tailrace.providers.transport import AiohttpTransport, open_transport
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.providers.scripted import anthropic, chat, responses
-from tailrace.providers.scripted.asked import Asked, Sse
-from tailrace.providers.scripted.reply import Reply
+from tailrace.testing.scripted import anthropic, chat, responses
+from tailrace.testing.scripted.reply import Reply
+from tailrace.testing.scripted.request_reader import Asked, Sse
 
 _BODY: dict[Dialect, Callable[[Reply, Asked], JsonObject]] = {
     "chat": chat.body,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.providers.scripted.provider import Cut, Fail, ScriptedProvider, Stall
-from tailrace.providers.scripted.reply import (
+from tailrace.testing.scripted.provider import Cut, Fail, ScriptedProvider, Stall
+from tailrace.testing.scripted.reply import (
     Block,
     CallBlock,
     Citation,

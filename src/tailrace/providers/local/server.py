@@ -22,8 +22,8 @@ from typing import Final, cast
 import msgspec
 
 from tailrace.errors import ConfigError, Unavailable
-from tailrace.providers._local_child import Report, Settings
-from tailrace.providers._local_weights import SMOLLM2, Fetch, Weights
+from tailrace.providers.local.child import Report, Settings
+from tailrace.providers.local.weights import SMOLLM2, Fetch, Weights
 
 BASE_URL: Final = "http://local/v1"  # the host is a name only: the socket decides where requests go
 MODEL_NAME: Final = "smollm2-135m"
@@ -178,7 +178,7 @@ class _Child(asyncio.SubprocessProtocol):
         try:
             await asyncio.get_running_loop().subprocess_exec(
                 lambda: child,
-                *(sys.executable, "-P", "-m", "tailrace.providers._local_child"),
+                *(sys.executable, "-P", "-m", "tailrace.providers.local.child"),
                 start_new_session=True,  # Ctrl-C in the terminal is for the parent to handle
             )
         except BaseException:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any, assert_never
 
 from tailrace.messages import JsonObject, Stop, Usage
-from tailrace.providers.scripted.asked import CREATED, Asked, Sse, logprob
-from tailrace.providers.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
 
 FINISH: dict[Stop, str] = {
     "end": "stop",

@@ -11,8 +11,8 @@ from typing import assert_never
 import msgspec
 
 from tailrace.messages import JsonObject, Stop, Usage
-from tailrace.providers.scripted.asked import Asked, Sse
-from tailrace.providers.scripted.reply import Block, CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.reply import Block, CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.request_reader import Asked, Sse
 
 STOP: dict[Stop, str] = {
     "end": "end_turn",
