@@ -33,7 +33,7 @@ from tailrace.flows.handlers import FunctionHandler, Handlers
 from tailrace.flows.llm_call import LlmCall
 from tailrace.flows.llm_params import ProviderParam
 from tailrace.flows.service import FlowService
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, TextDelta, Usage, assistant
 from tailrace.ports import Answer
 from tailrace.providers.attempt import Route

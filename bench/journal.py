@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from tailrace.events import MessageChunk, RunFinished, to_json
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease, NewRun
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import pytest
 
 from agent.turns import LONG_TEXT
 from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolOutputRecorded
-from tailrace.journal.opening import open_journal
+from tailrace.journal.open_journal import open_journal
 from tailrace.messages import Dialect
 from tailrace.testing.history import problems_in
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply

@@ -16,7 +16,7 @@ from tailrace.app import App, open_app
 from tailrace.config import Config, load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot, ToolOutputRecorded
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import assistant, user
 from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply

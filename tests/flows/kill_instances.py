@@ -27,7 +27,7 @@ from tailrace.flows.llm_call import LlmCall
 from tailrace.flows.llm_params import ProviderParam
 from tailrace.flows.service import FlowService
 from tailrace.flows.waits import Sleep
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import JsonObject
 from tailrace.ports import Lease
 from tailrace.providers.attempt import Route

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 
 from tailrace.events import MessageChunk, RunFinished
-from tailrace.journal.lease import held
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun
+from tailrace.runs.lease import held
 
 
 def say(text: str) -> None:

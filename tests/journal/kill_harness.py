@@ -24,11 +24,11 @@ from pathlib import Path
 
 from tailrace.events import MessageChunk, MessageStop, RunFinished, Snapshot, entry_to_json
 from tailrace.journal.fold import fold
-from tailrace.journal.recovery import recover
-from tailrace.journal.rows import list_runs, read_all
-from tailrace.journal.schema import connect
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.queries import list_runs, read_all
+from tailrace.journal.sqlite.schema import connect
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import ENDED, Durability, Lease, NewRun
+from tailrace.runs.recovery import recover
 
 WRITERS = 4
 CHUNKS_PER_RUN = 40

@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from tailrace.errors import OutputMismatch, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, AttemptDiscarded, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease, NewRun
 from tailrace.testing.journal import WallClock, everything
 

@@ -15,11 +15,11 @@ import pytest
 
 from tailrace.errors import RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
-from tailrace.journal import sqlite
-from tailrace.journal.bell import Bell
-from tailrace.journal.recovery import recover, stop
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite import store
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.wakeup_pipe import Bell
 from tailrace.ports import Run, Signal
+from tailrace.runs.recovery import recover, stop
 from tailrace.testing.journal import everything, started, texts_of, written
 
 EXECUTOR = Path(__file__).with_name("executor.py")
@@ -156,7 +156,7 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "mkfifo")
-    monkeypatch.setattr(sqlite, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(store, "LOOK_AGAIN_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)

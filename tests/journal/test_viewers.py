@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tailrace.events import Entry, MessageChunk, RunFinished
-from tailrace.journal.live import PAGE_ENTRIES, WINDOW_ENTRIES, Tail
+from tailrace.journal.live_tail import PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.schema import connect
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.schema import connect
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Batch, Journal, Lease, NewRun
 from tailrace.testing.journal import started
 

@@ -23,12 +23,12 @@ from tailrace.agent.session import Sessions, ended, history_of, last_words
 from tailrace.agent.turn import Limits, Turn
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import Decision, Entry, MessageRecorded, MessageStop, RunFailure, RunFinished, Snapshot
-from tailrace.journal.lease import held
-from tailrace.journal.recovery import recover
-from tailrace.journal.recovery import stop as stop_run
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, Lease, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
+from tailrace.runs.lease import held
+from tailrace.runs.recovery import recover
+from tailrace.runs.recovery import stop as stop_run
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]

@@ -180,7 +180,7 @@ def _secrets(config: Config) -> Iterator[Finding]:
 
 
 async def _database(config: Config) -> Finding:
-    from tailrace.journal.opening import open_journal
+    from tailrace.journal.open_journal import open_journal
 
     file = config.database
     if file is not None and not file.exists():

@@ -31,9 +31,9 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
-from tailrace.journal.opening import open_journal
-from tailrace.journal.recovery import stop
+from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
+from tailrace.runs.recovery import stop
 
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -17,9 +17,9 @@ from tailrace.delivery.port import Place
 from tailrace.delivery.present import Chrome
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed
 from tailrace.events import Delivered, RunFailure, RunFinished
-from tailrace.journal.lease import held
 from tailrace.messages import Value
 from tailrace.ports import ENDED, Journal, Lease, NewRun, Run
+from tailrace.runs.lease import held
 
 KIND = "delivery"
 MAX_KILLS = 3  # a delivery that the process has died of so often is put aside

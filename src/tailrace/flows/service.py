@@ -27,10 +27,10 @@ from tailrace.flows.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema import Schema
 from tailrace.flows.stream import ENDINGS, InstanceEvent, instance_events
 from tailrace.journal.fold import SEQUENCE
-from tailrace.journal.lease import held
-from tailrace.journal.recovery import recover, stop
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, Lease, NewRun, Run, RunState, Signal
+from tailrace.runs.lease import held
+from tailrace.runs.recovery import recover, stop
 
 log = logging.getLogger("tailrace.flows")
 

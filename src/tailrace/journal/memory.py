@@ -16,8 +16,8 @@ import msgspec
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold, is_fact
-from tailrace.journal.live import NOTHING, Tail, Viewer, Waiters
-from tailrace.journal.writing import OpenLog, new_run_id
+from tailrace.journal.live_tail import NOTHING, Tail, Viewer, Waiters
+from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
 

@@ -16,11 +16,11 @@ import msgspec
 
 from tailrace.errors import JournalError, ProviderError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import AttemptStarted, RunFailure, Snapshot
-from tailrace.journal.lease import held
-from tailrace.journal.recovery import recover
-from tailrace.journal.recovery import stop as stop_run
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import Durability, Lease, NewRun, Run, Signal
+from tailrace.runs.lease import held
+from tailrace.runs.recovery import recover
+from tailrace.runs.recovery import stop as stop_run
 from tailrace.server.call_log import KIND, CallLog
 from tailrace.server.http.pipeline import Frame
 from tailrace.server.v1.api_formats import RESPONSES

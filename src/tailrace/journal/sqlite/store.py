@@ -18,14 +18,14 @@ from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
-from tailrace.journal import claims, rows
-from tailrace.journal.bell import Bell
-from tailrace.journal.claims import Claimant
-from tailrace.journal.commits import Commits, OnLag, StoredLog
 from tailrace.journal.fold import Fold, fold, is_fact
-from tailrace.journal.live import PAGE_ENTRIES, Tail, Viewer
-from tailrace.journal.readers import Readers
-from tailrace.journal.schema import checkpoint, connect, prepare
+from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
+from tailrace.journal.sqlite import queries, statements
+from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
+from tailrace.journal.sqlite.readers import Readers
+from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
+from tailrace.journal.sqlite.statements import Claimant
+from tailrace.journal.wakeup_pipe import Bell
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
@@ -70,12 +70,12 @@ class SqliteJournal:
 
     async def create(self, new: NewRun) -> Run:
         at, fsync = self._clock(), new.durability == "fsync"
-        run, _ = await self._commits.call(partial(claims.create, new=new, at=at, claimant=None), fsync=fsync)
+        run, _ = await self._commits.call(partial(statements.create, new=new, at=at, claimant=None), fsync=fsync)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
         at, fsync, claimant = self._clock(), new.durability == "fsync", self._claimant(owner, lease_s)
-        run, num = await self._commits.call(partial(claims.create, new=new, at=at, claimant=claimant), fsync=fsync)
+        run, num = await self._commits.call(partial(statements.create, new=new, at=at, claimant=claimant), fsync=fsync)
         if num is None:
             return run, None
         lease = Lease(run.id, run.claims, owner)
@@ -85,17 +85,17 @@ class SqliteJournal:
     async def record(self, run: Run, entries: Sequence[Entry]) -> None:
         """A run that lived elsewhere, whole, at its end."""
         await self._commits.call(
-            partial(claims.record, run=run, entries=entries, ended_at=self._clock()),
+            partial(statements.record, run=run, entries=entries, ended_at=self._clock()),
             fsync=run.new.durability == "fsync",
         )
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
         claimant, is_alive = self._claimant(owner, lease_s), self._bell.is_alive
         num, lease = await self._commits.call(
-            partial(claims.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
+            partial(statements.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
         )
         run, state = await self._readers.ask(
-            lambda connection: (rows.run_of(connection, run_id), rows.folded(connection, run_id))
+            lambda connection: (queries.run_of(connection, run_id), queries.folded(connection, run_id))
         )
         self._hold(lease, num, state, fsync=run.new.durability == "fsync")
         return lease
@@ -121,7 +121,7 @@ class SqliteJournal:
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
         log = self._held(lease)
         try:
-            await self._commits.call(partial(claims.renew, lease=lease, lease_until=self._clock() + lease_s))
+            await self._commits.call(partial(statements.renew, lease=lease, lease_until=self._clock() + lease_s))
         except (StaleEpoch, RunSealed) as why:
             self._drop(log, why)
             raise
@@ -130,18 +130,18 @@ class SqliteJournal:
         log = self._logs.get(lease.run_id)
         if log is not None and log.epoch == lease.epoch:
             log.refusal = StaleEpoch(f"run {lease.run_id} was given back")
-            await self._commits.call(partial(claims.release, lease=lease), fsync=log.fsync)
+            await self._commits.call(partial(statements.release, lease=lease), fsync=log.fsync)
             self._drop(log, log.refusal)
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
         log.refusal = StaleEpoch(f"run {lease.run_id} was parked")
-        await self._commits.call(partial(claims.park, lease=lease, failure=failure), fsync=log.fsync)
+        await self._commits.call(partial(statements.park, lease=lease, failure=failure), fsync=log.fsync)
         self._drop(log, log.refusal)
 
     async def unpark(self, run_id: str) -> Run:
-        return await self._commits.call(partial(claims.unpark, run_id=run_id))
+        return await self._commits.call(partial(statements.unpark, run_id=run_id))
 
     # ── writing ──
 
@@ -170,7 +170,7 @@ class SqliteJournal:
         log = self._held(lease)
         entry = log.finish(finished)
         self._commits.append(log)
-        ending = partial(claims.seal, lease=lease, entry=entry, finished=finished, now=self._clock())
+        ending = partial(statements.seal, lease=lease, entry=entry, finished=finished, now=self._clock())
         try:
             await self._commits.call(ending, fsync=log.fsync)
         except JournalError as why:
@@ -182,7 +182,7 @@ class SqliteJournal:
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
-        sent = await self._commits.call(partial(claims.signal, run_id=run_id, sent=signal))
+        sent = await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal))
         if (log := self._logs.get(run_id)) is not None:
             log.signalled.wake()
         return sent
@@ -190,7 +190,7 @@ class SqliteJournal:
     async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
         while True:
             rung = self._held(lease).signalled.next_time()
-            found = await self._readers.ask(partial(rows.signals_after, run_id=lease.run_id, after=after))
+            found = await self._readers.ask(partial(queries.signals_after, run_id=lease.run_id, after=after))
             if found:
                 self._held(lease)
                 return found
@@ -199,10 +199,10 @@ class SqliteJournal:
     # ── reading ──
 
     async def get(self, run_id: str) -> Run:
-        return await self._readers.ask(partial(rows.run_of, run_id=run_id))
+        return await self._readers.ask(partial(queries.run_of, run_id=run_id))
 
     async def run_with_key(self, idempotency_key: str) -> Run | None:
-        return await self._readers.ask(partial(rows.run_with_key, idempotency_key=idempotency_key))
+        return await self._readers.ask(partial(queries.run_with_key, idempotency_key=idempotency_key))
 
     async def runs(
         self,
@@ -216,7 +216,7 @@ class SqliteJournal:
         limit: int = 50,
     ) -> list[Run]:
         question = partial(
-            rows.list_runs,
+            queries.list_runs,
             session=session,
             kind=kind,
             states=states,
@@ -231,18 +231,18 @@ class SqliteJournal:
         now = self._clock()
         return [
             run
-            for run, lease_until, bell in await self._readers.ask(rows.unfinished_runs)
+            for run, lease_until, bell in await self._readers.ask(queries.unfinished_runs)
             if run.state == "pending" or lease_until <= now or not self._bell.is_alive(bell)
         ]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._readers.ask(partial(rows.read_all, run_id=run_id, after=after, limit=limit))
+        return await self._readers.ask(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
 
     async def page(self, run_id: str, after: int) -> Batch:
-        return await self._readers.ask(partial(rows.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
+        return await self._readers.ask(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
 
     async def facts(self, run_id: str) -> list[Entry]:
-        return await self._readers.ask(partial(rows.facts_of, run_id=run_id))
+        return await self._readers.ask(partial(queries.facts_of, run_id=run_id))
 
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
@@ -251,7 +251,7 @@ class SqliteJournal:
             with contextlib.suppress(JournalError):
                 await self._written(log, entry.seq)  # folded, but not to be shown before it is written
                 return entry
-        state = await self._readers.ask(partial(rows.folded, run_id=run_id))
+        state = await self._readers.ask(partial(queries.folded, run_id=run_id))
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
@@ -296,7 +296,7 @@ class SqliteJournal:
         if not self._logs:
             return
         with contextlib.suppress(JournalError):  # the lease's own reads and writes will say so
-            new = await self._readers.ask(partial(rows.signalled_since, after=self._seen_signal))
+            new = await self._readers.ask(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
                 if (log := self._logs.get(run_id)) is not None:
@@ -320,10 +320,10 @@ class SqliteJournal:
         if run.first_seq > 1:
             return run
         snapshot, kept = await self._readers.ask(partial(_compacted, run_id=run_id))
-        return await self._commits.call(partial(claims.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def delete(self, run_id: str) -> None:
-        await self._commits.call(partial(claims.delete, run_id=run_id))
+        await self._commits.call(partial(statements.delete, run_id=run_id))
         self._tails.pop(run_id, None)
 
     async def close(self) -> None:
@@ -373,11 +373,11 @@ def _open_file(path: Path) -> tuple[Bell, sqlite3.Connection]:
         raise
 
 
-def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[rows.Row, list[rows.Row]]:
+def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[queries.Row, list[queries.Row]]:
     """The state before the last entry, and what is kept: the facts and that entry."""
     state = Fold()
     kept: list[Entry] = []
-    for page in rows.all_pages(connection, run_id):
+    for page in queries.all_pages(connection, run_id):
         for entry in page:
             if isinstance(entry.event, RunFinished):
                 kept.append(entry)
@@ -385,5 +385,5 @@ def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[rows.Row, l
             state.apply(entry)
             if is_fact(entry.event):
                 kept.append(entry)
-    stretches = [row for stretch in rows.stretches(kept) for row in rows.rows_of(stretch)]
-    return rows.snapshot_row(state.entry()), stretches
+    stretches = [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]
+    return queries.snapshot_row(state.entry()), stretches

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StaleEpoch, TailraceError
-from tailrace.journal.damage import translated
 from tailrace.journal.fold import Fold
-from tailrace.journal.live import Tail, Waiters
-from tailrace.journal.rows import rows_of
-from tailrace.journal.writing import OpenLog
+from tailrace.journal.live_tail import Tail, Waiters
+from tailrace.journal.open_log import OpenLog
+from tailrace.journal.sqlite.integrity import translated
+from tailrace.journal.sqlite.queries import rows_of
 from tailrace.ports import Batch
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from tailrace.journal.damage import translated
-from tailrace.journal.schema import connect
+from tailrace.journal.sqlite.integrity import translated
+from tailrace.journal.sqlite.schema import connect
 
 T = TypeVar("T")
 THREADS = 4

@@ -33,8 +33,8 @@ async def _open(
     url: str, database: Path | None, clock: Callable[[], float], on_lag: Callable[[float], None] | None
 ) -> Journal:
     if database is not None:
-        from tailrace.journal.sqlite import SqliteJournal
-        from tailrace.journal.volatile import VolatileFirst
+        from tailrace.journal.memory_first import VolatileFirst
+        from tailrace.journal.sqlite.store import SqliteJournal
 
         return VolatileFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     if url.startswith("memory:"):

@@ -13,8 +13,8 @@ import msgspec
 
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
-from tailrace.journal.rows import Row, encode, rows_of, run_of, run_with_key
-from tailrace.journal.writing import new_run_id
+from tailrace.journal.open_log import new_run_id
+from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 

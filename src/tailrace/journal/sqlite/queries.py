@@ -14,7 +14,7 @@ import msgspec
 from tailrace.errors import CorruptLog, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot
 from tailrace.journal.fold import Fold, is_fact
-from tailrace.journal.live import PAGE_ENTRIES
+from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.ports import Batch, NewRun, Run, RunState, Signal
 
 _ENCODER = msgspec.json.Encoder()

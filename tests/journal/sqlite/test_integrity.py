@@ -11,8 +11,8 @@ import pytest
 
 from tailrace.errors import CorruptLog, JournalError
 from tailrace.events import MessageChunk
-from tailrace.journal.schema import MIGRATIONS, connect, prepare
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.schema import MIGRATIONS, connect, prepare
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.testing.journal import finished_run, started, written
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tailrace.cli.main import main
 from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFailure, RunFinished, RunStatus
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Run
 from tailrace.testing.journal import started, written
 

@@ -10,13 +10,13 @@ import pytest
 
 from tailrace.errors import RunSealed, StaleEpoch
 from tailrace.events import MessageChunk, MessageRecorded, RunFinished, RunStarted, ToolOutputRecorded, UsageRecorded
-from tailrace.journal.lease import held
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.recovery import recover, stop
 from tailrace.journal.retention import Retained, Retention, retain
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import Usage, assistant
 from tailrace.ports import Journal, NewRun
+from tailrace.runs.lease import held
+from tailrace.runs.recovery import recover, stop
 from tailrace.testing.journal import WallClock, finished_run, started, written
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tailrace.errors import JournalError
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
-from tailrace.journal.commits import MAX_ROWS
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.sqlite.commits import MAX_ROWS
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Durability, NewRun
 from tailrace.testing.journal import everything, started, texts_of, written
 

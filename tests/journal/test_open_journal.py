@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.journal.opening import open_journal
+from tailrace.journal.open_journal import open_journal
 
 
 async def test_J114_a_store_that_is_not_there_is_refused_without_its_password() -> None:

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tailrace.errors import JournalError
-from tailrace.journal.damage import check_file, check_wal, commits_in_wal, translated
+from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_wal, translated
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before

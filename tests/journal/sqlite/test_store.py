@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.journal.opening import open_journal
-from tailrace.journal.sqlite import SqliteJournal
+from tailrace.journal.open_journal import open_journal
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal
 from tailrace.testing.journal import JournalConformance, WallClock
 

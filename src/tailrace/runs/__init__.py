@@ -1,0 +1,1 @@
+"""Runs, whoever executes them: claimed, held, recovered after a crash."""
