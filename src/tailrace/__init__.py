@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrace.agent.facade import Agent, AIAgent
+    from tailrace.api import Agent, AIAgent
     from tailrace.tools.function import tool
 
 __version__ = "0.1.0"
 __all__ = ["AIAgent", "Agent", "__version__", "tool"]
 
 # Loaded when first asked for: `import tailrace` stays fast.
-_LAZY = {"AIAgent": "tailrace.agent.facade", "Agent": "tailrace.agent.facade", "tool": "tailrace.tools.function"}
+_LAZY = {"AIAgent": "tailrace.api", "Agent": "tailrace.api", "tool": "tailrace.tools.function"}
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, stage
-from tailrace.agent.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.turn import Limits, Turn
 from tailrace.config import CallPolicy
 from tailrace.events import (

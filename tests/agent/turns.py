@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tailrace.agent.approval import ApprovalPolicy, Asker
-from tailrace.agent.modelcall import ModelSettings
-from tailrace.agent.redact import Redactor
+from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.runner import TurnRunner, TurnSettings
-from tailrace.agent.toolrun import ToolSettings
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.tool_runner import ToolSettings
 from tailrace.agent.turn import Limits, Turn
 from tailrace.config import CallPolicy
 from tailrace.events import AnyEvent, Commentary, MessageChunk, RunFinished

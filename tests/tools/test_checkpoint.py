@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.toolrun import Snapshots
+from tailrace.agent.tool_runner import Snapshots
 from tailrace.tools import checkpoint as checkpointing
 from tailrace.tools.checkpoint import CheckpointError, Checkpoints, Limits, TurnSnapshots
 from tools.tool_context import Workplace

@@ -13,11 +13,11 @@ from typing import assert_never
 
 import msgspec
 
-from tailrace.agent.approval import ApprovalPolicy, Asker
-from tailrace.agent.modelcall import ModelCall, ModelSettings
+from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.record import Record
-from tailrace.agent.redact import Redactor
-from tailrace.agent.toolrun import Snapshots, ToolRunner, ToolSettings
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Command, Finish, GiveUp, RunTool, SettleTool, Turn
 from tailrace.errors import JournalError
 from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished

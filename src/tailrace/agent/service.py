@@ -16,9 +16,9 @@ from typing import Literal, Self
 import msgspec
 
 from tailrace.agent.context import cleaned
-from tailrace.agent.observing import UNOBSERVED, Observer
-from tailrace.agent.redact import Redactor
+from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
+from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import Sessions, ended, history_of, last_words
 from tailrace.agent.turn import Limits, Turn
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tailrace.agent.approval import ApprovalPolicy, Asker
-from tailrace.agent.modelcall import ModelSettings
-from tailrace.agent.observing import UNOBSERVED, Observer
-from tailrace.agent.redact import Redactor
+from tailrace.agent.model_call import ModelSettings
+from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.service import AgentService, OnEnd, TurnSpec
-from tailrace.agent.think import DEFAULT_TAGS
-from tailrace.agent.toolrun import Snapshots, ToolSettings
+from tailrace.agent.think_filter import DEFAULT_TAGS
+from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.app.flows import handlers_of, visible_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tailrace.agent.approval import ApprovalPolicy
+from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
 from tailrace.config import Config, ModelChoice, ProviderSettings

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from tailrace.agent.redact import Redactor
+from tailrace.agent.safety.redact import Redactor
 
 Format = Literal["text", "json"]
 FIELDS = ("request_id", "method", "route", "status", "duration_ms", "key")

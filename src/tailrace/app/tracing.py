@@ -17,7 +17,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 
 from tailrace import __version__
-from tailrace.agent.observing import Observer
+from tailrace.agent.observer import Observer
 from tailrace.errors import ProviderError
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolCall, Usage

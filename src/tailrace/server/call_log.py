@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Final
 
-from tailrace.agent.recovery import failure_of
+from tailrace.agent.endings import failure_of
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnyEvent,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from server.http_server import Api, api
-from tailrace.agent.redact import Redactor
+from tailrace.agent.safety.redact import Redactor
 from tailrace.app.logging_setup import configure
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
 from tailrace.testing.provider import reply

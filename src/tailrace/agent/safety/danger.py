@@ -11,8 +11,8 @@ import posixpath
 import re
 from collections.abc import Sequence
 
-from tailrace.agent.rules import HARMLESS, Assessment, Verdict, graver, judge_program, judge_target
-from tailrace.agent.shell import Parsed, Redirect, Simple, Word, parse
+from tailrace.agent.safety.rules import HARMLESS, Assessment, Verdict, graver, judge_program, judge_target
+from tailrace.agent.safety.shell import Parsed, Redirect, Simple, Word, parse
 
 __all__ = ["HARMLESS", "Assessment", "Verdict", "assess"]
 

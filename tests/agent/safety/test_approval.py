@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.approval import NOBODY, TIMED_OUT, ApprovalPolicy, Asker, digest_of, escaped
+from tailrace.agent.safety.approval import NOBODY, TIMED_OUT, ApprovalPolicy, Asker, digest_of, escaped
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.errors import ConfigError
 from tailrace.events import ApprovalAsked

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tailrace.agent.think import Filtered, ThinkFilter, split_thoughts
+from tailrace.agent.think_filter import Filtered, ThinkFilter, split_thoughts
 
 CASES = {
     "plain": ("Hello <b>world</b>.", "Hello <b>world</b>.", ""),

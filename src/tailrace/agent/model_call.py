@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.agent.answer import AnswerFilter
+from tailrace.agent.answer_filter import AnswerFilter
 from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
+from tailrace.agent.endings import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
 from tailrace.agent.record import Record
-from tailrace.agent.recovery import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
-from tailrace.agent.redact import Redactor
-from tailrace.agent.think import DEFAULT_TAGS, split_thoughts
+from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
 from tailrace.errors import Permanent, ProviderError
 from tailrace.events import (
     AnyEvent,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.agent.redact import REDACTED, Redactor
+from tailrace.agent.safety.redact import REDACTED, Redactor
 
 KEY = "sk-aaab-aaac"
 REDACTOR = Redactor([KEY, "aaac-zz", "x"], [r"ghp_\w{4,}"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 
-from tailrace.agent.redact import Redactor
-from tailrace.agent.think import DEFAULT_TAGS, ThinkFilter
+from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.think_filter import DEFAULT_TAGS, ThinkFilter
 from tailrace.events import AnyEvent, MessageChunk, ReasoningChunk
 from tailrace.messages import (
     AnyDelta,

@@ -17,8 +17,8 @@ from typing import Literal
 
 import msgspec
 
-from tailrace.agent.danger import Assessment, Verdict, assess
-from tailrace.agent.shell import parse
+from tailrace.agent.safety.danger import Assessment, Verdict, assess
+from tailrace.agent.safety.shell import parse
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 

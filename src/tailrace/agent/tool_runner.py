@@ -13,10 +13,10 @@ from typing import Protocol
 
 import msgspec
 
-from tailrace.agent.approval import ApprovalPolicy, Asker, Judgement
-from tailrace.agent.observing import UNOBSERVED, Observer
+from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.record import Record
-from tailrace.agent.redact import Redactor
+from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement
+from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool
 from tailrace.errors import TailraceError
 from tailrace.events import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.agent.danger import assess
+from tailrace.agent.safety.danger import assess
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from tailrace.agent.shell import Word
+from tailrace.agent.safety.shell import Word
 
 Verdict = Literal["allow", "ask", "refuse"]
 _RANK: dict[Verdict, int] = {"allow": 0, "ask": 1, "refuse": 2}

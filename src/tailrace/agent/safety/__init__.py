@@ -1,0 +1,1 @@
+"""What an agent may do and show: dangerous commands, approvals, secrets."""
