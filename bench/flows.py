@@ -28,11 +28,11 @@ import uvloop
 
 from bench.table import Table
 from tailrace.config import CallPolicy
-from tailrace.flows.definition import Definition, parsed
-from tailrace.flows.handlers import FunctionHandler, Handlers
-from tailrace.flows.llm_call import LlmCall
-from tailrace.flows.llm_params import ProviderParam
-from tailrace.flows.service import FlowService
+from tailrace.flows.definition.definition import Definition, parsed
+from tailrace.flows.engine.service import FlowService
+from tailrace.flows.steps.base import FunctionHandler, Handlers
+from tailrace.flows.steps.llm_call import LlmCall
+from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, TextDelta, Usage, assistant
 from tailrace.ports import Answer

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.events import AnyEvent, RunFailure, StepFailed, StepFinished, StepStarted
-from tailrace.flows.definition import Definition, parsed
-from tailrace.flows.plan import Plan, RunStep
-from tailrace.flows.templates import resolved
+from tailrace.flows.definition.definition import Definition, parsed
+from tailrace.flows.engine.plan import Plan, RunStep
+from tailrace.flows.language.templates import resolved
 from tailrace.messages import JsonObject
 
 Do = Callable[[str, Any], Any]  # the step's place and its parameters → its output, or a `RunFailure`

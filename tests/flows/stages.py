@@ -11,13 +11,13 @@ from typing import Any
 from tailrace.config import CallPolicy
 from tailrace.errors import ConfigError, Rejected
 from tailrace.events import AnyEvent
-from tailrace.flows.definition import Definition, parsed
-from tailrace.flows.handlers import FunctionHandler, Handler
-from tailrace.flows.llm_call import LlmCall
-from tailrace.flows.llm_params import ProviderParam
-from tailrace.flows.service import FlowService, Instance
-from tailrace.flows.stream import InstanceEvent
-from tailrace.flows.waits import Sleep, WaitSignal
+from tailrace.flows.definition.definition import Definition, parsed
+from tailrace.flows.engine.instance_events import InstanceEvent
+from tailrace.flows.engine.service import FlowService, Instance
+from tailrace.flows.steps.base import FunctionHandler, Handler
+from tailrace.flows.steps.llm_call import LlmCall
+from tailrace.flows.steps.llm_params import ProviderParam
+from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
 from tailrace.ports import Answer, Journal

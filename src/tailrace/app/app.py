@@ -32,7 +32,7 @@ from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.config import AgentSettings, Config, ModelChoice
 from tailrace.errors import ConfigError
-from tailrace.flows.service import FlowService
+from tailrace.flows.engine.service import FlowService
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool

@@ -13,12 +13,12 @@ from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
 from tailrace.config import Config, ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError
-from tailrace.flows.handlers import Handler
-from tailrace.flows.http_step import HttpStep
-from tailrace.flows.llm_call import LlmCall
-from tailrace.flows.llm_params import ProviderParam
-from tailrace.flows.tool_step import AgentOutcome, AgentParams, AgentStep, ToolStep
-from tailrace.flows.waits import Sleep, WaitSignal
+from tailrace.flows.steps.base import Handler
+from tailrace.flows.steps.http import HttpStep
+from tailrace.flows.steps.llm_call import LlmCall
+from tailrace.flows.steps.llm_params import ProviderParam
+from tailrace.flows.steps.tool import AgentOutcome, AgentParams, AgentStep, ToolStep
+from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.messages import user
 from tailrace.ports import ENDED, Effect, Journal, Tool
 from tailrace.providers.attempt import Route

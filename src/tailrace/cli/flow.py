@@ -24,8 +24,8 @@ from tailrace.errors import ConfigError
 
 if TYPE_CHECKING:
     from tailrace.app import App
-    from tailrace.flows.source import Source
-    from tailrace.flows.stream import InstanceEvent
+    from tailrace.flows.definition.source import Source
+    from tailrace.flows.engine.instance_events import InstanceEvent
 
 MAX_FILE_BYTES = 1 << 20
 _STATES = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _check(args: argparse.Namespace, config: Config) -> int:
     from tailrace.app import open_app
-    from tailrace.flows.definition import DefinitionError
+    from tailrace.flows.definition.definition import DefinitionError
 
     source = await asyncio.to_thread(_read, args.file)
     definition = source.definition()
@@ -75,7 +75,7 @@ async def _check(args: argparse.Namespace, config: Config) -> int:
 
 async def _run(args: argparse.Namespace, config: Config) -> int:
     from tailrace.app import open_app
-    from tailrace.flows.definition import DefinitionError
+    from tailrace.flows.definition.definition import DefinitionError
 
     async with open_app(config) as app:
         if args.what == "resume":
@@ -195,7 +195,7 @@ def _print_json(event: InstanceEvent) -> None:
 
 def _read(name: str) -> Source:
     """Raises `ConfigError`."""
-    from tailrace.flows.source import read
+    from tailrace.flows.definition.source import read
 
     try:
         data = Path(name).read_bytes()

@@ -17,11 +17,11 @@ from msgspec import Meta
 
 from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
-from tailrace.flows.definition import Definition, DefinitionError, parsed
-from tailrace.flows.library import SequenceVersion
-from tailrace.flows.service import Instance
-from tailrace.flows.source import read as read_source
-from tailrace.flows.stream import ENDINGS
+from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.sequence_store import SequenceVersion
+from tailrace.flows.definition.source import read as read_source
+from tailrace.flows.engine.instance_events import ENDINGS
+from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError

@@ -1,0 +1,1 @@
+"""Sequences as they are written: read, checked, kept."""

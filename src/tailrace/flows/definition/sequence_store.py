@@ -1,0 +1,154 @@
+"""Where sequences are kept: every version is a run of its own in the journal, sealed when it is made.
+
+So a definition is as durable as anything else, wherever the journal is, and needs no table of its own. Versions of one
+name are told apart by an idempotency key: two processes that create one at once get two numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import JournalError, RunNotFound
+from tailrace.events import RunFinished
+from tailrace.flows.definition.definition import Block, Definition, DefinitionError, SubSequence, bodies_of, parsed
+from tailrace.ports import Journal, NewRun, Run
+
+KIND = "definition"
+MAX_NESTING = 16
+REMEMBERED = 256
+
+
+class SequenceVersion(msgspec.Struct, frozen=True):
+    """One version of one sequence, for good."""
+
+    id: str
+    version: int
+    definition: Definition
+
+
+class Library:
+    """The sequences of a journal."""
+
+    def __init__(self, journal: Journal, owner: str) -> None:
+        self._journal = journal
+        self._owner = owner
+        self._known: dict[str, SequenceVersion] = {}  # versions never change
+
+    async def add(self, definition: Definition) -> SequenceVersion:
+        """The next version of its name; the newest one again where that is the same."""
+        newest = await self.newest(definition.name)
+        if newest is not None and newest.definition == definition:
+            return newest
+        number = newest.version + 1 if newest is not None else 1
+        while True:
+            new = NewRun(
+                KIND,
+                input={"definition": msgspec.to_builtins(definition), "version": number},
+                session=_session(definition.name),
+                idempotency_key=f"{_session(definition.name)}/{number}",
+            )
+            run, lease = await self._journal.start(new, self._owner)
+            if lease is not None:
+                await self._journal.seal(lease, RunFinished("completed"))
+                return self._read(run)
+            number += 1  # somebody else was faster
+
+    async def get(self, sequence_id: str) -> SequenceVersion:
+        """Raises `RunNotFound`."""
+        if (known := self._known.get(sequence_id)) is not None:
+            return known
+        run = await self._journal.get(sequence_id)
+        if run.new.kind != KIND:
+            raise RunNotFound(f"there is no sequence {sequence_id}")
+        return self._read(run)
+
+    async def newest(self, name: str) -> SequenceVersion | None:
+        runs = await self._journal.runs(session=_session(name), kind=KIND, limit=1)
+        return self._read(runs[0]) if runs else None
+
+    async def named(self, name: str, version: int | None) -> SequenceVersion:
+        """Raises `RunNotFound`."""
+        found = await self.newest(name)
+        before: str | None = None
+        while found is not None and version is not None and found.version != version:
+            before = found.id
+            runs = await self._journal.runs(session=_session(name), kind=KIND, limit=1, before=before)
+            found = self._read(runs[0]) if runs else None
+        if found is None:
+            raise RunNotFound(f"there is no sequence {name!r}" + (f" of version {version}" if version else ""))
+        return found
+
+    async def list(self, limit: int = 50, before: str | None = None) -> list[SequenceVersion]:
+        """Newest first."""
+        return [self._read(run) for run in await self._journal.runs(kind=KIND, limit=limit, before=before)]
+
+    async def written_out(self, definition: Definition) -> Definition:
+        """The same with every sub-sequence that it names in its place: an instance depends on nothing but itself.
+        Raises `DefinitionError`."""
+        return msgspec.structs.replace(definition, blocks=await self._blocks(definition.blocks, "$.blocks", ()))
+
+    async def _blocks(self, blocks: tuple[Block, ...], path: str, names: tuple[str, ...]) -> tuple[Block, ...]:
+        if not any(map(_names_another, blocks)):
+            return blocks
+        return tuple([await self._block(block, f"{path}[{n}]", names) for n, block in enumerate(blocks)])
+
+    async def _block(self, block: Block, path: str, names: tuple[str, ...]) -> Block:
+        if isinstance(block, SubSequence) and not block.blocks:
+            if len(names) >= MAX_NESTING:
+                raise DefinitionError(path, f"sub-sequences nested more than {MAX_NESTING} deep: {' → '.join(names)}")
+            try:
+                found = (
+                    await self.get(block.sequence_id)
+                    if block.sequence_id
+                    else await self.named(block.sequence_name, block.version)
+                )
+            except RunNotFound as exc:
+                raise DefinitionError(path, str(exc)) from exc
+            inner = await self._blocks(found.definition.blocks, f"{path}.blocks", (*names, found.definition.name))
+            return msgspec.structs.replace(
+                block, blocks=inner, sequence_id=found.id, sequence_name="", version=found.version
+            )
+        if not _names_another(block):
+            return block
+        return await self._inside(block, path, names)
+
+    async def _inside(self, block: Block, path: str, names: tuple[str, ...]) -> Block:
+        bodies = {place: await self._blocks(body, path + place, names) for place, body in bodies_of(block)}
+        value = msgspec.to_builtins(block)
+        for place, body in bodies.items():
+            _put(value, place, msgspec.to_builtins(body))
+        changed: Block = msgspec.convert(value, type(block))
+        return changed
+
+    def _read(self, run: Run) -> SequenceVersion:
+        if (known := self._known.get(run.id)) is not None:
+            return known
+        try:
+            definition = parsed(run.new.input["definition"])
+            version = SequenceVersion(run.id, int(run.new.input["version"]), definition)
+        except (DefinitionError, KeyError, ValueError) as exc:
+            raise JournalError(f"sequence {run.id} cannot be read: {exc}") from exc
+        self._known[run.id] = version
+        if len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return version
+
+
+def _session(name: str) -> str:
+    return f"sequence/{name}"
+
+
+def _names_another(block: Block) -> bool:
+    if isinstance(block, SubSequence) and not block.blocks:
+        return True
+    return any(_names_another(inner) for _, body in bodies_of(block) for inner in body)
+
+
+def _put(value: Any, place: str, body: Any) -> None:
+    """`place` is one of `bodies_of`: `.body`, `.branches[2]`, `.routes[0].blocks`."""
+    *way, last = place.replace("[", ".").replace("]", "").strip(".").split(".")
+    for part in way:
+        value = value[int(part)] if part.isdigit() else value[part]
+    value[int(last) if last.isdigit() else last] = body

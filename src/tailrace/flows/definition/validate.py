@@ -1,0 +1,186 @@
+"""Whether a definition can be run: ids, references, conditions, handlers and their parameters.
+
+Pure: it is told which handlers there are and which variables of the environment may be used. Whatever it lets pass can
+still fail, but not by a word that is misspelt.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
+
+from tailrace.flows.definition.definition import (
+    Block,
+    Definition,
+    DefinitionError,
+    ForEach,
+    Loop,
+    Parallel,
+    Race,
+    Router,
+    Step,
+    SubSequence,
+    TryCatch,
+    seconds_of,
+    walk,
+)
+from tailrace.flows.language.expressions import Expression, ExpressionError, parse_condition, paths_in
+from tailrace.flows.language.templates import Misplaced, expressions_in
+from tailrace.flows.schema.schema import Schema, SchemaError
+from tailrace.messages import JsonObject
+
+MAX_BLOCKS: Final = 5000
+MAX_DEPTH: Final = 64
+
+
+class ParamsCheck(Protocol):
+    """What the check needs of a handler."""
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        """The place within `params` and what is wrong there, as far as it can be told before templates are filled
+        in; None when nothing is."""
+
+
+def check(definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()) -> None:
+    """Raises `DefinitionError` for the first mistake."""
+    _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
+    if definition.input_schema is not None:
+        try:
+            Schema(definition.input_schema)
+        except SchemaError as exc:
+            raise DefinitionError("$.input_schema", str(exc)) from exc
+
+
+class _Check:
+    def __init__(self, handlers: Mapping[str, ParamsCheck], env_allow: frozenset[str]) -> None:
+        self._handlers = handlers
+        self._env_allow = env_allow
+        self._count = 0
+
+    def sequence(self, blocks: tuple[Block, ...], path: str, *, depth: int) -> None:
+        """One sequence: a sub-sequence has names of its own."""
+        ids: dict[str, str] = {}
+        for here, block in _own(blocks, path):
+            if block.id in ids:
+                raise DefinitionError(f"{here}.id", f"{block.id!r} is used twice, first at {ids[block.id]}")
+            ids[block.id] = here
+        self._blocks(blocks, path, frozenset(ids), frozenset({"input", "steps"}), depth)
+
+    def _blocks(
+        self, blocks: tuple[Block, ...], path: str, ids: frozenset[str], names: frozenset[str], depth: int
+    ) -> None:
+        if depth > MAX_DEPTH:
+            raise DefinitionError(path, f"nested more than {MAX_DEPTH} deep")
+        for number, block in enumerate(blocks):
+            self._count += 1
+            if self._count > MAX_BLOCKS:
+                raise DefinitionError(path, f"more than {MAX_BLOCKS} blocks")
+            self._block(block, f"{path}[{number}]", ids, names, depth + 1)
+
+    def _block(self, block: Block, here: str, ids: frozenset[str], names: frozenset[str], depth: int) -> None:
+        match block:
+            case Step():
+                self._step(block, here, ids, names)
+            case Parallel(branches=branches) | Race(branches=branches):
+                for number, branch in enumerate(branches):
+                    self._blocks(branch, f"{here}.branches[{number}]", ids, names, depth)
+            case Loop(body=body, condition=condition):
+                self._condition(condition, f"{here}.condition", ids, names | {"index"})
+                self._blocks(body, f"{here}.body", ids, names | {"index"}, depth)
+            case ForEach(body=body, collection=collection, item_var=item):
+                self._collection(collection, f"{here}.collection", ids, names)
+                self._blocks(body, f"{here}.body", ids, names | {"index", item}, depth)
+            case Router(routes=routes, default=default):
+                for number, case in enumerate(routes):
+                    self._condition(case.condition, f"{here}.routes[{number}].condition", ids, names)
+                    self._blocks(case.blocks, f"{here}.routes[{number}].blocks", ids, names, depth)
+                self._blocks(default, f"{here}.default", ids, names, depth)
+            case TryCatch(try_block=tried, catch_block=caught, finally_block=last):
+                self._blocks(tried, f"{here}.try_block", ids, names, depth)
+                self._blocks(caught, f"{here}.catch_block", ids, names | {"error"}, depth)
+                self._blocks(last, f"{here}.finally_block", ids, names, depth)
+            case SubSequence():
+                self._sub_sequence(block, here, ids, names, depth)
+
+    def _step(self, step: Step, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+        handler = self._handlers.get(step.handler)
+        if handler is None:
+            raise DefinitionError(f"{here}.handler", _no_such("handler", step.handler, self._handlers))
+        self._templates(step.params, f"{here}.params", ids, names | {"env"})
+        if (problem := handler.invalid(step.params)) is not None:
+            raise DefinitionError(f"{here}.params{problem[0]}", problem[1])
+        if step.retry is not None:
+            if isinstance(step.retry.retry_if, str):
+                self._condition(step.retry.retry_if, f"{here}.retry.retry_if", ids, names | {"error", "attempt"})
+            if seconds_of(step.retry.initial_backoff) > seconds_of(step.retry.max_backoff):
+                raise DefinitionError(f"{here}.retry.initial_backoff", "is longer than max_backoff")
+
+    def _sub_sequence(
+        self, block: SubSequence, here: str, ids: frozenset[str], names: frozenset[str], depth: int
+    ) -> None:
+        named = [name for name in ("blocks", "sequence_name", "sequence_id") if getattr(block, name)]
+        if not named:
+            raise DefinitionError(here, "which sequence? give sequence_name, sequence_id or blocks")
+        if "sequence_name" in named and "sequence_id" in named:
+            raise DefinitionError(here, "give sequence_name or sequence_id, not both")
+        self._templates(block.input, f"{here}.input", ids, names)
+        if block.blocks:
+            if depth > MAX_DEPTH:
+                raise DefinitionError(here, f"nested more than {MAX_DEPTH} deep")
+            self.sequence(block.blocks, f"{here}.blocks", depth=depth)
+
+    def _collection(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+        if isinstance(value, str):
+            self._condition(value, here, ids, names)
+        else:
+            self._templates(value, here, ids, names)
+
+    def _condition(self, text: str, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+        """The environment has no say in which way a sequence goes: it may have changed by the time of a replay."""
+        try:
+            self._references(parse_condition(text), here, ids, names)
+        except ExpressionError as exc:
+            raise DefinitionError(here, str(exc)) from exc
+
+    def _templates(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+        try:
+            for place, expression in expressions_in(value, here):
+                self._references(expression, place, ids, names)
+        except Misplaced as exc:
+            raise DefinitionError(exc.path, str(exc)) from exc
+
+    def _references(self, expression: Expression, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+        for path in paths_in(expression):
+            root, *rest = path.parts
+            if root not in names:
+                if root == "env":
+                    raise DefinitionError(here, "env can be used in params alone")
+                raise DefinitionError(here, _no_such("name", str(root), names))
+            if root == "steps":
+                if not rest or str(rest[0]) not in ids:
+                    raise DefinitionError(here, _no_such("block", str(rest[0]) if rest else "", ids))
+                if len(rest) < 2 or rest[1] != "output":
+                    raise DefinitionError(here, f"a step has an output: steps.{rest[0]}.output")
+            if root == "env" and (not rest or str(rest[0]) not in self._env_allow):
+                name = str(rest[0]) if rest else ""
+                raise DefinitionError(here, f"{name} is not listed in flows.env_allow")
+
+
+def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
+    """The blocks of this sequence, without those of its sub-sequences."""
+    found: list[tuple[str, Block]] = []
+    inside: tuple[str, ...] = ()
+    for here, block in walk(blocks, path):
+        if here.startswith(inside):
+            continue
+        found.append((here, block))
+        if isinstance(block, SubSequence):
+            inside = (*inside, f"{here}.blocks[")
+    return found
+
+
+def _no_such(what: str, name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}"
+    return f"there is no {what} {name!r}; {hint}"

@@ -1,0 +1,1 @@
+"""Instances of sequences: what is due in each, done and recorded."""

@@ -1,0 +1,349 @@
+"""Does what is due in an instance, records it, applies it; and again, until nothing is due.
+
+Owns the instance's I/O and its interruption. What comes next is `Plan`'s decision alone, so an instance that was
+interrupted by a crash goes on here with no code of its own: its facts are replayed and what is due is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import JournalError, RunSealed
+from tailrace.events import (
+    AttemptDiscarded,
+    RunFailure,
+    RunFinished,
+    SignalReceived,
+    StateChanged,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+)
+from tailrace.flows.definition.definition import Budget
+from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
+from tailrace.flows.engine.record import Record
+from tailrace.flows.engine.retry import retry_delay_s
+from tailrace.flows.engine.step_stream import Audience, StepVoice
+from tailrace.flows.language.expressions import ExpressionError
+from tailrace.flows.language.scope import WithNames
+from tailrace.flows.language.templates import resolved
+from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
+from tailrace.journal.fold import outputs_text
+from tailrace.ports import Journal, Lease, Signal
+
+STOP = "stop"  # what `tailrace stop` says to any run
+WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the record
+# Listening for signals costs a read, and most instances that are new are soon over. Whoever speaks to one in this
+# process says so; from another process it takes this long until a new instance hears.
+LISTEN_AFTER_S = 0.25
+_RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
+MIN_SECRET_CHARS = 6  # shorter values would blot out ordinary words
+INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the instances of a process have in common, and what is one instance's own."""
+
+    handlers: Handlers
+    directory: Path
+    environment: Mapping[str, str]  # what `env` may show
+    budget: Budget | None = None
+    dry_run: bool = False
+    clock: Callable[[], float] = time.time
+
+
+class Signals:
+    """The mailbox of one instance."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._waiting = list(plan.signals)
+        self._came = asyncio.Event()
+
+    def put(self, signal: SignalReceived) -> None:
+        self._waiting.append(signal)
+        self._came.set()
+
+    async def take(self, name: str) -> SignalReceived:
+        while True:
+            for signal in self._waiting:
+                if signal.name == name:
+                    self._waiting.remove(signal)
+                    return signal
+            self._came = asyncio.Event() if self._came.is_set() else self._came
+            await self._came.wait()
+
+
+class InstanceRunner:
+    """One instance, from its facts so far to its sealed end."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        lease: Lease,
+        plan: Plan,
+        surroundings: Surroundings,
+        *,
+        rng: random.Random | None = None,
+        begun: bool = False,
+    ) -> None:
+        self._journal = journal
+        self._lease = lease
+        self.plan = plan
+        self._with = surroundings
+        self._rng = rng if rng is not None else _RNG
+        self._begun = begun  # others had it before: somebody may have spoken to it
+        self._record = Record(journal, lease, plan)
+        self._signals = Signals(plan)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._spoken_to = asyncio.Event()
+        self._lost: JournalError | None = None
+        self.audience = Audience()
+
+    async def run(self) -> RunFinished:
+        """Runs the instance to its end and seals it. Cancelled from outside it leaves the run as it is, unfinished and
+        with all that happened on record. Raises `JournalError` where the run is no longer ours."""
+        self.plan.interrupt()
+        async with asyncio.TaskGroup() as group:
+            watch = group.create_task(self._watch())
+            try:
+                await self._drive(group)
+            finally:
+                watch.cancel()
+                for task in self._tasks.values():
+                    task.cancel()
+        if self._lost is not None:
+            raise self._lost
+        return await self._seal()
+
+    # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _drive(self, group: asyncio.TaskGroup) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            for block_id in self.plan.withdrawn():
+                self._withdraw(block_id)
+            if self.plan.settled or self.plan.stopped or self._lost is not None:
+                return
+            self._note_state()
+            for command in self.plan.due(self._with.clock()):
+                self._start(group, command)
+            self._note_state()
+            self._woken.clear()
+            timer = None
+            if (at := self.plan.next_at()) is not None:
+                timer = loop.call_later(max(0.0, at - self._with.clock()), self._woken.set)
+            elif not self._tasks and not self.plan.paused:
+                raise RuntimeError(f"instance {self._lease.run_id}: nothing is due and nothing runs")
+            await self._woken.wait()
+            if timer is not None:
+                timer.cancel()
+
+    def _note_state(self) -> None:
+        if (state := self.plan.state()) != self.plan.known_state:
+            self._record.add(StateChanged(state))
+
+    def _start(self, group: asyncio.TaskGroup, command: RunStep) -> None:
+        if command.open_attempt:
+            discarded = AttemptDiscarded("interrupted", command.block_id)
+            self._record.add(discarded, attempt=command.open_attempt)
+        self._record.add(StepStarted(command.block_id, command.number, self._with.clock()))
+        task = group.create_task(self._run_step(command))
+        self._tasks[command.block_id] = task
+        task.add_done_callback(lambda done: self._ended(command.block_id, done))
+
+    def _ended(self, block_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(block_id) is task:
+            del self._tasks[block_id]
+        if task.cancelled():
+            self.plan.interrupt(block_id)  # a pause: it is due again afterwards
+        self._woken.set()
+
+    def _withdraw(self, block_id: str) -> None:
+        self._record.add(StepCancelled(block_id))
+        if (task := self._tasks.pop(block_id, None)) is not None:
+            task.cancel()
+
+    # ── one try of one step ──────────────────────────────────────────────────────────────────────────────────
+
+    async def _run_step(self, command: RunStep) -> None:
+        voice = StepVoice(self._record, self.audience, command.block_id, command.attempts)
+        self.audience.listen_to(voice)
+        try:
+            output = _as_json(await self._try(command, voice))
+            if self.plan.is_open(command.block_id):
+                voice.finish(StepFinished(command.block_id, output))
+        except asyncio.CancelledError:
+            with self._while_ours():
+                voice.discard("interrupted")
+            raise
+        except JournalError as exc:
+            self._lose(exc)
+        except Exception as exc:  # noqa: BLE001 - the top of the step: whatever it is becomes its failure
+            with self._while_ours():
+                self._fail(command, as_step_error(exc), voice)
+        finally:
+            self.audience.turn_from(voice)
+
+    async def _try(self, command: RunStep, voice: StepVoice) -> Any:
+        step, handler = command.step, self._handler(command)
+        started_at = command.started_at if command.started_at is not None else self._with.clock()
+        params = handler.convert(self._params(command))
+        if not handler.repeatable(params) and not self._with.dry_run:
+            if command.interrupted:
+                raise StepError(INTERRUPTED, code="interrupted")
+            await self._record.commit()  # durable before it happens: after a crash it counts as begun (I106)
+        context = StepContext(
+            instance_id=self._lease.run_id,
+            block_id=command.block_id,
+            number=command.number,
+            started_at=started_at,
+            directory=self._with.directory,
+            voice=voice,
+            signals=self._signals,
+            now=self._with.clock,
+            has_retry=step.retry is not None,
+            budget=self._with.budget,
+            spent=dict(self.plan.usage_by_model),
+        )
+        timeout_s = step.timeout_secs
+        if timeout_s is not None and handler.waits:
+            timeout_s = max(0.0, started_at + timeout_s - self._with.clock())
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await (handler.dry_run if self._with.dry_run else handler.run)(params, context)
+        except TimeoutError as exc:
+            if limit.expired():
+                message = f"no result within {step.timeout_secs:g} s"
+                raise StepError(message, kind="retryable", code="timeout") from exc
+            raise
+
+    def _handler(self, command: RunStep) -> Handler[Any]:
+        if (handler := self._with.handlers.get(command.step.handler)) is None:
+            raise StepError(f"there is no handler {command.step.handler!r} here", code="handler")
+        return handler
+
+    def _params(self, command: RunStep) -> dict[str, Any]:
+        scope = WithNames(self.plan.scope(command.block_id), {"env": self._with.environment})
+        try:
+            params: dict[str, Any] = resolved(command.step.params, scope, strict=not self._with.dry_run)
+        except ExpressionError as exc:
+            raise StepError(str(exc), code="template") from exc
+        return params
+
+    def _fail(self, command: RunStep, error: StepError, voice: StepVoice) -> None:
+        voice.discard(str(error))
+        if not self.plan.is_open(command.block_id):
+            return
+        scope = self.plan.scope(command.block_id)
+        delay_s = retry_delay_s(command.step.retry, error, command.number, scope, self._rng)
+        retry_at = self._with.clock() + delay_s if delay_s is not None else None
+        failure = msgspec.structs.replace(error.failure(), message=self._redacted(str(error)))
+        self._record.add(StepFailed(command.block_id, failure, command.number, retry_at))
+
+    def _redacted(self, text: str) -> str:
+        """Without what came from the environment: an error may quote the parameters it failed with (J114)."""
+        for value in self._with.environment.values():
+            if len(value) >= MIN_SECRET_CHARS:
+                text = text.replace(value, "…")
+        return text
+
+    @contextlib.contextmanager
+    def _while_ours(self) -> Iterator[None]:
+        try:
+            yield
+        except JournalError as exc:
+            self._lose(exc)
+
+    def _lose(self, error: JournalError) -> None:
+        """The run is no longer ours to write."""
+        self._lost = self._lost or error
+        self._woken.set()
+
+    # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def listen(self) -> None:
+        """Somebody has spoken to the instance."""
+        self._spoken_to.set()
+
+    async def _watch(self) -> None:
+        """Hears what people say to the instance, from this process or another, until it ends."""
+        if not self._begun:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_AFTER_S):
+                    await self._spoken_to.wait()
+        seen = self.plan.last_signal
+        while True:
+            try:
+                for signal in await self._journal.signals(self._lease, after=seen):
+                    seen = max(seen, signal.id)
+                    self._hear(signal)
+            except RunSealed:
+                return
+            except JournalError as exc:
+                self._lose(exc)
+                return
+
+    def _hear(self, signal: Signal) -> None:
+        if signal.name == WATCH:
+            self.audience.join_elsewhere()
+            return
+        name = CANCEL if signal.name == STOP else signal.name
+        heard = SignalReceived(signal.id, name, signal.payload, signal.by)
+        self._record.add(heard)
+        if name == PAUSE:
+            self._interrupt_all()
+        elif heard in self.plan.signals:
+            self._signals.put(heard)
+        self._woken.set()
+
+    def _interrupt_all(self) -> None:
+        """Whatever can be done again stops now; what cannot comes to its end first."""
+        for block_id, task in self._tasks.items():
+            if self._can_stop(block_id):
+                task.cancel()
+
+    def _can_stop(self, block_id: str) -> bool:
+        if not self.plan.is_open(block_id):
+            return False
+        step = self.plan.step(block_id)
+        handler = self._with.handlers[step.handler]
+        scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})
+        try:
+            return handler.interruptible(handler.convert(resolved(step.params, scope)))
+        except (ExpressionError, StepError):
+            return True  # it is about to fail by itself
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _seal(self) -> RunFinished:
+        output, at = outputs_text(self.plan.step_outputs), self._with.clock()
+        if self.plan.stopped:
+            self._record.add(StateChanged("cancelled"))
+            finished = RunFinished("stopped", output, self.plan.usage, RunFailure("cancelled", "cancelled"), at)
+        elif (failed := self.plan.failure) is not None:
+            self._record.add(StateChanged("failed"))
+            error = RunFailure(failed.error.kind, f"{failed.block_id}: {failed.error.message}", failed.error.code)
+            finished = RunFinished("failed", output, self.plan.usage, error, at)
+        else:
+            self._record.add(StateChanged("completed"))
+            finished = RunFinished("completed", output, self.plan.usage, None, at)
+        await self._journal.seal(self._lease, finished)
+        return finished
+
+
+def _as_json(output: Any) -> Any:
+    """As it will be read from the log: what a replay sees is what the first run saw."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(output))
+    except (TypeError, ValueError, msgspec.MsgspecError) as exc:
+        raise StepError(f"the output is no JSON: {exc}", code="output") from exc

@@ -1,0 +1,1 @@
+"""Expressions and templates, and what their names stand for."""

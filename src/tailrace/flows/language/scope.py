@@ -1,0 +1,94 @@
+"""What names stand for at one place in a sequence: its input, what its steps gave, the item of an iteration.
+
+Pure. A frame is one stretch of a sequence with names of its own: the sequence itself, one iteration, a `catch_block`,
+a sub-sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tailrace.flows.language.expressions import Scope
+
+
+class Outputs(dict[str, Any]):
+    """What settled blocks gave, by the block's place (`each[2].summarise`)."""
+
+
+class Frame:
+    """`prefix` stands before the ids of the blocks inside. What is not known here is asked of `parent`; a sub-sequence
+    has none: it sees its own input and its own steps."""
+
+    __slots__ = ("_before", "_names", "_outputs", "_parent", "prefix")
+
+    def __init__(
+        self,
+        outputs: Outputs,
+        names: Mapping[str, Any],
+        *,
+        prefix: str = "",
+        parent: Frame | None = None,
+        before: str | None = None,
+    ) -> None:
+        self._outputs = outputs
+        self._names = names
+        self._parent = parent
+        self._before = before  # the prefix of the iteration before this one
+        self.prefix = prefix
+
+    def inner(self, prefix: str, names: Mapping[str, Any], *, before: str | None = None) -> Frame:
+        """A stretch inside this one."""
+        return Frame(self._outputs, names, prefix=prefix, parent=self, before=before)
+
+    def apart(self, prefix: str, given: Any) -> Frame:
+        """A sub-sequence: nothing of this one is known there but what it is given."""
+        return Frame(self._outputs, {"input": given}, prefix=prefix)
+
+    def root(self, name: str) -> Any:
+        if name == "steps":
+            return _Steps(self)
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame._names:
+                return frame._names[name]
+            frame = frame._parent
+        raise KeyError(name)
+
+    def output_of(self, block_id: str) -> Any:
+        """What the block of that id gave, in the innermost stretch that has it; in a loop, what it gave the last
+        time where it has not run this time. Raises `KeyError`."""
+        frame: Frame | None = self
+        while frame is not None:
+            for prefix in (frame.prefix, frame._before):
+                if prefix is not None and prefix + block_id in self._outputs:
+                    return self._outputs[prefix + block_id]
+            frame = frame._parent
+        raise KeyError(block_id)
+
+
+class _Steps(Mapping[str, Any]):
+    """`steps` in an expression."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+
+    def __getitem__(self, block_id: str) -> dict[str, Any]:
+        return {"output": self._frame.output_of(block_id)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+class WithNames:
+    """A scope with a few more names: the environment, an error."""
+
+    def __init__(self, scope: Scope, names: Mapping[str, Any]) -> None:
+        self._scope = scope
+        self._names = names
+
+    def root(self, name: str) -> Any:
+        return self._names[name] if name in self._names else self._scope.root(name)

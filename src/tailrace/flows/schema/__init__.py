@@ -1,0 +1,1 @@
+"""JSON schemas, and model answers that are held to them."""

@@ -1,0 +1,306 @@
+"""Half an answer against its schema: whether what is still to come could make it valid.
+
+Pure, sans-IO: pieces of the text in, a verdict out; any split of the same text gives the same verdict in the end.
+Sound: it never rejects the beginning of an answer that `read_answer` would accept. It need not notice everything: what
+only the whole value can show is left for the whole value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tailrace.flows.schema.extract import BRACKETS, beginning_of, may_be_wrapped, read_answer
+from tailrace.flows.schema.schema import Schema, is_type, item_schema, type_name, types_of
+
+_SPACE: Final = " \t\n\r"
+_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]+')
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?)?")
+_HEX: Final = re.compile(r"\\u[0-9a-fA-F]{4}")
+_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_WORDS: Final[Mapping[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+_FIRST: Final = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+MAX_DEPTH: Final = 200
+
+
+class _Invalid(Exception):
+    """What has come cannot become valid."""
+
+
+class _Container:
+    """An object or a list that is open."""
+
+    __slots__ = ("close", "expects", "key", "parts", "value")
+
+    def __init__(self, opening: str, parts: tuple[Mapping[str, Any], ...]) -> None:
+        self.close = BRACKETS[opening]
+        self.parts = parts  # what must all hold for it
+        self.value: Any = {} if opening == "{" else []
+        self.key = ""
+        self.expects = "first"  # "first", "key", "colon", "value" or "comma"
+
+
+class PartialAnswer:
+    """One answer while it grows. `problem` is empty as long as it can still become valid."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._wrapped = may_be_wrapped(schema)
+        self._text: list[str] = []
+        self._begun = False
+        self._ended = False
+        self._stack: list[_Container] = []
+        self._token = ""  # a text, number or word that is not complete; a text without its quotes
+        self._kind = ""  # of that token: "string", "key", "number", "word"
+        self._escape = ""
+        self._parts: tuple[Mapping[str, Any], ...] = ()  # what must hold for the value that is being read
+        self.problem = ""
+
+    def feed(self, piece: str) -> str:
+        """The problem, if there is one now."""
+        self._text.append(piece)
+        if self.problem or self._ended:
+            return self.problem
+        try:
+            self._read(self._json_in(piece))
+        except _Invalid as exc:
+            self.problem = str(exc)
+        return self.problem
+
+    @property
+    def text(self) -> str:
+        """All that has come."""
+        return "".join(self._text)
+
+    def close(self) -> tuple[Any, list[str]]:
+        """The whole answer's value and everything that is wrong with it."""
+        return read_answer(self.text, self._schema)
+
+    def _json_in(self, piece: str) -> str:
+        if self._begun or not self._wrapped:
+            return piece
+        start = beginning_of(piece)
+        self._begun = start < len(piece)
+        return piece[start:]
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _read(self, piece: str) -> None:
+        at = 0
+        while at < len(piece) and not self._ended:
+            if self._kind in ("string", "key"):
+                at = self._in_text(piece, at)
+            elif self._kind:
+                at = self._in_word(piece, at)
+            else:
+                self._between(piece[at])
+                at += 1
+        if self._ended and not self._wrapped and piece[at:].strip(_SPACE):
+            raise _Invalid("there is more than JSON in the answer")
+
+    def _between(self, char: str) -> None:
+        if char in _SPACE:
+            return
+        if not self._stack:
+            self._begin_value(char, self._applying((self._schema.root,)))
+            return
+        top = self._stack[-1]
+        if char == top.close and top.expects in ("first", "comma"):
+            self._stack.pop()
+            self._finish(top.value, top.parts)
+        elif top.expects == "comma":
+            if char != ",":
+                raise _Invalid(f"expected ',' or {top.close!r}, found {char!r}")
+            top.expects = "key" if top.close == "}" else "value"
+        elif top.expects == "colon":
+            if char != ":":
+                raise _Invalid(f"expected ':', found {char!r}")
+            top.expects = "value"
+        elif top.close == "}" and top.expects in ("first", "key"):
+            if char != '"':
+                raise _Invalid(f"expected a name in quotes, found {char!r}")
+            self._kind, self._token = "key", ""
+        else:
+            self._begin_value(char, self._parts_of_next(top))
+
+    def _begin_value(self, char: str, parts: tuple[Mapping[str, Any], ...]) -> None:
+        kind = _FIRST.get(char, "number" if char in "-0123456789" else "")
+        if not kind:
+            raise _Invalid(f"{char!r} begins no JSON value")
+        self._check_type(kind, parts)
+        self._parts = parts
+        if char in BRACKETS:
+            if len(self._stack) >= MAX_DEPTH:
+                raise _Invalid("nested too deeply")
+            self._stack.append(_Container(char, parts))
+        elif char == '"':
+            self._kind, self._token = "string", ""
+        else:
+            self._kind, self._token = ("number" if kind == "number" else "word"), char
+
+    def _in_text(self, piece: str, at: int) -> int:
+        if self._escape:
+            return self._in_escape(piece, at)
+        char = piece[at]
+        if char == '"':
+            kind, self._kind = self._kind, ""
+            if kind == "key":
+                self._name(self._token)
+            else:
+                self._finish(self._token, self._parts)
+            return at + 1
+        if char == "\\":
+            self._escape = char
+            return at + 1
+        if (plain := _PLAIN.match(piece, at)) is None:
+            raise _Invalid("a control character inside a text")
+        self._more_text(plain[0])
+        return plain.end()
+
+    def _in_escape(self, piece: str, at: int) -> int:
+        self._escape += piece[at]
+        if len(self._escape) == 2 and self._escape[1] != "u":
+            if self._escape[1] not in _ESCAPES:
+                raise _Invalid(f"{self._escape!r} is no escape")
+            self._more_text(_ESCAPES[self._escape[1]])
+            self._escape = ""
+        elif len(self._escape) == 6:
+            if _HEX.fullmatch(self._escape) is None:
+                raise _Invalid(f"{self._escape!r} is no escape")
+            char, self._escape = chr(int("0x" + self._escape[2:], base=0)), ""
+            self._more_text(char)
+        return at + 1
+
+    def _more_text(self, text: str) -> None:
+        if self._token and "\ud800" <= self._token[-1] <= "\udbff" and "\udc00" <= text[0] <= "\udfff":
+            pair = (self._token[-1] + text[0]).encode("utf-16", "surrogatepass").decode("utf-16")
+            self._token, text = self._token[:-1] + pair, text[1:]
+        self._token += text
+        if self._kind == "string":
+            self._check_text()
+
+    def _in_word(self, piece: str, at: int) -> int:
+        """Numbers and words end where something else begins."""
+        if self._kind == "word":
+            word, value = _WORDS[self._token[0]]
+            self._token += piece[at]
+            if not word.startswith(self._token):
+                raise _Invalid(f"{self._token!r} is no JSON value")
+            if self._token == word:
+                self._kind = ""
+                self._finish(value, self._parts)
+            return at + 1
+        if piece[at] in "0123456789+-.eE":
+            self._token += piece[at]
+            if _NUMBER_BEGUN.fullmatch(self._token) is None:
+                raise _Invalid(f"{self._token!r} is no number")
+            return at + 1
+        self._kind = ""
+        if _NUMBER.fullmatch(self._token) is None:
+            raise _Invalid(f"{self._token!r} is no number")
+        try:
+            value = int(self._token) if self._token.lstrip("-").isdigit() else float(self._token)
+        except ValueError:
+            raise _Invalid("a number of more digits than can be read") from None
+        self._finish(value, self._parts)
+        return at  # what ended it is read next
+
+    # ── what the schema says ─────────────────────────────────────────────────────────────────────────────────
+
+    def _applying(self, schemas: tuple[Any, ...]) -> tuple[Mapping[str, Any], ...]:
+        """Everything that must hold, references followed. Alternatives wait for the whole value."""
+        found: list[Mapping[str, Any]] = []
+        pending = list(schemas)
+        while pending:
+            schema = pending.pop()
+            if schema is True:
+                continue
+            if schema is False:
+                raise _Invalid(f"{self._place()}: nothing is allowed here")
+            found.append(schema)
+            pending += schema.get("allOf", ())
+            if "$ref" in schema:
+                pending.append(self._schema.resolve(schema["$ref"]))
+        return tuple(found)
+
+    def _parts_of_next(self, top: _Container) -> tuple[Mapping[str, Any], ...]:
+        if top.close == "}":
+            return self._applying(
+                tuple(inner for part in top.parts for inner in self._schema.property_schemas(part, top.key))
+            )
+        index = len(top.value)
+        for part in top.parts:
+            if index >= part.get("maxItems", index + 1):
+                raise _Invalid(f"{self._place()}: more than {part['maxItems']} items")
+        inner = [item_schema(part, index) for part in top.parts]
+        return self._applying(tuple(schema for schema in inner if schema is not None))
+
+    def _name(self, name: str) -> None:
+        top = self._stack[-1]
+        if name in top.value:
+            raise _Invalid(f"{name!r} is given twice in one object")
+        for part in top.parts:
+            if len(top.value) >= part.get("maxProperties", len(top.value) + 1):
+                raise _Invalid(f"{self._place()}: more than {part['maxProperties']} properties")
+            if False in self._schema.property_schemas(part, name):
+                raise _Invalid(f"{self._place()}: {name!r} is not allowed")
+            if "propertyNames" in part and not self._schema.valid(name, part["propertyNames"]):
+                raise _Invalid(f"{self._place()}: {name!r} is not allowed as a name")
+        top.key, top.expects = name, "colon"
+
+    def _check_type(self, kind: str, parts: tuple[Mapping[str, Any], ...]) -> None:
+        for part in parts:
+            if "type" in part:
+                wanted = types_of(part)
+                if kind not in wanted and not (kind == "number" and "integer" in wanted):
+                    raise _Invalid(f"{self._place(inside=True)}: expected {' or '.join(wanted)}, found {kind}")
+            for choices in _choices(part):
+                if not any(_begins_like(choice, kind) for choice in choices):
+                    raise _Invalid(f"{self._place(inside=True)}: {kind} is none of the values that are allowed")
+
+    def _check_text(self) -> None:
+        text = self._token
+        if "\ud800" <= text[-1] <= "\udbff":  # its other half may follow
+            text = text[:-1]
+        for part in self._parts:
+            if len(text) > part.get("maxLength", len(text)):
+                raise _Invalid(f"{self._place(inside=True)}: longer than {part['maxLength']} characters")
+            for choices in _choices(part):
+                if not any(isinstance(choice, str) and choice.startswith(text) for choice in choices):
+                    raise _Invalid(f"{self._place(inside=True)}: {text!r} begins none of the allowed values")
+
+    def _finish(self, value: Any, parts: tuple[Mapping[str, Any], ...]) -> None:
+        """A value is whole: now everything that is said of it can be checked."""
+        place = self._place(inside=True)
+        for part in parts:
+            # `allOf` and `$ref` are among the parts themselves
+            alone = {key: inner for key, inner in part.items() if key not in ("allOf", "$ref")}
+            for problem in self._schema.check(value, alone, ""):
+                raise _Invalid(problem if problem[0] != "/" or place == "/" else f"{place}: {problem.lstrip('/: ')}")
+        if not self._stack:
+            self._ended = True
+            return
+        top = self._stack[-1]
+        if isinstance(top.value, dict):
+            top.value[top.key] = value
+        else:
+            top.value.append(value)
+        top.expects = "comma"
+
+    def _place(self, *, inside: bool = False) -> str:
+        """Where the reading is; `inside` the value that the innermost container is about to get."""
+        stack = self._stack if inside else self._stack[:-1]
+        return "/" + "/".join(top.key if isinstance(top.value, dict) else str(len(top.value)) for top in stack)
+
+
+def _choices(part: Mapping[str, Any]) -> Iterator[list[Any]]:
+    if "enum" in part:
+        yield part["enum"]
+    if "const" in part:
+        yield [part["const"]]
+
+
+def _begins_like(choice: Any, kind: str) -> bool:
+    return is_type(choice, "number") if kind == "number" else type_name(choice) == kind

@@ -1,0 +1,1 @@
+"""What a step can be: one module per handler."""

@@ -1,0 +1,195 @@
+"""What a step's handler is: its parameters, whether it may be repeated, and what it gets to know of its step.
+
+A handler is told everything it needs and records nothing itself: its output is recorded by whoever runs it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+import msgspec
+
+from tailrace.errors import ConfigError, ErrorKind, ProviderError, Retryable, TailraceError, TimedOut
+from tailrace.events import RunFailure, SignalReceived
+from tailrace.flows.definition.definition import Budget
+from tailrace.flows.language.templates import has_template
+from tailrace.messages import AnyDelta, JsonObject, Usage
+
+P = TypeVar("P", bound="Params")
+
+
+class Params(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of a handler's parameters, templates filled in."""
+
+
+class StepError(TailraceError):
+    """A step failed. `kind` says whether another try may go better; `code` is what a `retry_if` can name."""
+
+    def __init__(
+        self, message: str, *, kind: ErrorKind = "permanent", code: str = "", retry_after_s: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind: ErrorKind = kind
+        self.code = code
+        self.retry_after_s = retry_after_s
+
+    def failure(self) -> RunFailure:
+        return RunFailure(self.kind, str(self), self.code)
+
+
+def as_step_error(error: Exception) -> StepError:
+    """What an exception means for its step. Anything unforeseen is permanent: nobody knows what it has done."""
+    match error:
+        case StepError():
+            return error
+        case ProviderError():
+            code = error.deadline if isinstance(error, TimedOut) else error.code or str(error.status or "")
+            asked_s = error.retry_after_s if isinstance(error, Retryable) else None
+            tried = f" (tried {', '.join(error.tried)})" if len(error.tried) > 1 else ""
+            return StepError(f"{error}{tried}", kind=error.kind, code=code, retry_after_s=asked_s)
+        case ConfigError():
+            return StepError(str(error), code="config")
+        case TailraceError():
+            return StepError(str(error))
+        case _:
+            return StepError(f"{type(error).__name__}: {error}", code="internal")
+
+
+class Mailbox(Protocol):
+    """Signals for the instance that no step has taken."""
+
+    async def take(self, name: str) -> SignalReceived:
+        """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
+
+
+class Voice(Protocol):
+    """Where a step's model is heard: the attempts it takes, what it says, what it costs."""
+
+    def begin(self, provider: str, model: str) -> None:
+        """An attempt starts; what is said from here on is its own."""
+
+    def hear(self, deltas: list[AnyDelta]) -> None:
+        """The next pieces of the answer, for whoever watches. Costs a place in a list when nobody does."""
+
+    def said(self) -> str:
+        """The text of the attempt so far. Joins it: ask at the end."""
+
+    def discard(self, reason: str) -> None:
+        """Takes back whatever the attempt has said."""
+
+    def cost(self, usage: Usage, provider: str, model: str) -> None:
+        """What an attempt cost, whatever became of it."""
+
+
+class StepContext(msgspec.Struct, frozen=True):
+    """What a handler may know of the step it runs."""
+
+    instance_id: str
+    block_id: str
+    number: int  # of the try
+    started_at: float  # of the try, on the wall clock; before a crash, where there was one
+    directory: Path
+    voice: Voice
+    signals: Mailbox
+    now: Callable[[], float]
+    has_retry: bool = False  # the step says itself how it is to be tried again
+    budget: Budget | None = None
+    spent: Mapping[str, Usage] = {}  # by the instance before this try, by model
+
+    @property
+    def key(self) -> str:
+        """The same for this step whenever it runs: for whoever can tell a repetition by it."""
+        return f"{self.instance_id}/{self.block_id}"
+
+
+class Handler(ABC, Generic[P]):
+    """One kind of step. `waits`: it does nothing but wait, and its time-out counts from its first start."""
+
+    Params: type[P]
+    waits: ClassVar[bool] = False
+
+    def repeatable(self, _params: P) -> bool:
+        """Running it twice does no more than running it once: after an interruption it may run again."""
+        return True
+
+    def interruptible(self, params: P) -> bool:
+        """A pause may stop it in the middle: it runs again afterwards."""
+        return self.repeatable(params)
+
+    @abstractmethod
+    async def run(self, params: P, step: StepContext) -> Any:
+        """The step's output: JSON. Raises `StepError`, `ProviderError` or whatever may happen."""
+
+    async def dry_run(self, params: P, step: StepContext) -> Any:
+        """The same without asking anybody: an output of the same shape, as far as it can be told."""
+        del params, step
+        return {"dry_run": True}
+
+    def convert(self, params: JsonObject) -> P:
+        """Raises `StepError` that names the parameter."""
+        try:
+            return msgspec.convert(params, self.Params)
+        except msgspec.ValidationError as exc:
+            message, _, path = str(exc).partition(" - at `$")
+            where = path.rstrip("`").lstrip(".")
+            raise StepError(f"{where}: {message}" if where else message, code="params") from exc
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        """What is wrong with these parameters although their templates are not filled in yet: the place and why."""
+        fields = {field.encode_name: field for field in msgspec.structs.fields(self.Params)}
+        for name in params:
+            if name not in fields:
+                return f".{name}", f"unknown parameter; there are: {', '.join(fields)}"
+        for name, field in fields.items():
+            if field.required and name not in params:
+                return "", f"{name!r} is missing"
+        for name, value in params.items():
+            if not has_template(value):
+                try:
+                    msgspec.convert(value, fields[name].type)
+                except msgspec.ValidationError as exc:
+                    message, _, path = str(exc).partition(" - at `$")
+                    return f".{name}{path.rstrip('`')}", message[:1].lower() + message[1:]
+        return None
+
+
+class AnyParams(Params, forbid_unknown_fields=False):
+    """For a handler that takes its parameters as they are."""
+
+
+class FunctionHandler(Handler[AnyParams]):
+    """A handler from a function of the parameters: for code that brings its own steps."""
+
+    Params = AnyParams
+
+    def __init__(self, function: Callable[[JsonObject], Awaitable[Any]], *, repeatable: bool = True) -> None:
+        self._function = function
+        self._repeatable = repeatable
+
+    def repeatable(self, _params: AnyParams) -> bool:
+        return self._repeatable
+
+    def convert(self, params: JsonObject) -> AnyParams:
+        return _Given(params)
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        del params
+        return None
+
+    async def run(self, params: AnyParams, step: StepContext) -> Any:
+        del step
+        return await self._function(params.given if isinstance(params, _Given) else {})
+
+
+class _Given(AnyParams):
+    given: JsonObject = {}
+
+
+Handlers = Mapping[str, Handler[Any]]
+
+
+def waiting_names(handlers: Handlers) -> list[str]:
+    return [name for name, handler in handlers.items() if handler.waits]

@@ -1,0 +1,347 @@
+"""`llm_call`: one model call as a step, streamed or not, with a schema or without.
+
+On the one model call of `providers`. A step restarts instead of continuing: its output is exactly one provider's one
+answer, the same whether it was streamed or not, because both take this one path; streaming adds only that what comes
+is also said aloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from tailrace.errors import Permanent, ProviderError
+from tailrace.flows.engine.step_stream import text_of
+from tailrace.flows.language.templates import has_template
+from tailrace.flows.schema.incremental import PartialAnswer
+from tailrace.flows.schema.schema import Schema, SchemaError
+from tailrace.flows.steps.base import Handler, StepContext, StepError
+from tailrace.flows.steps.http import host_problem
+from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
+from tailrace.flows.steps.prices import PRICES, Price, cost_usd
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    JsonObject,
+    Message,
+    ModelRequest,
+    Text,
+    TextDelta,
+    Usage,
+    user,
+)
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Attempt, Caller, CallResult, Silent
+
+# A provider that does not know structured output says so in as many words.
+_NO_SCHEMA = re.compile(
+    r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
+)
+DRY = "(dry run)"  # stands where an answer would: what comes after it gets something to say
+
+
+class Routes(Protocol):
+    """Where models are asked. What a definition names is looked up here, keys included."""
+
+    def route(self, ref: ProviderParam) -> Route:
+        """Raises `ConfigError` for a provider that is not there, a key that is not set or may not be used."""
+
+    def may_use(self, variable: str) -> bool:
+        """Whether a definition may name this variable as the one that holds a key."""
+
+
+class LlmCall(Handler[LlmParams]):
+    Params = LlmParams
+
+    def __init__(self, caller: Caller, routes: Routes, *, prices: Sequence[Price] = PRICES) -> None:
+        self._caller = caller
+        self._routes = routes
+        self._prices = prices
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        if "messages" not in params and "prompt" not in params:
+            return "", "nothing is asked: give messages or prompt"
+        if "providers" in params and ("provider" in params or "model" in params):
+            return ".providers", "give provider and model, or providers"
+        refs = params.get("providers")
+        named = [("", params)]
+        named += (
+            [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
+            if isinstance(refs, list)
+            else []
+        )
+        for place, ref in named:
+            if (problem := self._invalid_ref(ref)) is not None:
+                return place + problem[0], problem[1]
+        if isinstance(schema := params.get("response_schema"), dict) and not has_template(schema):
+            try:
+                Schema(schema)
+            except SchemaError as exc:
+                return ".response_schema", str(exc)
+        return super().invalid(params)
+
+    def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
+        """Where a model is asked, and with whose key, is the author's and the operator's to say: no data has a say."""
+        if isinstance(url := ref.get("base_url"), str) and (problem := host_problem(url)):
+            return ".base_url", problem
+        if isinstance(variable := ref.get("api_key_env"), str) and not self._routes.may_use(variable):
+            return ".api_key_env", f"{variable[:40]} is not listed in flows.env_allow"
+        return None
+
+    async def run(self, params: LlmParams, step: StepContext) -> Any:
+        if params.dry_run:
+            return await self.dry_run(params, step)
+        self._check_budget(step)
+        schema = _schema_of(params)
+        request = await request_of(params, step.directory)
+        call = _Call(self._caller, self._routes_of(params, step), params, step, schema)
+        answer = await call.answer(request)
+        return self._output(answer, params)
+
+    async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
+        _schema_of(params)
+        await request_of(params, step.directory)
+        route = self._routes_of(params, step)[0]
+        return {
+            "provider": route.provider.name,
+            "model": route.model,
+            "message": {"role": "assistant", "content": DRY},
+            "finish_reason": "dry_run",
+            "usage": _usage(Usage()),
+            "dry_run": True,
+        }
+
+    def _routes_of(self, params: LlmParams, step: StepContext) -> list[Route]:
+        """Where the step says itself how it is tried again, each try asks each provider once."""
+        changes: dict[str, Any] = {}
+        if step.has_retry:
+            changes["max_attempts"] = 1
+        if params.stream_idle_timeout_secs is not None:
+            changes["idle_timeout_s"] = params.stream_idle_timeout_secs
+        if params.per_provider_timeout_secs is not None:
+            changes["total_timeout_s"] = params.per_provider_timeout_secs
+        routes = [self._routes.route(ref) for ref in params.refs()]
+        return [
+            msgspec.structs.replace(route, policy=msgspec.structs.replace(route.policy, **changes)) for route in routes
+        ]
+
+    def _check_budget(self, step: StepContext) -> None:
+        if step.budget is None:
+            return
+        spent = sum(usage.input_tokens + usage.output_tokens for usage in step.spent.values())
+        if step.budget.max_tokens is not None and spent >= step.budget.max_tokens:
+            raise StepError(f"the budget of {step.budget.max_tokens} tokens is spent ({spent})", code="budget")
+        if step.budget.max_cost_usd is not None:
+            costs = [cost_usd(model, usage, "anthropic", self._prices) for model, usage in step.spent.items()]
+            cost = sum(known for known in costs if known is not None)
+            if cost >= step.budget.max_cost_usd:
+                raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
+
+    def _output(self, answer: _Answer, params: LlmParams) -> JsonObject:
+        completion = answer.completion
+        message: JsonObject = {"role": "assistant", "content": completion.text}
+        if completion.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "name": call.name, "arguments": call.arguments} for call in completion.tool_calls
+            ]
+        if completion.refusal:
+            message["refusal"] = completion.refusal
+        output: JsonObject = {
+            "provider": answer.provider,
+            "model": completion.model or answer.model,
+            "message": message,
+            "finish_reason": completion.finish_reason,
+            "usage": _usage(completion.usage),
+        }
+        if params.providers:
+            output["tried"] = list(answer.tried)
+        if params.response_schema is not None and answer.checked:
+            output |= {"schema_valid": True, "repair_attempts": answer.repairs, "parsed": answer.value}
+        cost = cost_usd(output["model"], completion.usage, completion.dialect, self._prices)
+        return output if cost is None else {**output, "cost_usd": cost}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The answer that stands. `checked`: it satisfies the schema, `value` is what it says."""
+
+    completion: Completion
+    provider: str
+    model: str
+    tried: tuple[str, ...]
+    repairs: int = 0
+    checked: bool = False
+    value: Any = None
+
+
+class _Rejected(msgspec.Struct, frozen=True):
+    """An answer that does not satisfy the schema: what it said, and why not."""
+
+    text: str
+    problems: tuple[str, ...]
+
+
+class _Call:
+    """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
+
+    def __init__(
+        self, caller: Caller, routes: list[Route], params: LlmParams, step: StepContext, schema: Schema | None
+    ) -> None:
+        self._caller = caller
+        self._routes = routes
+        self._params = params
+        self._step = step
+        self._schema = schema
+        self._tried: list[str] = []
+        now = asyncio.get_running_loop().time
+        self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
+
+    async def answer(self, request: ModelRequest) -> _Answer:
+        """Raises `ProviderError`, or `StepError` where no repair has helped."""
+        rejected = _Rejected("", ())
+        for repairs in range(self._params.max_repair_attempts + 1):
+            outcome = await self._ask(request, repairs)
+            if isinstance(outcome, _Answer):
+                return outcome
+            rejected = outcome
+            request = _repairing(request, rejected)
+        raise StepError(
+            f"no answer satisfies the schema after {self._params.max_repair_attempts} repairs: "
+            f"{'; '.join(rejected.problems)}",
+            code="schema",
+        )
+
+    async def _ask(self, request: ModelRequest, repairs: int) -> _Answer | _Rejected:
+        listener = _Listener(self._step, self._schema, stream=self._params.stream)
+        try:
+            result = await self._complete(request, listener)
+        except ProviderError as exc:
+            self._note(exc.tried)
+            if self._schema is None or request.response_schema is None or not _says_no_schema(exc):
+                raise
+            return await self._ask(_in_words(request, self._schema), repairs)
+        if result is None:
+            return self._reject(listener)
+        self._note(result.tried)
+        self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
+        listener.heard_all(result)
+        model = result.attempts[-1].model
+        answer = _Answer(result.completion, result.provider, model, tuple(self._tried), repairs)
+        if listener.partial is None or result.completion.tool_calls:
+            return answer
+        value, problems = listener.partial.close()
+        if problems:
+            return self._reject(listener, problems)
+        return msgspec.structs.replace(answer, checked=True, value=value)
+
+    async def _complete(self, request: ModelRequest, listener: _Listener) -> CallResult | None:
+        """The call's result; None where the answer was stopped because it could no longer become valid."""
+        budget_s = None
+        if self._ends_at is not None:
+            budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
+        call = self._caller.complete(
+            request, self._routes, listener=listener, on_cut="restart", purpose="step", budget_s=budget_s
+        )
+        if self._schema is None:
+            return await call
+        task = asyncio.ensure_future(call)
+        listener.on_invalid = task.cancel
+        try:
+            await asyncio.wait({task})
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if listener.partial is not None and listener.partial.problem:
+            if not task.cancelled():
+                task.exception()  # whatever became of it, the answer was given up before
+            return None
+        return task.result()
+
+    def _reject(self, listener: _Listener, problems: Sequence[str] = ()) -> _Rejected:
+        partial = listener.partial
+        found = tuple(problems) or ((partial.problem,) if partial is not None else ())
+        self._step.voice.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
+        return _Rejected(partial.text if partial is not None else "", found)
+
+    def _note(self, tried: Sequence[str]) -> None:
+        self._tried += [name for name in tried if name not in self._tried]
+
+
+class _Listener(Silent):
+    """Lets whoever watches hear what comes, checks it as it comes, and counts what it costs."""
+
+    def __init__(self, step: StepContext, schema: Schema | None, *, stream: bool) -> None:
+        self._voice = step.voice
+        self._stream = stream
+        self._schema = schema
+        self.partial: PartialAnswer | None = None
+        self.on_invalid: Callable[[], object] | None = None  # called once, when what has come cannot become valid
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        del number
+        self._voice.begin(provider, model)
+        self.partial = PartialAnswer(self._schema) if self._schema is not None else None
+
+    def deltas(self, deltas: list[AnyDelta]) -> None:
+        if self._stream:
+            self._voice.hear(deltas)
+        partial = self.partial
+        if partial is not None and not partial.problem and partial.feed(text_of(deltas)) and self.on_invalid:
+            self.on_invalid()
+
+    def attempt_ended(self, attempt: Attempt) -> None:
+        self._voice.cost(attempt.usage, attempt.provider, attempt.model)
+
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        del number
+        self._voice.discard(reason)
+
+    def heard_all(self, result: CallResult) -> None:
+        """The answer is whole. One that did not come in pieces, or turned out otherwise than its pieces, is said now:
+        what was said, joined, is what is stored."""
+        text = result.completion.text
+        if self._stream and (said := self._voice.said()) != text:
+            if said:
+                self._voice.discard("the provider corrected what it had said")
+                self._voice.begin(result.provider, result.attempts[-1].model)
+            self._voice.hear([TextDelta(text)])
+        if self.partial is not None and self.partial.text != text and self._schema is not None:
+            self.partial = PartialAnswer(self._schema)
+            self.partial.feed(text)
+
+
+def _schema_of(params: LlmParams) -> Schema | None:
+    try:
+        return Schema(params.response_schema) if params.response_schema is not None else None
+    except SchemaError as exc:
+        raise StepError(f"response_schema: {exc}", code="params") from exc
+
+
+def _says_no_schema(error: ProviderError) -> bool:
+    return isinstance(error, Permanent) and error.status in (400, 404, 422) and bool(_NO_SCHEMA.search(str(error)))
+
+
+def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
+    """The same for a provider that knows no structured output: the schema as an instruction."""
+    asked = msgspec.json.encode(schema.root).decode()
+    words = f"Answer with JSON alone, without words around it, that satisfies this JSON schema: {asked}"
+    system = f"{request.system}\n\n{words}" if request.system else words
+    return msgspec.structs.replace(request, system=system, response_schema=None)
+
+
+def _repairing(request: ModelRequest, rejected: _Rejected) -> ModelRequest:
+    said = (Message("assistant", (Text(rejected.text),)),) if rejected.text.strip() else ()
+    problems = "\n".join(f"- {problem}" for problem in rejected.problems)
+    words = (
+        f"That does not satisfy the JSON schema:\n{problems}\nAnswer again with the corrected JSON and nothing else."
+    )
+    return msgspec.structs.replace(request, messages=(*request.messages, *said, user(words)))
+
+
+def _usage(usage: Usage) -> Mapping[str, int]:
+    known: Mapping[str, int] = msgspec.to_builtins(usage)
+    return {"input_tokens": 0, "output_tokens": 0, **known}

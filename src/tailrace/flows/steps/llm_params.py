@@ -1,0 +1,183 @@
+"""The parameters of `llm_call`, and the request that they describe.
+
+Messages, tools and tool choices may be written in our own short form or as Chat Completions has them: people paste.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tailrace.flows.definition.definition import Seconds
+from tailrace.flows.steps.base import Params, StepError
+from tailrace.flows.steps.images import MAX_IMAGE_BYTES, ImageParam, resolve
+from tailrace.messages import (
+    Dialect,
+    Image,
+    JsonObject,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Part,
+    Role,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+
+
+class ProviderParam(Params):
+    """One of `providers`: whom to ask, in order."""
+
+    provider: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key_env: str = ""
+    dialect: Dialect | None = None
+
+
+class MessageParam(Params):
+    role: Role
+    content: str | list[JsonObject] | None = None
+    tool_calls: list[JsonObject] = msgspec.field(default_factory=list)
+    tool_call_id: str = ""
+    name: str = ""
+
+
+class LlmParams(Params, kw_only=True):
+    messages: list[MessageParam] = msgspec.field(default_factory=list)
+    prompt: str = ""  # a single message of the user's, after the others
+    system: str = ""
+    provider: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key_env: str = ""
+    dialect: Dialect | None = None
+    providers: list[ProviderParam] = msgspec.field(default_factory=list)
+    tools: list[JsonObject] = msgspec.field(default_factory=list)
+    tool_choice: str | JsonObject | None = None
+    parallel_tool_calls: bool | None = None
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    reasoning_effort: str | None = None
+    extra: JsonObject = msgspec.field(default_factory=dict)
+    images: list[ImageParam] = msgspec.field(default_factory=list)
+    max_image_bytes: Annotated[int, Meta(ge=1)] = MAX_IMAGE_BYTES
+    response_schema: JsonObject | None = None
+    max_repair_attempts: Annotated[int, Meta(ge=0, le=5)] = 2
+    stream: bool = False
+    stream_idle_timeout_secs: Seconds | None = None  # the default of a step: 30, unless the config says otherwise
+    per_provider_timeout_secs: Seconds | None = None
+    total_timeout_secs: Seconds | None = None
+    dry_run: bool = False
+
+    def refs(self) -> list[ProviderParam]:
+        """Whom to ask, in order; one that says nothing is the configured model."""
+        if self.providers:
+            return self.providers
+        return [ProviderParam(self.provider, self.model, self.base_url, self.api_key_env, self.dialect)]
+
+
+async def request_of(params: LlmParams, directory: Path) -> ModelRequest:
+    """The request, images read. Raises `StepError`."""
+    messages = [await _message(message, params, directory) for message in params.messages]
+    if params.prompt:
+        messages.append(Message("user", (Text(params.prompt),)))
+    if params.images:
+        messages = _with_images(messages, [await resolve(i, directory, params.max_image_bytes) for i in params.images])
+    if not messages:
+        raise StepError("nothing is asked: give messages or prompt", code="params")
+    return ModelRequest(
+        model=params.model,
+        messages=tuple(messages),
+        system=params.system,
+        tools=tuple(map(_tool, params.tools)),
+        tool_choice=_tool_choice(params.tool_choice),
+        parallel_tool_calls=params.parallel_tool_calls,
+        max_tokens=params.max_tokens,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        stop=(params.stop,) if isinstance(params.stop, str) else tuple(params.stop or ()),
+        seed=params.seed,
+        reasoning_effort=params.reasoning_effort,
+        response_schema=params.response_schema,
+        extra=params.extra,
+    )
+
+
+async def _message(message: MessageParam, params: LlmParams, directory: Path) -> Message:
+    if message.role == "tool":
+        if not message.tool_call_id:
+            raise StepError("a message of a tool names its call: tool_call_id", code="params")
+        content = message.content if isinstance(message.content, str) else msgspec.json.encode(message.content).decode()
+        return Message("tool", (ToolResult(message.tool_call_id, content),))
+    parts: list[Part] = []
+    if isinstance(message.content, str):
+        parts.append(Text(message.content))
+    elif message.content is not None:
+        parts += [await _part(block, params, directory) for block in message.content]
+    parts += map(_tool_call, message.tool_calls)
+    return Message(message.role, tuple(parts))
+
+
+async def _part(block: JsonObject, params: LlmParams, directory: Path) -> Text | Image:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return Text(text)
+        case {"type": "image_url", "image_url": str(url)} | {"type": "image_url", "image_url": {"url": str(url)}}:
+            detail = block["image_url"].get("detail", "") if isinstance(block["image_url"], dict) else ""
+            return await resolve(ImageParam(url=url, detail=detail), directory, params.max_image_bytes)
+        case {"type": "image", "source": {"type": "base64", "data": str(data)} as source}:
+            image = ImageParam(data=data, media_type=str(source.get("media_type", "")))
+            return await resolve(image, directory, params.max_image_bytes)
+        case {"type": "image"}:
+            try:
+                image = msgspec.convert(block, ImageParam)
+            except msgspec.ValidationError as exc:
+                raise StepError(f"an image: {exc}", code="params") from exc
+            return await resolve(image, directory, params.max_image_bytes)
+        case _:
+            raise StepError(f"a part of a message is text or an image, not {block.get('type')!r}", code="params")
+
+
+def _with_images(messages: list[Message], images: list[Image]) -> list[Message]:
+    """Beside what the user said last."""
+    for number in range(len(messages) - 1, -1, -1):
+        if messages[number].role == "user":
+            messages[number] = Message("user", (*messages[number].parts, *images))
+            return messages
+    return [*messages, Message("user", tuple(images))]
+
+
+def _tool_call(call: JsonObject) -> ToolCall:
+    function = call.get("function", call)
+    arguments = function.get("arguments", "{}")
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), text)
+
+
+def _tool(tool: JsonObject) -> ToolSpec:
+    spec = tool.get("function", tool)
+    try:
+        return msgspec.convert({key: value for key, value in spec.items() if key != "type"}, ToolSpec)
+    except msgspec.ValidationError as exc:
+        raise StepError(f"tools: {exc}", code="params") from exc
+
+
+def _tool_choice(choice: str | JsonObject | None) -> Literal["auto", "none", "required"] | NamedTool | None:
+    match choice:
+        case None | "auto" | "none" | "required":
+            return choice
+        case "any":
+            return "required"
+        case {"function": {"name": str(name)}} | {"name": str(name)}:
+            return NamedTool(name)
+        case _:
+            raise StepError(f"tool_choice is auto, none, required or a tool's name, not {choice!r}", code="params")

@@ -1,0 +1,127 @@
+"""A tool as a step, and an agent as one. Both are somebody else's; here is what a sequence needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
+from tailrace.messages import JsonObject, Usage
+from tailrace.ports import Effect, Tool
+
+Gate = Callable[[str, Effect], str]
+"""Why a call may not be made, in words; empty where it may. Nobody is there to be asked (J108)."""
+
+
+class ToolParams(Params):
+    name: str
+    args: JsonObject = msgspec.field(default_factory=dict)
+
+
+class _Context:
+    """What the tool may know of its step."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.roots: tuple[Path, ...] = ()
+
+    def progress(self, text: str) -> None:
+        """Nobody looks over a step's shoulder."""
+
+
+class ToolStep(Handler[ToolParams]):
+    """One call of one tool. A tool that is not safe to repeat is not, also after a crash in the middle of it."""
+
+    Params = ToolParams
+
+    def __init__(self, tools: Mapping[str, Tool], gate: Gate) -> None:
+        self._tools = tools
+        self._gate = gate
+
+    def repeatable(self, params: ToolParams) -> bool:
+        tool = self._tools.get(params.name)
+        return tool is None or tool.repeatable
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        name = params.get("name")
+        if isinstance(name, str) and "{{" not in name and name not in self._tools:
+            return ".name", f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}"
+        return super().invalid(params)
+
+    def _checked(self, params: ToolParams) -> Tool:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise StepError(f"there is no tool {params.name!r}", code="tool")
+        if problem := tool.invalid(params.args):
+            raise StepError(problem, code="params")
+        if refusal := self._gate(params.name, tool.effect(params.args)):
+            raise StepError(refusal, code="refused")
+        return tool
+
+    async def run(self, params: ToolParams, step: StepContext) -> Any:
+        outcome = await self._checked(params).run(params.args, _Context(step.directory))
+        if not outcome.ok:
+            raise StepError(outcome.output, kind="retryable", code="tool_failed")
+        return {"output": outcome.output}
+
+    async def dry_run(self, params: ToolParams, step: StepContext) -> Any:
+        del step
+        self._checked(params)
+        return {"output": "", "dry_run": True}
+
+
+class AgentParams(Params):
+    prompt: str
+    model: str = ""  # "<provider>/<model>"; empty: the configured one
+    system: str = ""
+    tools: tuple[str, ...] | None = None
+    max_turns: int | None = None
+    session: str = ""
+
+
+class AgentOutcome(msgspec.Struct, frozen=True):
+    run_id: str
+    status: str
+    text: str
+    usage: Usage
+    error: str = ""
+
+
+class AgentRuns(Protocol):
+    """Turns of the agent, each a durable run of its own."""
+
+    async def turn(self, params: AgentParams, key: str, directory: Path) -> AgentOutcome:
+        """One turn, to its end. With a key that is known, the turn that has it: begun before a crash, it goes on.
+        Cancelling it stops the turn."""
+
+
+class AgentStep(Handler[AgentParams]):
+    """A whole turn, tools and all. The turn is a run of its own, so after a crash it goes on where it was."""
+
+    Params = AgentParams
+
+    def __init__(self, runs: AgentRuns) -> None:
+        self._runs = runs
+
+    def interruptible(self, _params: AgentParams) -> bool:
+        """A turn that is stopped has ended: a pause waits for it."""
+        return False
+
+    async def run(self, params: AgentParams, step: StepContext) -> Any:
+        outcome = await self._runs.turn(params, f"{step.key}/{step.number}", step.directory)
+        step.voice.cost(outcome.usage, "", params.model)
+        if outcome.status == "failed":
+            raise StepError(outcome.error or "the turn failed", kind="retryable", code="agent_failed")
+        return {
+            "run_id": outcome.run_id,
+            "status": outcome.status,
+            "message": {"role": "assistant", "content": outcome.text},
+            "usage": msgspec.to_builtins(outcome.usage),
+        }
+
+    async def dry_run(self, params: AgentParams, step: StepContext) -> Any:
+        del params, step
+        return {"status": "completed", "message": {"role": "assistant", "content": ""}, "dry_run": True}

@@ -1,0 +1,62 @@
+"""Steps that wait: for a time to pass, for somebody to speak. What they wait for survives the process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tailrace.flows.definition.definition import Duration, seconds_of
+from tailrace.flows.steps.base import Handler, Params, StepContext
+from tailrace.messages import JsonObject
+
+
+class SleepParams(Params):
+    """Either; a template may give the number."""
+
+    seconds: float | None = None
+    duration: Duration | None = None
+
+
+class Sleep(Handler[SleepParams]):
+    """Until so long after the step first began, whoever was alive in between."""
+
+    Params = SleepParams
+    waits = True
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        if len(params) != 1:
+            return "", "how long? give seconds or duration"
+        return super().invalid(params)
+
+    async def run(self, params: SleepParams, step: StepContext) -> Any:
+        slept_s = params.seconds if params.seconds is not None else seconds_of(params.duration or 0.0)
+        await asyncio.sleep(max(0.0, step.started_at + slept_s - step.now()))
+        return {"slept_s": slept_s}
+
+    async def dry_run(self, params: SleepParams, step: StepContext) -> Any:
+        del step
+        return {"slept_s": params.seconds if params.seconds is not None else seconds_of(params.duration or 0.0)}
+
+
+class WaitSignalParams(Params):
+    signal: str
+
+
+class WaitSignal(Handler[WaitSignalParams]):
+    """Until a signal of that name comes; one that came before and was not taken counts. Each is taken once."""
+
+    Params = WaitSignalParams
+    waits = True
+
+    async def run(self, params: WaitSignalParams, step: StepContext) -> Any:
+        signal = await step.signals.take(params.signal)
+        return {
+            "signal": signal.name,
+            "payload": signal.payload,
+            "by": signal.by,
+            "signal_id": signal.signal_id,
+        }
+
+    async def dry_run(self, params: WaitSignalParams, step: StepContext) -> Any:
+        del step
+        return {"signal": params.signal, "payload": {}, "by": "", "dry_run": True}

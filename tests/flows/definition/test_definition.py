@@ -1,0 +1,181 @@
+"""Definitions from JSON and YAML: what is read, and where a mistake is said to be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tailrace.errors import ConfigError
+from tailrace.flows.definition.definition import (
+    Definition,
+    DefinitionError,
+    ForEach,
+    Retry,
+    Step,
+    parsed,
+    seconds_of,
+    walk,
+)
+from tailrace.flows.definition.source import read
+from tailrace.flows.definition.validate import check
+from tailrace.messages import JsonObject
+
+
+class Anything:
+    """A handler that takes whatever it is given, but for a parameter named `bad`."""
+
+    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+        return (".bad", "is bad") if "bad" in params else None
+
+
+HANDLERS = {"do": Anything()}
+YAML = """\
+name: greet
+blocks:
+  - type: step
+    id: hello
+    handler: do
+    params: {text: "Hi {{input.name}}", n: 3, deep: [{x: "{{env.HOME}}"}]}
+    retry: {max_attempts: 2, initial_backoff: 10ms}
+  - type: for_each
+    id: each
+    collection: "{{input.cities}}"
+    body:
+      - {type: step, id: say, handler: do, params: {city: "{{item.name}}", before: "{{steps.hello.output}}"}}
+"""
+
+
+def step(name: str = "a", **fields: Any) -> JsonObject:
+    return {"type": "step", "id": name, "handler": "do", **fields}
+
+
+def checked(*blocks: JsonObject, **fields: Any) -> Definition:
+    definition = parsed({"name": "n", "blocks": list(blocks), **fields})
+    check(definition, HANDLERS, env_allow=["HOME"])
+    return definition
+
+
+def test_yaml_and_json_say_the_same() -> None:
+    definition = read(YAML).definition()
+    assert read(json.dumps(read(YAML).value)).definition() == definition
+    assert read(json.dumps(read(YAML).value, indent="\t")).definition() == definition
+    assert isinstance(definition.blocks[0], Step)
+    assert definition.blocks[0].retry == Retry(max_attempts=2, initial_backoff="10ms")
+    assert isinstance(definition.blocks[1], ForEach)
+    assert [(path, block.id) for path, block in walk(definition.blocks)] == [
+        ("$.blocks[0]", "hello"),
+        ("$.blocks[1]", "each"),
+        ("$.blocks[1].body[0]", "say"),
+    ]
+    check(definition, HANDLERS, env_allow=["HOME"])
+
+
+def test_a_definition_survives_its_own_json() -> None:
+    definition = read(YAML).definition()
+    assert parsed(msgspec.json.decode(msgspec.json.encode(definition))) == definition
+
+
+def test_durations() -> None:
+    assert [seconds_of(value) for value in (2, 0.5, "250ms", "2s", "1.5 m", "1h", "2d")] == [
+        *(2.0, 0.5, 0.25, 2.0, 90.0, 3600.0, 172_800.0)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (
+            "name: x\nblocks:\n  - type: stepp\n    id: a\n",
+            3,
+            "blocks[0].type: invalid value 'stepp'; there are step, parallel, race, loop, for_each, router, ",
+        ),
+        ("name: x\nblocks:\n  - type: step\n    id: a\n", 3, "blocks[0]: object missing required field `handler`"),
+        ("name: x\nblocks:\n  - type: step\n    id: a\n    handler: do\n    when: x\n", 3, "unknown field `when`"),
+        ("name: x\nblocks: []\n", 2, "blocks: expected `array` of length >= 1"),
+        ("name: x\nblocks:\n  - {type: step, id: 'a b', handler: do}\n", 3, "blocks[0].id"),
+        ("name: x\nname: y\n", 2, "given twice"),
+        ("name: [x\n", 2, "not YAML"),
+        ("name: 2024-01-01\n", 1, "has no JSON form"),
+        ("", 0, "expected `object`, got `null`"),
+        ('{"name": "x",\n "blocks": [\n  {"type": "step", "id": 5}]}', 3, "blocks[0].id"),
+        ('{"name": "x",\n "blocks": [,]}', 2, "not JSON"),
+        ('{"name": "x", "name": "y"}', 0, "'name' is given twice"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(ConfigError) as mistake:
+        read(text, "flow.yaml").definition()
+    assert mistake.value.line == line
+    assert words.lower() in str(mistake.value).lower()
+    assert str(mistake.value).startswith(f"flow.yaml:{line}" if line else "flow.yaml")
+
+
+def test_aliases_cannot_grow_without_end() -> None:
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdef", "bcdefg", strict=True)
+    )
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        read(bomb)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "path", "words"),
+    [
+        ([step(), step()], "$.blocks[1].id", "used twice, first at $.blocks[0]"),
+        ([step(handler="dp")], "$.blocks[0].handler", "there are: do"),
+        ([step(params={"bad": 1})], "$.blocks[0].params.bad", "is bad"),
+        ([step(params={"x": ["{{steps.b.output}}"]})], "$.blocks[0].params.x[0]", "no block 'b'"),
+        ([step(params={"x": "{{steps.a}}"})], "$.blocks[0].params.x", "steps.a.output"),
+        ([step(params={"x": "{{inputs.a}}"})], "$.blocks[0].params.x", "did you mean input?"),
+        ([step(params={"x": "{{item}}"})], "$.blocks[0].params.x", "no name 'item'"),
+        ([step(params={"x": "{{input.a"})], "$.blocks[0].params.x", "never closed"),
+        ([step(params={"x": "{{env.SECRET}}"})], "$.blocks[0].params.x", "SECRET is not listed in flows.env_allow"),
+        ([step(retry={"retry_if": "error.kind ="})], "$.blocks[0].retry.retry_if", "makes no sense"),
+        ([step(retry={"initial_backoff": "1m"})], "$.blocks[0].retry.initial_backoff", "longer than max_backoff"),
+        (
+            [{"type": "loop", "id": "l", "condition": "env.HOME == 'x'", "body": [step()]}],
+            "$.blocks[0].condition",
+            "env can be used in params alone",
+        ),
+        (
+            [{"type": "router", "id": "r", "routes": [{"condition": "nobody"}]}],
+            "$.blocks[0].routes[0].condition",
+            "no name 'nobody'",
+        ),
+        ([{"type": "sub_sequence", "id": "s"}], "$.blocks[0]", "which sequence?"),
+        (
+            [step("x"), {"type": "sub_sequence", "id": "s", "blocks": [step(params={"y": "{{steps.x.output}}"})]}],
+            "$.blocks[1].blocks[0].params.y",
+            "no block 'x'",
+        ),
+    ],
+)
+def test_what_leads_nowhere_is_named_with_its_place(blocks: list[JsonObject], path: str, words: str) -> None:
+    with pytest.raises(DefinitionError) as mistake:
+        checked(*blocks)
+    assert mistake.value.path == path
+    assert words in str(mistake.value)
+
+
+def test_names_are_known_where_they_mean_something() -> None:
+    checked(
+        step("x", retry={"retry_if": "attempt < 3 and error.code == 'timeout'"}),
+        {
+            "type": "try_catch",
+            "id": "t",
+            "try_block": [step("y")],
+            "catch_block": [step("z", params={"why": "{{error.message}}"})],
+        },
+        {"type": "loop", "id": "l", "condition": "index < 3", "body": [step("w", params={"n": "{{index}}"})]},
+        {"type": "sub_sequence", "id": "s", "input": {"a": "{{steps.x.output}}"}, "blocks": [step("x")]},
+    )
+    with pytest.raises(DefinitionError, match="no name 'error'"):
+        checked(step(params={"x": "{{error.message}}"}))
+
+
+def test_a_schema_of_the_input_that_cannot_be_checked_is_a_mistake() -> None:
+    with pytest.raises(DefinitionError, match="input_schema"):
+        checked(step(), input_schema={"type": "nothing"})
