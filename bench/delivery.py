@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable
 
 from bench.table import Table
-from tailrace.delivery.balance import balance
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
 from tailrace.delivery.ledger import DeliverySpec, begin
-from tailrace.delivery.markup import discord, slack, whatsapp
-from tailrace.delivery.markup_matrix import matrix
-from tailrace.delivery.markup_telegram import telegram
-from tailrace.delivery.planner import Showing
+from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
-from tailrace.delivery.split import CURSOR, parts
+from tailrace.delivery.text.balance import balance
+from tailrace.delivery.text.markup import discord, slack, whatsapp
+from tailrace.delivery.text.markup_matrix import matrix
+from tailrace.delivery.text.markup_telegram import telegram
+from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun

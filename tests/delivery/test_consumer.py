@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from delivery.planning import EDITING
+from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, say
 from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
-from tailrace.delivery.planner import Showing
+from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
-from tailrace.delivery.split import CURSOR
+from tailrace.delivery.text.split import CURSOR
 from tailrace.events import AnyEvent, ApprovalAsked, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import ENDED, Lease, NewRun

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
 from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
-from tailrace.delivery.planner import Showing
+from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Place, Platform
 from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable
 
 from tailrace.delivery.ledger import Ledger
-from tailrace.delivery.pace import Pace
-from tailrace.delivery.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.pace import Pace
+from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Capabilities, Place, Platform
-from tailrace.delivery.present import Presenter
 from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Delivered, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal

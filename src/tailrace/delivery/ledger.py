@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from tailrace.delivery.planner import Showing
+from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.presenter import Chrome
 from tailrace.delivery.port import Place
-from tailrace.delivery.present import Chrome
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed
 from tailrace.events import Delivered, RunFailure, RunFinished
 from tailrace.messages import Value

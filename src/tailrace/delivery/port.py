@@ -18,7 +18,7 @@ import msgspec
 from tailrace.messages import Value
 
 if TYPE_CHECKING:
-    from tailrace.delivery.present import Chrome, Presenter
+    from tailrace.delivery.planning.presenter import Chrome, Presenter
 
 ChatKind = Literal["private", "group"]
 

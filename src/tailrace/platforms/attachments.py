@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import logging
 
+from tailrace.delivery.planning.presenter import fenced, one_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
-from tailrace.delivery.present import fenced, one_line
 from tailrace.errors import PlatformError
 from tailrace.messages import Image, Message, Part, Text
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tailrace.delivery.planning.presenter import Chrome, Presenter
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -19,7 +20,6 @@ from tailrace.delivery.port import (
     Place,
     Refused,
 )
-from tailrace.delivery.present import Chrome, Presenter
 from tailrace.errors import PlatformError
 
 

@@ -16,9 +16,9 @@ from tailrace.app.models import named
 from tailrace.config import PlatformSettings, Surface
 from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
-from tailrace.delivery.planner import Showing
+from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
-from tailrace.delivery.present import DECISIONS, code_span
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.platforms.attachments import message_of

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup import discord as discord_markdown
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -34,7 +33,8 @@ from tailrace.delivery.port import (
     Typing,
     Window,
 )
-from tailrace.delivery.split import units
+from tailrace.delivery.text.markup import discord as discord_markdown
+from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 from tailrace.platforms.discord_rest import Rest, reply_to, sent

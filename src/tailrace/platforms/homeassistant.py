@@ -22,7 +22,6 @@ from typing import Any
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup import plain
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -41,6 +40,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
+from tailrace.delivery.text.markup import plain
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.base import BasePlatform
 from tailrace.platforms.homeassistant_socket import Event, Lost, Result, Socket, connected

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup_matrix import matrix as html
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -35,6 +34,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
+from tailrace.delivery.text.markup_matrix import matrix as html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.base import BasePlatform

@@ -16,7 +16,6 @@ import aiohttp
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup import slack_markdown
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -42,6 +41,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
+from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.base import BasePlatform
 from tailrace.platforms.unanswered import NO_ANSWER, reply_without_answer

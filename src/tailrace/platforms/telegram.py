@@ -19,7 +19,6 @@ from typing import TypeVar
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup_telegram import telegram as rich_text
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -43,6 +42,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
+from tailrace.delivery.text.markup_telegram import telegram as rich_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 

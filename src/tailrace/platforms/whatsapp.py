@@ -17,7 +17,6 @@ import aiohttp
 import msgspec
 
 from tailrace.config import Config
-from tailrace.delivery.markup import whatsapp as as_whatsapp
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -38,6 +37,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
+from tailrace.delivery.text.markup import whatsapp as as_whatsapp
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.base import BasePlatform
 from tailrace.platforms.unanswered import NO_ANSWER, reply_without_answer

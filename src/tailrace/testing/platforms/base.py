@@ -38,7 +38,7 @@ from tailrace.delivery.port import (
     Unknown,
     Update,
 )
-from tailrace.delivery.split import units
+from tailrace.delivery.text.split import units
 from tailrace.errors import PlatformError
 from tailrace.platforms.base import BasePlatform
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.delivery.balance import balance
-from tailrace.delivery.markdown import blocks
-from tailrace.delivery.markup import columns, discord, plain, slack, slack_markdown, whatsapp
-from tailrace.delivery.markup_matrix import matrix
-from tailrace.delivery.markup_telegram import Entity, Rich, telegram
-from tailrace.delivery.present import code_span, fenced
+from tailrace.delivery.planning.presenter import code_span, fenced
+from tailrace.delivery.text.balance import balance
+from tailrace.delivery.text.markdown import blocks
+from tailrace.delivery.text.markup import columns, discord, plain, slack, slack_markdown, whatsapp
+from tailrace.delivery.text.markup_matrix import matrix
+from tailrace.delivery.text.markup_telegram import Entity, Rich, telegram
 
 SAMPLE = """\
 # Title

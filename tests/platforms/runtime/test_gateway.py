@@ -8,8 +8,8 @@ import itertools
 import json
 from pathlib import Path
 
-from delivery.gateways import Town, town
-from delivery.planning import EDITING
+from delivery.planning.played_plans import EDITING
+from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
     Attachment,
     Capabilities,
@@ -20,7 +20,7 @@ from tailrace.delivery.port import (
     StopPressed,
     Window,
 )
-from tailrace.delivery.split import CURSOR
+from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAnswered
 from tailrace.platforms.base import BasePlatform

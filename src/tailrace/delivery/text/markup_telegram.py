@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from tailrace.delivery.markdown import (
+from tailrace.delivery.text.markdown import (
     Blank,
     Block,
     Code,
@@ -26,8 +26,8 @@ from tailrace.delivery.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.markup import RULE, bullet, columns, is_link
-from tailrace.delivery.split import units
+from tailrace.delivery.text.markup import RULE, bullet, columns, is_link
+from tailrace.delivery.text.split import units
 
 EntityType = Literal["bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"]
 _STYLES: dict[str, EntityType] = {"bold": "bold", "italic": "italic", "strike": "strikethrough"}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from delivery.planning import EDITING
+from delivery.planning.played_plans import EDITING
 from tailrace.app import App, open_app
 from tailrace.config import load
 from tailrace.delivery.port import (

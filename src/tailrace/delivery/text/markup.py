@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, assert_never
 
-from tailrace.delivery.markdown import (
+from tailrace.delivery.text.markdown import (
     FENCE,
     TABLE_DELIMITER,
     TABLE_LINE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.delivery.chain import Chain, Message, MessageState, Shown, Wanted, digest_of
+from tailrace.delivery.planning.messages import Chain, Message, MessageState, Shown, Wanted, digest_of
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -37,7 +37,7 @@ from tailrace.delivery.port import (
 from tailrace.events import Delivered
 
 if TYPE_CHECKING:
-    from tailrace.delivery.planner import Planner
+    from tailrace.delivery.planning.planner import Planner
 
 MAX_TRIES = 20  # in a row, about a quarter of an hour
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for

@@ -10,8 +10,8 @@ from collections import Counter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from delivery.planning import PLACE, Stage, numbered
-from tailrace.delivery.planner import NOTHING_MORE, Done, Showing
+from delivery.planning.played_plans import PLACE, Stage, numbered
+from tailrace.delivery.planning.planner import NOTHING_MORE, Done, Showing
 from tailrace.delivery.port import (
     AnyAction,
     Append,
@@ -30,7 +30,7 @@ from tailrace.delivery.port import (
     Typing,
     Window,
 )
-from tailrace.delivery.split import CURSOR
+from tailrace.delivery.text.split import CURSOR
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

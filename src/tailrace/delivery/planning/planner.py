@@ -14,11 +14,11 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.delivery import outcome
-from tailrace.delivery.balance import balance, open_markup
-from tailrace.delivery.chain import Chain, Message, Wanted
-from tailrace.delivery.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
-from tailrace.delivery.pace import Pace
+from tailrace.delivery.planning import replies
+from tailrace.delivery.planning.messages import Chain, Message, Wanted
+from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.planning.pace import Pace
+from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -36,8 +36,8 @@ from tailrace.delivery.port import (
     Send,
     Typing,
 )
-from tailrace.delivery.present import Presenter
-from tailrace.delivery.split import CURSOR, fitting, units
+from tailrace.delivery.text.balance import balance, open_markup
+from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
 from tailrace.messages import Value
 
@@ -102,7 +102,7 @@ class Planner:
         self._typing_at = float("-inf")
         self._roll_over_at = float("inf")  # when a native stream must be seen to, whatever else happens
         self._draft: tuple[int, str] = (1, "")  # the preview's number and what it shows
-        self.flight: outcome.Flight | None = None
+        self.flight: replies.Flight | None = None
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,11 +117,11 @@ class Planner:
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """What another process has done already. The events come first or after, as they like."""
-        outcome.restore(self, facts)
+        replies.restore(self, facts)
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Takes in the reply to the last action; returns what the ledger must know of it."""
-        return outcome.take(self, reply, now)
+        return replies.take(self, reply, now)
 
     @property
     def write_ahead(self) -> Delivered | None:
@@ -154,12 +154,12 @@ class Planner:
             return Done()
         if (typing_at := self._typing_due(now)) is not None:
             if typing_at <= now:
-                return self._hand_out(outcome.Flight(Typing(), now), now)
+                return self._hand_out(replies.Flight(Typing(), now), now)
             until = min(until, typing_at)
         until = min(until, self._roll_over_at)
         return Wait(None if until == float("inf") else until, patient=pending)
 
-    def _hand_out(self, flight: outcome.Flight, now: float) -> AnyAction:
+    def _hand_out(self, flight: replies.Flight, now: float) -> AnyAction:
         self.flight = flight
         match flight.action:
             case Typing():
@@ -204,7 +204,7 @@ class Planner:
             self._chains[key] = Chain(key, self.capabilities)
         return self._chains[key]
 
-    def _due(self, now: float) -> Iterator[outcome.Flight]:
+    def _due(self, now: float) -> Iterator[replies.Flight]:
         """What differs from what it should be, in order, each with the time from which it may be done."""
         slots = self.outline.slots
         for place in range(self._settled, len(slots)):
@@ -225,7 +225,7 @@ class Planner:
         chain = self._chains.get(slot.key)
         return chain is None or all(message.closed for message in chain.messages)
 
-    def _slot_due(self, slot: Slot, now: float) -> Iterator[outcome.Flight]:
+    def _slot_due(self, slot: Slot, now: float) -> Iterator[replies.Flight]:
         chain = self.chain(slot.key)
         for index, wanted in enumerate(self._wanted(slot, chain, now)):
             message = chain.message(index)
@@ -234,7 +234,7 @@ class Planner:
             if action := self._action(slot, message, wanted):
                 final = wanted.final or isinstance(action, LookUp)
                 at = self._time_for(message, now, final=final)
-                yield outcome.Flight(action, at, chain, message, wanted, first=final or not message.message_id)
+                yield replies.Flight(action, at, chain, message, wanted, first=final or not message.message_id)
 
     def _time_for(self, message: Message, now: float, *, final: bool) -> float:
         at = max(self.pace.free_at(now, final=final), message.not_before)
@@ -378,7 +378,7 @@ class Planner:
         space = max(source.rfind(" ", least), source.rfind("\n", least))
         chain.end_at(message, max(space + 1, least, part.start + 1))
 
-    def _to_remove(self, now: float) -> Iterator[outcome.Flight]:
+    def _to_remove(self, now: float) -> Iterator[replies.Flight]:
         """Messages that something else has replaced, once that is confirmed and never before (G87)."""
         for slot in self.outline.slots:
             chain = self._chains.get(slot.key)
@@ -399,9 +399,9 @@ class Planner:
             return Delete(message.message_id)
         return Edit(message.message_id, NOTHING_MORE, markup=False) if self.capabilities.edits else None
 
-    def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> outcome.Flight:
+    def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> replies.Flight:
         at = max(self.pace.free_at(now, final=True), message.not_before)
-        return outcome.Flight(action, at, chain, message, first=True)
+        return replies.Flight(action, at, chain, message, first=True)
 
     # ── for `outcome` ────────────────────────────────────────────────────────────────────────────────────────
 

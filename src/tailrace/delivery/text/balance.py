@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tailrace.delivery.markdown import FENCE, InlineReader, closes_fence
+from tailrace.delivery.text.markdown import FENCE, InlineReader, closes_fence
 
 _UNFINISHED_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\(?[^()\s]*$")
 _FENCE_LINE = re.compile(r"^[ \t]*(?:`{3}|~{3}).*$", re.MULTILINE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tailrace.delivery.present import Presenter
+from tailrace.delivery.planning.presenter import Presenter
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import assert_never
 
-from tailrace.delivery.markdown import (
+from tailrace.delivery.text.markdown import (
     Blank,
     Block,
     Code,
@@ -25,7 +25,7 @@ from tailrace.delivery.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.markup import is_link
+from tailrace.delivery.text.markup import is_link
 
 _TAGS = {"bold": "strong", "italic": "em", "strike": "del"}
 

@@ -12,9 +12,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tailrace.delivery.balance import open_markup
-from tailrace.delivery.markdown import FENCE, TABLE_DELIMITER, TABLE_LINE, closes_fence
 from tailrace.delivery.port import Unit
+from tailrace.delivery.text.balance import open_markup
+from tailrace.delivery.text.markdown import FENCE, TABLE_DELIMITER, TABLE_LINE, closes_fence
 
 CURSOR = " ▌"
 SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open

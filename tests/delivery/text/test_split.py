@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.delivery.balance import MAX_CLOSING, balance, open_markup
-from tailrace.delivery.markdown import CodeBlock, Table, blocks
 from tailrace.delivery.port import Unit
-from tailrace.delivery.split import CURSOR, MIN_LIMIT, Part, parts, units
+from tailrace.delivery.text.balance import MAX_CLOSING, balance, open_markup
+from tailrace.delivery.text.markdown import CodeBlock, Table, blocks
+from tailrace.delivery.text.split import CURSOR, MIN_LIMIT, Part, parts, units
 
 UNITS: list[Unit] = ["utf16", "chars", "bytes"]
 PIECES = [

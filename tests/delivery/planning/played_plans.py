@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.delivery.pace import Pace
-from tailrace.delivery.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.pace import Pace
+from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
+from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Window
-from tailrace.delivery.present import Presenter
 from tailrace.events import AnyEvent, Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 from tailrace.testing.platforms.base import ChatView, Fault
 

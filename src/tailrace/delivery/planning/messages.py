@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from tailrace.delivery.port import Button, Capabilities, Card, Unit
-from tailrace.delivery.split import MIN_LIMIT, Part, carried, part_from
+from tailrace.delivery.text.split import MIN_LIMIT, Part, carried, part_from
 from tailrace.events import Delivered
 
 MessageState = Literal["unknown", "sent", "unsent", "confirmed", "failed"]

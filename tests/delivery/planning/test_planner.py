@@ -9,9 +9,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from delivery.planning import EDITING, PLACE, Stage, answer, numbered
-from tailrace.delivery.balance import open_markup
-from tailrace.delivery.planner import Done, Showing, Wait
+from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, numbered
+from tailrace.delivery.planning.planner import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
     Append,
@@ -35,7 +34,8 @@ from tailrace.delivery.port import (
     Unit,
     Window,
 )
-from tailrace.delivery.split import CURSOR, units
+from tailrace.delivery.text.balance import open_markup
+from tailrace.delivery.text.split import CURSOR, units
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

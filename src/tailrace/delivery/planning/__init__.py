@@ -1,0 +1,1 @@
+"""What a chat is shown of a run, and when. Pure."""

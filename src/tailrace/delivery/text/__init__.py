@@ -1,0 +1,1 @@
+"""Markdown in each platform's markup, balanced and split to its limits."""
