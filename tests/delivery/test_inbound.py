@@ -9,7 +9,7 @@ import pytest
 from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import ConfigError, TailraceError
-from tailrace.platforms.remembered import ChatChoices, Choices, Pairing
+from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairing
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_a_pairing_code_works_once_and_runs_out(tmp_path: Path, monkeypatch: pyt
         pairing.accept(code)
     late = pairing.code_for("telegram:2", "")
     assert late is not None
-    monkeypatch.setattr("tailrace.platforms.remembered.time.time", lambda: 4e9)
+    monkeypatch.setattr("tailrace.platforms.runtime.chat_settings.time.time", lambda: 4e9)
     with pytest.raises(TailraceError):
         pairing.accept(late)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from platforms.synapse import Homeserver, homeserver, synapse_python
+from platforms.matrix.synapse import Homeserver, homeserver, synapse_python
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tailrace.app import open_app
 from tailrace.config import Config, load
-from tailrace.platforms.gateway import Gateway
+from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 CONFIG = """\

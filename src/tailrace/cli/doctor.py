@@ -251,7 +251,7 @@ def _said_already(platform_name: str, problem: ConfigError) -> bool:
 
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
     """Whether each enabled platform knows us: the token is tried where it costs nothing."""
-    from tailrace.platforms.registry import enabled, make_platform
+    from tailrace.platforms.runtime.registry import enabled, make_platform
 
     for name in enabled(config):
         try:

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 def _pair(config: Config, code: str) -> int:
-    from tailrace.platforms.remembered import Pairing
+    from tailrace.platforms.runtime.chat_settings import Pairing
 
     user = Pairing(config.home).accept(code)
     name = "".join(char for char in user.name if char.isprintable())
@@ -49,9 +49,9 @@ def _pair(config: Config, code: str) -> int:
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.app.logging_setup import configure
-    from tailrace.platforms.gateway import Gateway
-    from tailrace.platforms.registry import enabled
-    from tailrace.platforms.webhooks import listening
+    from tailrace.platforms.runtime.gateway import Gateway
+    from tailrace.platforms.runtime.registry import enabled
+    from tailrace.platforms.runtime.webhooks import listening
 
     told = told_to_stop()
     async with open_app(config) as app, AsyncExitStack() as stack:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from tailrace.app import App
-    from tailrace.platforms.gateway import Gateway
+    from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.http.pipeline import Frame
     from tailrace.server.http.route import Route
 
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _serve(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
     from tailrace.app.logging_setup import configure
-    from tailrace.platforms.gateway import Gateway
+    from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
     from tailrace.server.metrics.registry import Metrics
@@ -84,7 +84,7 @@ async def _warm_up(app: App) -> None:
 
 def _hooks(gateway: Gateway) -> Callable[[Frame], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature is their key (J120)."""
-    from tailrace.platforms.webhooks import answer
+    from tailrace.platforms.runtime.webhooks import answer
     from tailrace.server.http.route import Route
 
     async def handle(request: web.Request) -> web.StreamResponse:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tailrace.platforms.remembered import Pairing
+from tailrace.platforms.runtime.chat_settings import Pairing
 
 
 def gateway(home: Path, *args: str) -> subprocess.CompletedProcess[str]:

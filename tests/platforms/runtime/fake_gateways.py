@@ -21,7 +21,7 @@ from tailrace.delivery.port import (
     Platform,
     Sender,
 )
-from tailrace.platforms.gateway import Gateway
+from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.platforms.base import ChatView, MemoryPlatform
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 

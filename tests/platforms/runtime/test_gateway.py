@@ -23,8 +23,8 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import PlatformError
 from tailrace.events import ApprovalAnswered
-from tailrace.platforms.base import BasePlatform
-from tailrace.platforms.remembered import Pairing
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.chat_settings import Pairing
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply

@@ -40,7 +40,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.split import units
 from tailrace.errors import PlatformError
-from tailrace.platforms.base import BasePlatform
+from tailrace.platforms.runtime.base import BasePlatform
 
 
 @dataclass(slots=True)

@@ -1,0 +1,304 @@
+"""Discord: messages edited in place, threads, typing, buttons and slash commands.
+
+One action is one request of the REST API (`discord_rest`); events come by discord.py's gateway (`discord_gateway`), and
+`discord_inbound` says what they mean. Never waits, retries or splits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Button,
+    Capabilities,
+    Delete,
+    Edit,
+    Gone,
+    Inbox,
+    Place,
+    Refused,
+    Send,
+    Typing,
+    Window,
+)
+from tailrace.delivery.text.markup import discord as discord_markdown
+from tailrace.delivery.text.split import units
+from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.platforms.discord.rest import Rest, reply_to, sent
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+
+try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # discord.py imports audioop, for calls
+        import discord
+    from tailrace.platforms.discord.gateway import (
+        CONNECTION_ERRORS,
+        Connected,
+        GatewayClient,
+        GatewayEvent,
+        Session,
+        explain,
+    )
+    from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, read_interaction, read_message
+except ImportError as exc:
+    raise ConfigError(
+        f"discord.py is not installed ({exc}); pip install 'tailrace[discord]'", key="platforms.discord"
+    ) from exc
+
+log = logging.getLogger("tailrace.platforms.discord")
+
+CAPABILITIES = Capabilities(
+    mode="edit",
+    limit=MESSAGE_LIMIT,
+    unit="utf16",  # Discord counts characters; its clients count UTF-16 units, which are never fewer
+    edits=True,
+    deletes=True,
+    buttons=True,
+    resend="idempotent",  # the nonce: a second attempt gives the message of the first
+    edit_interval_s=1.2,
+    windows=(Window(5, 5.0),),
+    typing_s=9.0,  # Discord shows it for ten
+)
+COMMANDS: tuple[tuple[str, str, bool], ...] = (  # name, description, whether it takes an argument
+    ("new", "Start a new conversation", False),
+    ("stop", "Stop the answer", False),
+    ("model", "Show or change the model", True),
+    ("verbose", "Show more or less of what tools do", True),
+    ("yolo", "Run tools without asking", True),
+    ("approve", "Approve what a tool asks for", True),
+    ("deny", "Deny what a tool asks for", False),
+    ("status", "What is going on", False),
+    ("help", "What I can do", False),
+)
+_NONCE_CHARS = 25
+_BUTTONS_PER_ROW = 5
+_SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
+_ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
+_ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
+_NOBODY: dict[str, list[str]] = {"parse": []}  # whatever the model writes, it rings for nobody
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Deadlines in seconds."""
+
+    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
+
+
+class DiscordPlatform(BasePlatform):
+    """One bot."""
+
+    name = "discord"
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        base_url: str | None = None,
+        gateway_url: str | None = None,
+        commands: Sequence[tuple[str, str, bool]] = COMMANDS,
+        timing: Timing | None = None,
+    ) -> None:
+        self._token = token
+        self._gateway_url = gateway_url
+        self._commands = commands
+        self._rest = Rest(token, base_url, timeout_s=(timing if timing is not None else Timing()).answer_s)
+        self._session = Session()
+        self._announced = False
+
+    def capabilities(self, place: Place) -> Capabilities:
+        del place
+        return CAPABILITIES
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        try:
+            return await self._perform(place, action)
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
+
+    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+        channel = f"/channels/{place.thread or place.chat}"
+        match action:
+            case Send():
+                body = _message(action) | {
+                    "nonce": hashlib.sha256(action.key.encode()).hexdigest()[:_NONCE_CHARS],
+                    "enforce_nonce": True,
+                    "flags": _SUPPRESS_EMBEDS,
+                }
+                return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+            case Edit():
+                path = f"{channel}/messages/{action.message_id}"
+                return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
+            case Delete():
+                path = f"{channel}/messages/{action.message_id}"
+                reply = reply_to(await self._rest.request("DELETE", path), place)
+                return Accepted() if reply == Gone("message") else reply
+            case Typing():
+                return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
+            case _:
+                return Refused(f"Discord has no {type(action).__name__}")
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        if (attachment.size_bytes or 0) > max_bytes:
+            content = None
+        else:
+            try:
+                content = await self._rest.download(attachment.ref, max_bytes)
+            except NO_ANSWER as exc:
+                raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
+        if content is None:
+            raise PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+        return content
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        client = GatewayClient(self._rest.base_url, self._gateway_url)
+        try:
+            await client.login(self._token)
+            if not self._announced:
+                await self._announce_commands(client.application_id)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(client.listen(self._session))
+                tasks.create_task(self._take_all(client, inbox))
+        except CONNECTION_ERRORS as exc:
+            raise self._error(exc) from exc
+        except ExceptionGroup as group:
+            lost, others = group.split((TailraceError, *CONNECTION_ERRORS))
+            if lost is None or others is not None:
+                raise
+            raise self._error(_first(lost)) from group
+        finally:
+            await client.close()
+
+    async def _take_all(self, client: GatewayClient, inbox: Inbox) -> None:
+        while True:
+            event, number = await client.events.get()
+            try:
+                await self._take(event, client, inbox)
+            except TailraceError:
+                self._session.sequence = number - 1  # another run resumes before it, and hears it again
+                raise
+
+    async def _take(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
+        match event:
+            case Connected():
+                inbox.connected()
+            case discord.Message():
+                me = client.user
+                if me is not None and (message := read_message(event, me)) is not None:
+                    await inbox.put(message)
+            case discord.Interaction():
+                await self._interact(event, inbox)
+
+    async def _interact(self, interaction: discord.Interaction, inbox: Inbox) -> None:
+        """Discord says "the application did not respond" unless it is answered within three seconds."""
+        update = read_interaction(interaction)
+        if update is None:
+            return
+        await inbox.put(update)
+        answer: dict[str, Any] = {"type": _UPDATE_LATER}
+        if interaction.type == discord.InteractionType.application_command:
+            answer = {"type": _ANSWER, "data": {"content": "👍", "flags": _EPHEMERAL}}
+        try:
+            told = await self._rest.request(
+                "POST", f"/interactions/{interaction.id}/{interaction.token}/callback", answer
+            )
+        except NO_ANSWER as exc:
+            log.info("an interaction could not be confirmed: %s", exc)
+        else:
+            if not told.ok:
+                log.info("an interaction could not be confirmed: HTTP %d", told.status)
+
+    def _error(self, error: Exception) -> PlatformError:
+        if isinstance(error, PlatformError):
+            return error
+        if isinstance(error, TailraceError):
+            return PlatformError(str(error), platform=self.name)
+        reason, permanent = explain(error)
+        return PlatformError(reason, platform=self.name, permanent=permanent)
+
+    async def _announce_commands(self, application_id: int | None) -> None:
+        argument = {"type": _STRING, "name": "text", "description": "What to do", "required": False}
+        body = [
+            {"name": name, "description": description, "options": [argument] if takes_text else []}
+            for name, description, takes_text in self._commands
+        ]
+        answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
+        self._announced = answer.ok
+        if not answer.ok:
+            log.warning("the list of commands could not be set: HTTP %d", answer.status)
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        try:
+            answer = await self._rest.request("GET", "/users/@me")
+        except NO_ANSWER as exc:
+            raise PlatformError(f"no connection: {exc}", platform=self.name) from exc
+        if answer.status == 401:
+            raise PlatformError("the token was refused", platform=self.name, permanent=True)
+        if not answer.ok:
+            raise PlatformError(f"Discord answered {answer.status}", platform=self.name)
+        return f"logged in as {msgspec.json.decode(answer.body, type=_User).username}"
+
+    async def close(self) -> None:
+        await self._rest.close()
+
+
+class _User(msgspec.Struct):
+    username: str = "?"
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """One of the errors that ended a group: the others came of it."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
+def _message(action: Send | Edit) -> dict[str, Any]:
+    return {
+        "content": _shown(action.text, markup=action.markup),
+        "components": _rows(action.buttons),
+        "allowed_mentions": _NOBODY,
+    }
+
+
+def _shown(text: str, *, markup: bool) -> str:
+    """The text as Discord wants it; as it is where that would make it too long."""
+    shown = discord_markdown(text) if markup else discord.utils.escape_markdown(text)
+    return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
+
+
+def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+    keys = [{"type": _BUTTON, "style": _SECONDARY, "label": b.label[:80], "custom_id": b.value} for b in buttons]
+    return [
+        {"type": _ACTION_ROW, "components": keys[at : at + _BUTTONS_PER_ROW]}
+        for at in range(0, len(keys), _BUTTONS_PER_ROW)
+    ]
+
+
+def make(config: Config) -> DiscordPlatform:
+    """The bot of this config. Raises `ConfigError`."""
+    settings = config.platforms.discord
+    if settings is None:
+        raise ConfigError("is missing", key="platforms.discord")
+    return DiscordPlatform(
+        config.require_secret(settings.token_env, "platforms.discord.token_env"),
+        base_url=settings.base_url,
+        gateway_url=settings.gateway_url,
+    )

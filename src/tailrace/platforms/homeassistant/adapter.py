@@ -1,0 +1,271 @@
+"""Home Assistant: questions come as events, or as sentences said to Assist; answers go out as notifications and events.
+
+- In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation, a script or a
+  dashboard; and whatever Assist hears that begins with "ask tailrace".
+- Out: `persistent_notification.create`, where the same id replaces what was shown, and the event `tailrace_response`
+  with `{text, plain, conversation_id, message_id}`, for automations that speak it or send it on.
+
+A notification that changed with every token would be no use: the answer comes whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Capabilities,
+    Delete,
+    Edit,
+    Failed,
+    Inbox,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sender,
+    Sent,
+    Unknown,
+    Window,
+)
+from tailrace.delivery.text.markup import plain
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.homeassistant.socket import Event, Lost, Result, Socket, connected
+from tailrace.platforms.runtime.base import BasePlatform
+
+log = logging.getLogger("tailrace.platforms.homeassistant")
+
+MESSAGE_EVENT = "tailrace_message"
+RESPONSE_EVENT = "tailrace_response"
+SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
+DEFAULT_CHAT = "home"
+TITLE = "Tailrace"
+ANSWER_S = 20.0  # the deadline of one command
+# Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
+# dismissed, and the key of a message names its notification: a second attempt shows the same one.
+CAPABILITIES = Capabilities(
+    limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(Window(5, 1.0),)
+)
+_PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
+_MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
+
+
+class _Data(msgspec.Struct):
+    text: str
+    user: str = ""
+    conversation_id: str | None = None
+
+
+class _Context(msgspec.Struct):
+    id: str = ""
+    user_id: str | None = None
+
+
+class _Fired(msgspec.Struct):
+    """An event of ours."""
+
+    data: _Data
+    time_fired: str = ""
+    context: _Context = msgspec.field(default_factory=_Context)
+
+
+class _Input(msgspec.Struct):
+    conversation_id: str | None = None
+
+
+class _Sentence(msgspec.Struct):
+    slots: dict[str, Any] = {}
+    user_input: _Input = msgspec.field(default_factory=_Input)
+
+
+class _Variables(msgspec.Struct):
+    trigger: _Sentence
+
+
+class _Heard(msgspec.Struct):
+    """A sentence that Assist has heard."""
+
+    variables: _Variables
+    context: _Context | None = None
+
+
+class HomeAssistantPlatform(BasePlatform):
+    """One Home Assistant."""
+
+    name = "homeassistant"
+
+    def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
+        self._url, self._token, self._answer_s = url, token, answer_s
+        self._socket: Socket | None = None
+
+    def capabilities(self, place: Place) -> Capabilities:
+        del place
+        return CAPABILITIES
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        if (socket := self._socket) is None:
+            return Failed("not connected")
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await self._perform(socket, place, action)
+        except (Lost, TimeoutError) as exc:
+            return Unknown(str(exc) or "no answer in time")
+
+    async def _perform(self, socket: Socket, place: Place, action: AnyAction) -> AnyReply:
+        match action:
+            case Send():
+                shown = f"tailrace_{hashlib.sha256(action.key.encode()).hexdigest()[:24]}"
+                return await self._show(socket, place, shown, action) or Sent(shown)
+            case Edit():
+                return await self._show(socket, place, action.message_id, action) or Accepted()
+            case Delete():
+                dismissed = await _call(socket, "dismiss", {"notification_id": action.message_id})
+                return _refusal(dismissed) or Accepted()
+            case _:
+                return Refused(f"Home Assistant has no {type(action).__name__}")
+
+    async def _show(self, socket: Socket, place: Place, shown: str, action: Send | Edit) -> AnyReply | None:
+        """Shows the notification and tells of it. What was refused, or None where it was done."""
+        text = action.text if action.markup else _MARKS.sub(r"\\\1", action.text)
+        created = await _call(socket, "create", {"notification_id": shown, "title": TITLE, "message": text})
+        if refused := _refusal(created):
+            return refused
+        if action.final:
+            said = plain(action.text) if action.markup else action.text
+            told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
+            fired = await socket.command("fire_event", {"event_type": RESPONSE_EVENT, "event_data": told})
+            if not fired.success:  # the notification is there, and that is the answer
+                log.warning("%s could not be fired: %s", RESPONSE_EVENT, fired.error.message)
+        return None
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        try:
+            async with connected(self._url, self._token) as socket:
+                await self._listen(socket, inbox)
+        except ExceptionGroup as group:
+            raise _first(group) from group
+        finally:
+            self._socket = None
+
+    async def _listen(self, socket: Socket, inbox: Inbox) -> None:
+        """Reads the socket until it is lost. Updates are put beside it, since whoever takes one in may want a command
+        answered meanwhile; what came before the loss is still put, since nobody sends it again."""
+        arrived: asyncio.Queue[Event | None] = asyncio.Queue()
+        readers: dict[int, Callable[[bytes], MessageReceived]] = {}
+        async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
+            tasks.create_task(self._subscribe(socket, readers, inbox))
+            tasks.create_task(_take(arrived, readers, inbox))
+            try:
+                async for event in events:
+                    arrived.put_nowait(event)
+            except PlatformError as exc:
+                lost = exc
+            self._socket = None
+            arrived.put_nowait(None)
+        raise lost
+
+    async def _subscribe(
+        self, socket: Socket, readers: dict[int, Callable[[bytes], MessageReceived]], inbox: Inbox
+    ) -> None:
+        trigger = {"platform": "conversation", "command": SENTENCES}
+        try:
+            messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
+            sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
+            readers |= {messages: _fired, sentences: _heard}
+            subscribed = await socket.result(messages)
+            if not subscribed.success:
+                reason = (
+                    f"{MESSAGE_EVENT} cannot be subscribed to: {subscribed.error.message}; is the token an admin's?"
+                )
+                raise PlatformError(reason, platform=self.name, permanent=subscribed.error.code == "unauthorized")
+            self._socket = socket
+            inbox.connected()
+            if not (heard := await socket.result(sentences)).success:
+                log.info("Assist does not pass sentences on: %s", heard.error.message)
+        except Lost:
+            return  # whoever reads the socket says so
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        async with connected(self._url, self._token):
+            return f"connected to {self._url}"
+
+
+async def _call(socket: Socket, service: str, data: dict[str, Any]) -> Result:
+    called = {"domain": "persistent_notification", "service": service, "service_data": data}
+    return await socket.command("call_service", called)
+
+
+def _refusal(result: Result) -> AnyReply | None:
+    """None where it was done. An error of Home Assistant's own is certain."""
+    if result.success:
+        return None
+    reason = f"{result.error.message} ({result.error.code})"
+    return Failed(reason) if result.error.code in _PASSING else Refused(reason)
+
+
+async def _take(
+    arrived: asyncio.Queue[Event | None], readers: Mapping[int, Callable[[bytes], MessageReceived]], inbox: Inbox
+) -> None:
+    while (event := await arrived.get()) is not None:
+        if (read := readers.get(event.subscription)) is None:
+            continue
+        try:
+            update = read(event.content)
+        except msgspec.DecodeError as exc:
+            log.warning("an event was not understood: %s", exc)
+            continue
+        await inbox.put(update)
+
+
+def _fired(content: bytes) -> MessageReceived:
+    """Without a `user` it is whoever fired the event, as Home Assistant knows them."""
+    fired = msgspec.json.decode(content, type=_Fired)
+    sender = fired.data.user or fired.context.user_id or ""
+    update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
+    return _received(update_id, fired.data.text, sender, fired.data.conversation_id)
+
+
+def _heard(content: bytes) -> MessageReceived:
+    heard = msgspec.json.decode(content, type=_Heard)
+    sentence, context = heard.variables.trigger, heard.context or _Context()
+    update_id = context.id or secrets.token_hex(16)  # nothing is ever delivered twice
+    question = str(sentence.slots.get("question", ""))
+    return _received(update_id, question, context.user_id or "", sentence.user_input.conversation_id)
+
+
+def _received(update_id: str, text: str, sender: str, conversation: str | None) -> MessageReceived:
+    place = Place("homeassistant", conversation or sender or DEFAULT_CHAT)
+    return MessageReceived(update_id, place, Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """What ended the connection, out of the groups that it passed through."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, ExceptionGroup) else first
+
+
+def make(config: Config) -> HomeAssistantPlatform:
+    """The Home Assistant of this config. Raises `ConfigError`."""
+    settings = config.platforms.homeassistant
+    if settings is None or settings.url is None:
+        raise ConfigError("is missing", key="platforms.homeassistant.url")
+    token = config.require_secret(settings.token_env, "platforms.homeassistant.token_env")
+    return HomeAssistantPlatform(settings.url, token)

@@ -1,0 +1,1 @@
+"""Matrix, as a chat platform."""

@@ -1,0 +1,314 @@
+"""Matrix: `m.replace` edits in unencrypted rooms, threads, formatted bodies; rate limits are learned from its 429s.
+
+One action is one request through matrix-nio. What updates say is `matrix_inbound`. Never waits, retries or splits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Capabilities,
+    Delete,
+    Edit,
+    Failed,
+    Flood,
+    Gone,
+    Inbox,
+    Place,
+    Refused,
+    Send,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+    Window,
+)
+from tailrace.delivery.text.markup_matrix import matrix as html
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.messages import JsonObject
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+
+try:
+    import nio
+
+    from tailrace.platforms.matrix.inbound import Rooms
+except ImportError as exc:
+    raise ConfigError(
+        f"matrix-nio is not installed ({exc}); pip install 'tailrace[matrix]'", key="platforms.matrix"
+    ) from exc
+
+# An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
+CAPABILITIES = Capabilities(
+    mode="edit",
+    limit=12_000,
+    unit="bytes",
+    edits=True,
+    deletes=True,
+    resend="idempotent",  # the transaction id: a second attempt gives the event of the first
+    windows=(Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
+    typing_s=20.0,
+)
+DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
+_TYPING_MS = 25_000
+_DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
+_REMEMBERED = 10_000  # events of ours: enough for every answer that somebody may still reply to
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Deadlines in seconds."""
+
+    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
+    poll_s: float = 30.0  # how long the server holds a sync open when there is nothing to say
+
+
+class MatrixPlatform(BasePlatform):
+    """One account on one homeserver."""
+
+    name = "matrix"
+
+    def __init__(
+        self,
+        homeserver: str,
+        user: str,
+        *,
+        password: str = "",
+        token: str = "",
+        allow: tuple[str, ...] = (),
+        timing: Timing | None = None,
+    ) -> None:
+        """`allow` says by whom the bot lets itself be invited; "*" is everybody."""
+        self._timing = timing if timing is not None else Timing()
+        self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
+        self._allow = frozenset(allow)
+        self._client = self._new_client(DEVICE)
+        self._since = ""  # up to where the homeserver's news were taken
+        self._sent: OrderedDict[str, bool] = OrderedDict()  # events of ours, and whether they are still there
+        if token:
+            self._client.access_token = token
+            self._client.user_id = user
+
+    def _new_client(self, device: str) -> nio.AsyncClient:
+        """A client that neither waits out a 429 nor repeats what timed out."""
+        config = nio.AsyncClientConfig(
+            max_limit_exceeded=0, max_timeouts=0, request_timeout=self._timing.answer_s, encryption_enabled=False
+        )
+        return nio.AsyncClient(self._homeserver, self._user, device_id=device, config=config)
+
+    def capabilities(self, place: Place) -> Capabilities:
+        del place
+        return CAPABILITIES
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        try:
+            await self._log_in()
+            async with asyncio.timeout(self._timing.answer_s):
+                return await self._perform(place, action)
+        except PlatformError as exc:
+            return Refused(str(exc)) if exc.permanent else Failed(str(exc))
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
+
+    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+        match action:
+            case Send(key=key, text=text, markup=markup):
+                content = _message(text, markup=markup, thread=place.thread)
+                reply = await self._put(place, content, key)
+                if isinstance(reply, Sent):
+                    self._remember(reply.message_id)
+                return reply
+            case Edit(message_id=message_id) if self._sent.get(message_id) is False:
+                return Gone("message")  # the homeserver takes edits of what is gone, and nobody sees them
+            case Edit(message_id=message_id, text=text, markup=markup):
+                edit: JsonObject = {
+                    "msgtype": "m.text",
+                    "body": f"* {text}",
+                    "m.new_content": _message(text, markup=markup),
+                    "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
+                }
+                reply = await self._put(place, edit, f"{message_id}\0{text}\0{markup}")
+                return Accepted() if isinstance(reply, Sent) else reply
+            case Delete(message_id=message_id):
+                reply = self._reply_to(await self._client.room_redact(place.chat, message_id))
+                return Accepted() if reply == Gone("message") else reply
+            case Typing():
+                typing = self._client.room_typing(place.chat, typing_state=True, timeout=_TYPING_MS)
+                return self._reply_to(await typing)
+            case _:
+                return Refused(f"Matrix has no {type(action).__name__}")
+
+    async def _put(self, place: Place, content: JsonObject, key: str) -> AnyReply:
+        transaction = hashlib.sha256(key.encode()).hexdigest()[:32]
+        return self._reply_to(await self._client.room_send(place.chat, "m.room.message", content, tx_id=transaction))
+
+    def _reply_to(self, answer: Any) -> AnyReply:
+        """What the homeserver's answer means."""
+        if isinstance(answer, nio.RoomSendResponse):
+            return Sent(answer.event_id)
+        if not isinstance(answer, nio.ErrorResponse):
+            return Accepted()
+        match answer.status_code:
+            case "M_LIMIT_EXCEEDED":
+                return Flood((answer.retry_after_ms or _DEFAULT_PAUSE_S * 1000) / 1000)
+            case "M_TOO_LARGE":
+                return TooLong()
+            case "M_NOT_FOUND":
+                return Gone("message")
+            case "M_FORBIDDEN":
+                return Gone("chat")
+            case "M_UNKNOWN_TOKEN" if self._password:
+                self._client.access_token = ""  # the next try logs in
+                return Failed("the homeserver has ended our session")
+            case "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED":
+                return Refused(f"the homeserver does not know us: {answer.message}")
+            case str(code) if code.startswith("M_") and code not in ("M_UNKNOWN", "M_UNRECOGNIZED"):
+                return Refused(f"{code}: {answer.message}")
+            case _:
+                return Unknown(str(answer.message))
+
+    def _remember(self, event_id: str) -> None:
+        self._sent.setdefault(event_id, True)
+        while len(self._sent) > _REMEMBERED:
+            self._sent.popitem(last=False)
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+        if (attachment.size_bytes or 0) > max_bytes:
+            raise too_large
+        try:
+            await self._log_in()
+            answer = await self._client.download(attachment.ref)
+        except NO_ANSWER as exc:
+            raise self._lost(exc) from exc
+        if not isinstance(answer, nio.MemoryDownloadResponse):
+            raise PlatformError(f"{attachment.name} could not be fetched: {answer}", platform=self.name)
+        if len(answer.body) > max_bytes:
+            raise too_large
+        return bytes(answer.body)
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        """History from before the start is not read: the first sync only says where now is. Another run goes on from
+        what the one before it has taken."""
+        try:
+            await self._log_in()
+            rooms = Rooms(self._client, self._user_id(), self._allow, self._sent)
+            if not self._since:
+                first = await self._sync(poll_s=0)
+                await rooms.join_invited(first)
+                self._since = first.next_batch
+            else:
+                await self._who(self._client)
+            inbox.connected()
+            while True:
+                answer = await self._sync(poll_s=self._timing.poll_s)
+                await rooms.join_invited(answer)
+                for update in rooms.updates(answer):
+                    await inbox.put(update)
+                self._since = answer.next_batch
+        except NO_ANSWER as exc:
+            raise self._lost(exc) from exc
+
+    async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
+        window = {"room": {"timeline": {"limit": 50 if self._since else 1}, "state": {"lazy_load_members": True}}}
+        async with asyncio.timeout(poll_s + self._timing.answer_s):
+            answer = await self._client.sync(
+                timeout=int(poll_s * 1000), since=self._since or None, sync_filter=window, set_presence="online"
+            )
+        if isinstance(answer, nio.SyncResponse):
+            return answer
+        raise self._refused("to sync", answer)
+
+    async def _log_in(self) -> None:
+        if not self._client.access_token:
+            await self._log_in_as(self._client)
+
+    async def _log_in_as(self, client: nio.AsyncClient) -> None:
+        answer = await client.login(self._password, device_name="Tailrace")
+        if not isinstance(answer, nio.LoginResponse):
+            raise self._refused(f"the login of {self._user}", answer)
+
+    async def _who(self, client: nio.AsyncClient) -> str:
+        answer = await client.whoami()
+        if isinstance(answer, nio.WhoamiResponse):
+            return str(answer.user_id)
+        raise self._refused("to say who we are", answer)
+
+    def _user_id(self) -> str:
+        return str(self._client.user_id or self._user)
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        """By a session of its own where there is a password: another login for the same device would end the one
+        that a running gateway has."""
+        client = self._new_client("") if self._password else self._client
+        try:
+            if client is not self._client:
+                await self._log_in_as(client)
+            name = await self._who(client)
+            if client is not self._client:
+                await client.logout()
+        except NO_ANSWER as exc:
+            raise self._lost(exc) from exc
+        finally:
+            if client is not self._client:
+                await client.close()
+        return f"logged in as {name}"
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    def _lost(self, error: Exception) -> PlatformError:
+        reason = str(error) or type(error).__name__
+        return PlatformError(f"cannot reach {self._homeserver}: {reason}", platform=self.name)
+
+    def _refused(self, what: str, answer: nio.ErrorResponse) -> PlatformError:
+        """A session that has ended is begun anew where there is a password."""
+        code = answer.status_code
+        if code == "M_UNKNOWN_TOKEN" and self._password:
+            self._client.access_token = ""
+        permanent = code in ("M_FORBIDDEN", "M_USER_DEACTIVATED") or (code == "M_UNKNOWN_TOKEN" and not self._password)
+        return PlatformError(
+            f"the homeserver refused {what} ({code or 'no code'}: {answer.message})",
+            platform=self.name,
+            permanent=permanent,
+        )
+
+
+def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:
+    content: JsonObject = {"msgtype": "m.text", "body": text}
+    if markup:
+        content |= {"format": "org.matrix.custom.html", "formatted_body": html(text)}
+    if thread:
+        content["m.relates_to"] = {
+            "rel_type": "m.thread",
+            "event_id": thread,
+            "is_falling_back": True,
+            "m.in_reply_to": {"event_id": thread},
+        }
+    return content
+
+
+def make(config: Config) -> MatrixPlatform:
+    """The account of this config. Raises `ConfigError`."""
+    settings = config.platforms.matrix
+    if settings is None or not settings.homeserver or not settings.user:
+        raise ConfigError("needs homeserver and user", key="platforms.matrix")
+    token = config.secret(settings.token_env) or ""
+    password = "" if token else config.require_secret(settings.password_env, "platforms.matrix.password_env")
+    return MatrixPlatform(settings.homeserver, settings.user, password=password, token=token, allow=settings.allow)

@@ -1,0 +1,1 @@
+"""What all chat platforms share: the gateway that runs them, conversations, deliveries."""

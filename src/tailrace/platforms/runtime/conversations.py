@@ -1,0 +1,289 @@
+"""What people do in the chats of one platform: questions become runs, commands are carried out, approvals answered.
+
+One run at a time per chat and thread; whoever is not served hears so once. Nothing here knows which platform it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import msgspec
+
+from tailrace.agent.service import KIND, TurnSpec
+from tailrace.app import App
+from tailrace.app.models import named
+from tailrace.config import PlatformSettings, Surface
+from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed, is_for_us
+from tailrace.delivery.ledger import DeliverySpec
+from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.planning.presenter import DECISIONS, code_span
+from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
+from tailrace.errors import RunNotFound, RunSealed, TailraceError
+from tailrace.events import ApprovalAsked, Decision
+from tailrace.platforms.runtime.attachments import message_of
+from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairing
+from tailrace.platforms.runtime.deliveries import Deliveries
+
+log = logging.getLogger("tailrace.platforms")
+HELP = """\
+/new begins a new conversation
+/stop stops the answer under way
+/model shows or changes the model: /model <provider>/<model>
+/verbose shows more, or less, of what tools do
+/yolo approves everything without asking, until it is switched off
+/approve, /approve session, /approve always, /deny answer a question
+/status says what is going on
+/help shows this"""
+
+
+class Conversations:
+    """All of one platform's. `handle` is given updates one after the other for each place."""
+
+    def __init__(
+        self,
+        app: App,
+        platform: Platform,
+        settings: PlatformSettings,
+        deliveries: Deliveries,
+        *,
+        choices: Choices,
+        pairing: Pairing,
+    ) -> None:
+        self._app = app
+        self._platform = platform
+        self._settings = settings
+        self._deliveries = deliveries
+        self._choices = choices
+        self._pairing = pairing
+        self._recent = Recent()
+        self._pastes = Pastes()
+        self._held = asyncio.Event()  # a paste may be incomplete
+        self._yolo: set[str] = set()  # sessions; for as long as the process lives
+        self._turned_away: set[str] = set()
+
+    async def handle(self, update: Update) -> None:
+        """Raises `TailraceError` where it could not be taken in: the platform must deliver it again."""
+        if not self._recent.add(update.update_id):
+            return
+        try:
+            await self._handle(update)
+        except BaseException:
+            self._recent.forget(update.update_id)
+            raise
+
+    async def _handle(self, update: Update) -> None:
+        if not self._is_served(update.sender):
+            self._turn_away(update)
+            return
+        match update:
+            case MessageReceived():
+                await self._message(update)
+            case ButtonPressed(value=value):
+                approval_id, _, decision = value.rpartition(":")
+                if decision in DECISIONS:
+                    await self._answer(update.place, update.sender, approval_id, decision, update.update_id)
+            case StopPressed():
+                await self._stop(update.place, update.sender)
+
+    async def join_pastes(self) -> None:
+        """Answers what was held for more of it, once nothing more came. Runs until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._held.clear()
+            due_at = self._pastes.due_at
+            try:
+                async with asyncio.timeout_at(due_at):
+                    await self._held.wait()
+            except TimeoutError:
+                for message in self._pastes.take(loop.time()):
+                    await self._ask_logged(message)
+
+    async def flush(self) -> None:
+        """Answers what is held at once: the process is about to end."""
+        for message in self._pastes.take_all():
+            await self._ask_logged(message)
+
+    # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_served(self, sender: Sender) -> bool:
+        return is_allowed(self._settings.allow, sender.id) or self._pairing.is_paired(self._requester(sender))
+
+    def _requester(self, sender: Sender) -> str:
+        return f"{self._platform.name}:{sender.id}"
+
+    def _turn_away(self, update: Update) -> None:
+        """Somebody new gets a code, in private and once; in a group they are not heard."""
+        user = self._requester(update.sender)
+        if update.place.kind != "private" or not isinstance(update, MessageReceived) or user in self._turned_away:
+            return
+        if code := self._pairing.code_for(user, update.sender.name):
+            self._turned_away.add(user)
+            text = (
+                f"I do not know you yet. Whoever runs me can let you in: {code_span(f'tailrace gateway --pair {code}')}"
+            )
+            self._say(update.place, text, update.update_id)
+        log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
+
+    # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _message(self, message: MessageReceived) -> None:
+        command = command_in(message.text) if not message.attachments else None
+        if command is not None and (message.place.kind == "private" or message.addressed):
+            await self._command(message, command)
+            return
+        if not is_for_us(message, self._settings.respond):
+            return
+        whole = self._pastes.add(message, asyncio.get_running_loop().time())
+        self._held.set()
+        if whole is not None:
+            await self._ask(whole)
+
+    async def _ask_logged(self, message: MessageReceived) -> None:
+        try:
+            await self._ask(message)
+        except TailraceError as exc:
+            log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
+            self._say(message.place, f"⚠️ {exc}", message.update_id)
+
+    async def _ask(self, received: MessageReceived) -> None:
+        place = received.place
+        message = await message_of(self._platform, received)
+        if not message.parts:
+            return
+        choices = self._choices.of(place.key)
+        requester = self._requester(received.sender)
+        spec = TurnSpec(
+            message,
+            model=choices.model,
+            requester=requester,
+            reachable=True,
+            yolo=self._session(place) in self._yolo,
+            busy=self._settings.busy,
+        )
+        # The key makes it one run, whatever process heard of the update before (G88).
+        key = f"{self._platform.name}:{received.update_id}"
+        run = await self._app.agents.submit(spec, session=self._session(place), idempotency_key=key)
+        chrome = "verbose" if choices.verbose else self._settings.tools
+        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome), requester)
+
+    def _showing(self) -> Showing:
+        streaming = self._app.config.streaming
+        surface = _SURFACES.get(self._platform.name)
+        on = surface is not None and self._app.config.streams(surface)
+        return Showing(streaming=on, edit_interval_s=streaming.edit_interval, min_tokens=streaming.min_tokens)
+
+    def _session(self, place: Place) -> str:
+        generation = self._choices.of(place.key).generation
+        return f"{place.key}#{generation}" if generation else place.key
+
+    def _say(self, place: Place, text: str, key: str) -> None:
+        self._deliveries.say(place, text, key=key)
+
+    # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
+
+    async def _answer(self, place: Place, sender: Sender, approval_id: str, decision: str, key: str) -> None:
+        """J110: bound to the requester. The outcome is shown where the question stands."""
+        found = self._deliveries.asked(approval_id)
+        if found is None:
+            self._say(place, "That question is not open any more.", key)
+            return
+        run_id, asked = found
+        by = self._requester(sender)
+        if asked.requester != by:
+            self._say(place, "Only the person who asked for it can answer that.", key)
+            return
+        try:
+            await self._app.agents.answer(run_id, approval_id, msgspec.convert(decision, Decision), by=by)
+        except (RunSealed, RunNotFound):
+            self._say(place, "That question is not open any more.", key)
+
+    async def _stop(self, place: Place, sender: Sender) -> bool:
+        """Whether there was something to stop."""
+        session = self._session(place)
+        running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
+        for run in running:
+            await self._app.agents.stop(run.id, by=self._requester(sender))
+        return bool(running)
+
+    # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _command(self, message: MessageReceived, command: Command) -> None:
+        place, sender, key = message.place, message.sender, message.update_id
+        match command.name:
+            case "approve" | "deny":
+                asked = self._deliveries.open_approval(place)
+                decision = "deny" if command.name == "deny" else command.argument or "once"
+                if asked is None or decision not in DECISIONS:
+                    self._say(place, "There is nothing to approve." if asked is None else HELP, key)
+                    return
+                await self._answer(place, sender, asked.approval_id, decision, key)
+                return
+            case "stop":
+                text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
+            case "new":
+                await self._stop(place, sender)
+                choices = self._choices.of(place.key)
+                self._choose(place, msgspec.structs.replace(choices, generation=choices.generation + 1))
+                text = "A new conversation begins."
+            case "model":
+                text = self._model(place, command.argument)
+            case "verbose":
+                text = self._verbose(place)
+            case "yolo":
+                text = self._switch_yolo(place)
+            case "status":
+                text = await self._status(place)
+            case "help" | "start":
+                text = HELP
+        self._say(place, text, key)
+
+    def _choose(self, place: Place, choices: ChatChoices) -> None:
+        self._choices.set(place.key, choices)
+
+    def _model(self, place: Place, name: str) -> str:
+        choices = self._choices.of(place.key)
+        if not name:
+            choice = named(self._app.config, choices.model)
+            return f"The model is {code_span(f'{choice.provider}/{choice.name}')}."
+        try:
+            self._app.models.routes(named(self._app.config, name))
+        except TailraceError as exc:
+            return f"⚠️ {exc}"
+        self._choose(place, msgspec.structs.replace(choices, model=name))
+        return f"The model is {code_span(name)} from now on."
+
+    def _verbose(self, place: Place) -> str:
+        choices = self._choices.of(place.key)
+        self._choose(place, msgspec.structs.replace(choices, verbose=not choices.verbose))
+        return "Tools are shown briefly again." if choices.verbose else "Tools are shown in full from now on."
+
+    def _switch_yolo(self, place: Place) -> str:
+        session = self._session(place)
+        if session in self._yolo:
+            self._yolo.discard(session)
+            return "Dangerous commands ask again."
+        self._yolo.add(session)
+        return "⚠️ Everything is approved without asking in this conversation. /yolo switches it off."
+
+    async def _status(self, place: Place) -> str:
+        session = self._session(place)
+        running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
+        choices = self._choices.of(place.key)
+        choice = named(self._app.config, choices.model)
+        lines = [
+            f"model: {choice.provider}/{choice.name}",
+            f"streaming: {'on' if self._showing().streaming else 'off'}",
+            f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
+            f"running: {running[0].id if running else 'nothing'}",
+        ]
+        if asked := self._open(place):
+            lines.append(f"waiting for your approval: {asked.tool_name}")
+        return "\n".join(f"- {line}" for line in lines)
+
+    def _open(self, place: Place) -> ApprovalAsked | None:
+        return self._deliveries.open_approval(place)
+
+
+# Those that can edit what they have sent; the others never stream.
+_SURFACES: dict[str, Surface] = {"telegram": "telegram", "discord": "discord", "slack": "slack", "matrix": "matrix"}

@@ -1,0 +1,176 @@
+"""The chat platforms together: each is started, kept connected and stopped, and none can stop the others.
+
+Use `Gateway` as an async context manager beside an open `App`. Leaving it takes no new work, lets what is being shown
+come to its end for `server.drain_s`, and has what is cut say so; the next process goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+from tailrace.app import App
+from tailrace.config import PlatformSettings
+from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
+from tailrace.errors import PlatformError, TailraceError
+from tailrace.platforms.runtime.chat_settings import Choices, Pairing
+from tailrace.platforms.runtime.conversations import Conversations
+from tailrace.platforms.runtime.deliveries import Deliveries
+from tailrace.platforms.runtime.registry import enabled, make_platform, settings_of
+
+log = logging.getLogger("tailrace.platforms")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+STEADY_S = 60.0  # a connection that has held so long starts the pauses over
+
+
+def platforms_of(app: App) -> list[Platform]:
+    """The adapters of what the config enables. One that cannot be made is said and left out."""
+    found: list[Platform] = []
+    for name in enabled(app.config):
+        try:
+            found.append(make_platform(app.config, name))
+        except TailraceError as exc:
+            log.error("%s is not started: %s", name, exc)  # noqa: TRY400 - ours: one line says it
+    return found
+
+
+class Gateway:
+    """`platforms`: None for those that the config enables."""
+
+    def __init__(self, app: App, platforms: Sequence[Platform] | None = None) -> None:
+        self._app = app
+        self.platforms = list(platforms_of(app) if platforms is None else platforms)
+        self._stack = AsyncExitStack()
+        self._outposts: list[_Outpost] = []
+        self._drained_by: float | None = None
+
+    async def __aenter__(self) -> Self:
+        group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        choices, pairing = Choices(self._app.config.home), Pairing(self._app.config.home)
+        for platform in self.platforms:
+            outpost = _Outpost(self._app, platform, group, choices, pairing)
+            self._outposts.append(outpost)
+            outpost.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.take_no_more()
+        drained_by = self._drained_by if self._drained_by is not None and kind is None else 0.0
+        drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for outpost in self._outposts:
+                    group.create_task(outpost.stop(drain_s))
+        finally:
+            await self._stack.aclose()
+
+    def take_no_more(self) -> None:
+        """No new work from now on; what is under way has `server.drain_s`, counted from the first call."""
+        if self._drained_by is None:
+            self._drained_by = asyncio.get_running_loop().time() + self._app.config.server.drain_s
+        for outpost in self._outposts:
+            outpost.stopping = True
+
+    @property
+    def hook_paths(self) -> list[str]:
+        """Where platforms want to be called by HTTP."""
+        return [platform.hook_path for platform in self.platforms if platform.hook_path]
+
+    async def hook(self, request: HookRequest) -> HookAnswer:
+        """Answers such a call."""
+        for outpost in self._outposts:
+            if outpost.platform.hook_path and outpost.platform.hook_path == request.path:
+                return await outpost.platform.hook(request, outpost)
+        return HookAnswer(404)
+
+
+class _Outpost:
+    """One platform: its connection, its conversations, its deliveries. It is the platform's `Inbox`."""
+
+    def __init__(
+        self, app: App, platform: Platform, group: asyncio.TaskGroup, choices: Choices, pairing: Pairing
+    ) -> None:
+        self.platform = platform
+        self._group = group
+        self._deliveries = Deliveries(app, platform, group, choices)
+        settings = settings_of(app.config, platform.name) or PlatformSettings()
+        self._conversations = Conversations(app, platform, settings, self._deliveries, choices=choices, pairing=pairing)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.stopping = False
+        self._connected_at: float | None = None
+
+    def start(self) -> None:
+        self._tasks = [
+            self._group.create_task(self._stay_connected()),
+            self._group.create_task(self._conversations.join_pastes()),
+            self._group.create_task(self._resume()),
+        ]
+
+    async def stop(self, drain_s: float) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._conversations.flush()
+        await self._deliveries.drain(drain_s)
+        await self.platform.close()
+
+    # ── Inbox ──
+
+    async def put(self, update: Update) -> None:
+        if self.stopping:
+            raise PlatformError("the process is about to end", platform=self.platform.name)
+        place = update.place.key
+        lock = self._locks.setdefault(place, asyncio.Lock())
+        try:
+            async with lock:
+                await self._conversations.handle(update)
+        finally:
+            if not lock.locked():
+                self._locks.pop(place, None)
+
+    def connected(self) -> None:
+        log.info("%s is connected", self.platform.name)
+        self._connected_at = asyncio.get_running_loop().time()
+
+    # ── connection ──
+
+    async def _resume(self) -> None:
+        try:
+            if count := await self._deliveries.resume():
+                log.info("%s: going on with %d unfinished answers", self.platform.name, count)
+        except TailraceError:
+            log.exception("%s: unfinished answers could not be taken up", self.platform.name)
+
+    async def _stay_connected(self) -> None:
+        """Whatever goes wrong in one platform stays in it: said, waited out, tried again."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            self._connected_at = None
+            try:
+                await self.platform.run(self)
+                reason = "the connection ended"
+            except PlatformError as exc:
+                reason = str(exc)
+                pause_s = LONGEST_PAUSE_S if exc.permanent else pause_s
+            except Exception as exc:
+                log.exception("%s failed", self.platform.name)
+                reason = f"{type(exc).__name__}: {exc}"
+            if self._held_for() >= STEADY_S:
+                pause_s = FIRST_PAUSE_S
+            wait_s = pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that many do not come back at once
+            log.warning("%s: %s; connecting again in %.0f s", self.platform.name, reason, wait_s)
+            await asyncio.sleep(wait_s)
+            pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+
+    def _held_for(self) -> float:
+        if self._connected_at is None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._connected_at

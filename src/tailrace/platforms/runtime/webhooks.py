@@ -1,0 +1,57 @@
+"""Platforms that call us by HTTP: their requests as plain values, and a listener for a gateway that stands alone.
+
+Under `tailrace serve` the same handler is one of the server's routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from tailrace.delivery.port import HookRequest
+from tailrace.errors import ConfigError
+from tailrace.platforms.runtime.gateway import Gateway
+
+MAX_HOOK_BYTES = 1 << 20
+
+
+async def answer(gateway: Gateway, request: web.Request) -> web.Response:
+    """One call, read whole: signatures are over the raw body (J120)."""
+    body = await request.read()
+    if len(body) > MAX_HOOK_BYTES:
+        return web.Response(status=413)
+    answered = await gateway.hook(
+        HookRequest(
+            request.method,
+            request.path,
+            dict(request.query),
+            {name.lower(): value for name, value in request.headers.items()},
+            body,
+        )
+    )
+    return web.Response(status=answered.status, body=answered.body, headers={"Content-Type": answered.content_type})
+
+
+@asynccontextmanager
+async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[str, None]:
+    """Takes calls within the block; yields the address. Raises `ConfigError` for one that cannot be had."""
+
+    async def handle(request: web.Request) -> web.Response:
+        return await answer(gateway, request)
+
+    application = web.Application(client_max_size=MAX_HOOK_BYTES)
+    for path in gateway.hook_paths:
+        application.router.add_route("*", path, handle)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as exc:
+            raise ConfigError(f"cannot listen on {host}:{port}: {exc.strerror or exc}", key="server.port") from exc
+        yield f"http://{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

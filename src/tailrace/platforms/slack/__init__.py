@@ -1,0 +1,1 @@
+"""Slack, as a chat platform."""

@@ -1,0 +1,345 @@
+"""Slack: native streams with task cards, edits where there is no stream, threads, status, buttons; by Socket Mode.
+
+One action is one call of the Web API through slack_sdk. What errors mean is `slack_replies`, what envelopes say
+`slack_inbound`. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Append,
+    Attachment,
+    Button,
+    Capabilities,
+    Card,
+    Close,
+    Delete,
+    Edit,
+    Gone,
+    Inbox,
+    LookUp,
+    NotFound,
+    Open,
+    Place,
+    Refused,
+    Send,
+    Sent,
+    Typing,
+    Unknown,
+    Window,
+)
+from tailrace.delivery.text.markup import slack_markdown
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+
+try:
+    from slack_sdk.errors import SlackApiError
+    from slack_sdk.socket_mode.aiohttp import SocketModeClient
+    from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
+    from slack_sdk.socket_mode.request import SocketModeRequest
+    from slack_sdk.socket_mode.response import SocketModeResponse
+    from slack_sdk.web.async_client import AsyncWebClient
+
+    from tailrace.platforms.slack.inbound import Me, read
+    from tailrace.platforms.slack.replies import code_of, reply_to
+except ImportError as exc:
+    raise ConfigError(
+        f"slack-sdk is not installed ({exc}); pip install 'tailrace[slack]'", key="platforms.slack"
+    ) from exc
+
+log = logging.getLogger("tailrace.platforms.slack")
+
+API_URL = "https://slack.com/api/"
+TEXT_LIMIT = 12_000  # characters of Markdown in one message
+STREAM = Capabilities(
+    mode="stream",
+    limit=TEXT_LIMIT,
+    edits=True,
+    deletes=True,
+    buttons=True,
+    cards=True,
+    resend="look_up",
+    edit_interval_s=1.0,
+    windows=(Window(1, 1.0), Window(90, 60.0)),  # appendStream: a hundred a minute
+    typing_s=100.0,  # Slack takes a status away after two minutes
+    stream_lifetime_s=240.0,  # it ends streams after five
+)
+# chat.update: fifty a minute
+EDIT = msgspec.structs.replace(
+    STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(Window(1, 1.0), Window(45, 60.0))
+)
+STATUS = "is thinking…"
+_STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
+_MARK = "tailrace_message"  # the metadata by which a message of ours is found again
+_HISTORY = 999  # messages of one page, the most that Slack gives
+_BAD_TOKEN = frozenset(
+    {"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type"}
+)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Deadlines in seconds."""
+
+    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
+    ping_s: float = 5.0  # between looks at whether the socket is alive
+
+
+class SlackPlatform(BasePlatform):
+    """One app in one workspace."""
+
+    name = "slack"
+
+    def __init__(
+        self, token: str, app_token: str, *, base_url: str | None = None, timing: Timing | None = None
+    ) -> None:
+        self._timing = timing if timing is not None else Timing()
+        self._app_token = app_token
+        self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
+        self._me: Me | None = None
+
+    def capabilities(self, place: Place) -> Capabilities:
+        """A stream is a reply to somebody: it needs the thread, and in a channel the person."""
+        answers_somebody = place.thread and (place.kind == "private" or place.extra.get("user"))
+        return STREAM if answers_somebody else EDIT
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        markup = not isinstance(action, Send | Edit) or action.markup
+        try:
+            return await self._perform(place, action)
+        except SlackApiError as exc:
+            reply = reply_to(exc, place, markup=markup)
+            return Accepted() if isinstance(action, Delete) and reply == Gone("message") else reply
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
+
+    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+        channel = place.chat
+        match action:
+            case Send():
+                body = {"thread_ts": place.thread} if place.thread else {}
+                shown = _message(action) | _marked(action.key) | {"unfurl_links": False, "unfurl_media": False}
+                return _sent(await self._call("chat.postMessage", channel=channel, **body, **shown))
+            case Edit():
+                await self._call("chat.update", channel=channel, ts=action.message_id, **_message(action), **_marked())
+            case Open():
+                wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
+                body = {name: value for name, value in wanted.items() if value}
+                body |= _chunks(action.text, action.cards)
+                return _sent(await self._call("chat.startStream", channel=channel, thread_ts=place.thread, **body))
+            case Append():
+                added = _chunks(action.text, action.cards)
+                await self._call("chat.appendStream", channel=channel, ts=action.message_id, **added)
+            case Close():
+                last = _chunks(action.text, action.cards) | _marked()
+                await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
+            case Delete():
+                await self._call("chat.delete", channel=channel, ts=action.message_id)
+            case LookUp():
+                return await self._look_up(place, action.key)
+            case Typing() if place.thread:
+                await self._call(
+                    "assistant.threads.setStatus", channel_id=channel, thread_ts=place.thread, status=STATUS
+                )
+            case _:
+                return Refused(f"Slack has no {type(action).__name__} here")
+        return Accepted()
+
+    async def _look_up(self, place: Place, key: str) -> AnyReply:
+        """By the metadata that every message of ours carries, but for a stream that nobody has closed: that one is
+        told by having none, since what is done in one chat is done in order."""
+        me = await self._who()
+        method = "conversations.replies" if place.thread else "conversations.history"
+        where = {"ts": place.thread} if place.thread else {}
+        page = await self._call(method, channel=place.chat, limit=_HISTORY, include_all_metadata=True, **where)
+        ours = [message for message in page.get("messages") or () if message.get("user") == me.user_id]
+        unmarked = ""
+        for message in sorted(ours, key=lambda message: str(message.get("ts"))):
+            mark = message.get("metadata") or {}
+            if mark.get("event_type") != _MARK:
+                unmarked = str(message.get("ts"))
+            elif (mark.get("event_payload") or {}).get("key") == key:
+                return Sent(str(message.get("ts")))
+        if unmarked:
+            return Sent(unmarked)
+        return Unknown("the thread is too long to be looked through") if page.get("has_more") else NotFound()
+
+    async def _call(self, method: str, **body: Any) -> dict[str, Any]:
+        """Raises what the SDK and aiohttp raise."""
+        response = await self._client().api_call(method, json=body)
+        return response.data if isinstance(response.data, dict) else {}
+
+    def _client(self) -> AsyncWebClient:
+        self._session()
+        return self._web
+
+    def _session(self) -> aiohttp.ClientSession:
+        session = self._web.session
+        if session is None or session.closed:
+            answer_s = self._timing.answer_s
+            timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
+            session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=256))
+            self._web.session = session
+        return session
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        """Files are private: the token goes along. It goes to Slack alone: a file may lie anywhere, and a redirect
+        may lead anywhere."""
+        if not self._is_slacks(attachment.ref):
+            raise PlatformError(f"{attachment.name} is not on Slack's own servers", platform=self.name)
+        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+        if (attachment.size_bytes or 0) > max_bytes:
+            raise too_large
+        headers = {"Authorization": f"Bearer {self._web.token}"}
+        content = bytearray()
+        try:
+            async with self._session().get(attachment.ref, headers=headers, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise PlatformError(f"{attachment.name}: Slack answered {response.status}", platform=self.name)
+                async for piece in response.content.iter_chunked(65536):
+                    content += piece
+                    if len(content) > max_bytes:
+                        raise too_large
+        except NO_ANSWER as exc:
+            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
+        return bytes(content)
+
+    def _is_slacks(self, url: str) -> bool:
+        file, api = urlsplit(url), urlsplit(self._web.base_url)
+        if file.scheme != api.scheme:
+            return False
+        return file.netloc == api.netloc or (file.hostname or "").endswith(".slack.com")
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        """The SDK keeps the socket and replaces it when Slack asks for that; every few hours it does. Envelopes are
+        taken in order, and confirmed once they are in good hands: Slack delivers again what is not."""
+        waiting: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
+
+        async def keep(_: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
+            waiting.put_nowait(request)
+
+        try:
+            me = await self._who()
+            socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=self._timing.ping_s)
+        except (SlackApiError, *NO_ANSWER) as exc:
+            raise self._error(exc) from exc
+        socket.socket_mode_request_listeners.append(keep)
+        try:
+            socket.wss_uri = await socket.issue_new_wss_url()  # `connect` would try for ever
+            await socket.connect()  # type: ignore[no-untyped-call] # the SDK does not say
+            inbox.connected()
+            while True:
+                request = await waiting.get()
+                if (update := read(request.type, request.payload, me)) is not None:
+                    await inbox.put(update)
+                await socket.send_socket_mode_response(SocketModeResponse(request.envelope_id))
+        except (SlackApiError, *NO_ANSWER) as exc:
+            raise self._error(exc) from exc
+        finally:
+            await _close(socket)
+
+    async def _who(self) -> Me:
+        if self._me is None:
+            answer = await self._call("auth.test")
+            self._me = Me(str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or ""))
+        return self._me
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        try:
+            answer = await self._call("auth.test")
+            await self._client().apps_connections_open(app_token=self._app_token)
+        except (SlackApiError, *NO_ANSWER) as exc:
+            raise self._error(exc) from exc
+        return f"{answer.get('user')} in {answer.get('team')}"
+
+    async def close(self) -> None:
+        if self._web.session is not None:
+            await self._web.session.close()
+
+    def _error(self, error: Exception) -> PlatformError:
+        code = code_of(error) if isinstance(error, SlackApiError) else ""
+        if code in _BAD_TOKEN:
+            return PlatformError(f"a token was refused ({code})", platform=self.name, permanent=True)
+        return PlatformError(code or f"no connection: {str(error) or type(error).__name__}", platform=self.name)
+
+
+async def _close(socket: SocketModeClient) -> None:
+    """The SDK cancels its tasks and leaves them; here they are seen to their end."""
+    tasks = (socket.message_processor, socket.current_session_monitor, socket.message_receiver)
+    await socket.close()  # type: ignore[no-untyped-call] # the SDK does not say
+    await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
+
+
+def _sent(answer: dict[str, Any]) -> AnyReply:
+    return Sent(str(answer["ts"])) if answer.get("ts") else Unknown("an answer without a message")
+
+
+def _marked(key: str = "") -> dict[str, Any]:
+    return {"metadata": {"event_type": _MARK, "event_payload": {"key": key} if key else {}}}
+
+
+def _message(action: Send | Edit) -> dict[str, Any]:
+    """Blocks, and the text for notifications. Without markup as rich text, which is shown character by character."""
+    if action.markup:
+        text = slack_markdown(action.text)
+        block: dict[str, Any] = {"type": "markdown", "text": text if len(text) <= TEXT_LIMIT else action.text}
+    else:
+        section = {"type": "rich_text_section", "elements": [{"type": "text", "text": action.text}]}
+        block = {"type": "rich_text", "elements": [section]}
+    blocks = [block, _actions(action.buttons)] if action.buttons else [block]
+    return {"blocks": blocks, "text": action.text}
+
+
+def _actions(buttons: Sequence[Button]) -> dict[str, Any]:
+    return {
+        "type": "actions",
+        "elements": [
+            {
+                "type": "button",
+                "text": {"type": "plain_text", "text": button.label[:75]},
+                "value": button.value,
+                "action_id": f"tailrace_{number}",
+            }
+            for number, button in enumerate(buttons)
+        ],
+    }
+
+
+def _chunks(text: str, cards: Sequence[Card]) -> dict[str, Any]:
+    """Always as chunks: a stream that was begun so takes no plain `markdown_text` afterwards."""
+    chunks = [{"type": "markdown_text", "text": text}] if text else []
+    chunks += [
+        {"type": "task_update", "id": card.id, "title": card.title, "status": _STATUSES[card.status]} for card in cards
+    ]
+    return {"chunks": chunks} if chunks else {}
+
+
+def make(config: Config) -> SlackPlatform:
+    """The app of this config. Raises `ConfigError`."""
+    settings = config.platforms.slack
+    if settings is None:
+        raise ConfigError("is missing", key="platforms.slack")
+    return SlackPlatform(
+        config.require_secret(settings.token_env, "platforms.slack.token_env"),
+        config.require_secret(settings.app_token_env, "platforms.slack.app_token_env"),
+        base_url=settings.base_url,
+    )

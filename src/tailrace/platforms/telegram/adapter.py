@@ -1,0 +1,375 @@
+"""Telegram: drafts in private chats, edits in groups, topics, buttons; by long polling, or by a webhook if one is set.
+
+One action is one call of the Bot API through python-telegram-bot. What errors mean is `telegram_replies`, what updates
+say `telegram_inbound`. Never waits, retries or splits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import re
+import ssl
+from collections.abc import Awaitable, Sequence
+from functools import cache
+from typing import TypeVar
+
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Button,
+    Capabilities,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    Gone,
+    HookAnswer,
+    HookRequest,
+    Inbox,
+    Place,
+    Refused,
+    Send,
+    Sent,
+    Typing,
+    Unknown,
+    Window,
+)
+from tailrace.delivery.text.markup_telegram import telegram as rich_text
+from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.platforms.runtime.base import BasePlatform
+
+try:
+    import httpx
+    import telegram
+    from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
+
+    from tailrace.platforms.telegram.inbound import KINDS, read
+    from tailrace.platforms.telegram.replies import Connections, reply_to
+except ImportError as exc:
+    raise ConfigError(
+        f"python-telegram-bot is not installed ({exc}); pip install 'tailrace[telegram]'", key="platforms.telegram"
+    ) from exc
+
+T = TypeVar("T")
+log = logging.getLogger("tailrace.platforms.telegram")
+
+API_URL = "https://api.telegram.org"
+HOOK_PATH = "/platforms/telegram/webhook"
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
+BUTTONS_PER_ROW = 2
+COMMANDS = (  # what Telegram offers when somebody types "/"
+    ("new", "Begin a new conversation"),
+    ("stop", "Stop the answer under way"),
+    ("model", "Show or change the model"),
+    ("verbose", "Show more, or less, of what tools do"),
+    ("yolo", "Approve everything without asking, or stop doing so"),
+    ("approve", "Approve what a tool asks for"),
+    ("deny", "Deny what a tool asks for"),
+    ("status", "Say what is going on"),
+    ("help", "Show what I can do"),
+)
+_NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
+_TOKEN = re.compile(r"/bot\d+:[^/\s]+")
+
+PRIVATE = Capabilities(
+    mode="draft",
+    limit=4096,
+    unit="utf16",
+    edits=True,
+    deletes=True,
+    buttons=True,
+    windows=(Window(1, 1.0),),
+    typing_s=5.0,
+    draft_lifetime_s=30.0,
+)
+# 20 a minute, sends and edits together: an edit every 3 s lasts as long as the answer does.
+GROUP = msgspec.structs.replace(PRIVATE, mode="edit", edit_interval_s=3.0, windows=(Window(1, 1.0), Window(20, 60.0)))
+
+
+def _hide_token(record: logging.LogRecord) -> bool:
+    """The token is part of every address, and the libraries log addresses (J114)."""
+    record.msg, record.args = _TOKEN.sub("/bot…", record.getMessage()), ()
+    return True
+
+
+for _name in ("httpx", "telegram.Bot"):
+    logging.getLogger(_name).addFilter(_hide_token)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Deadlines in seconds."""
+
+    connect_s: float = 5.0
+    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
+    poll_s: int = 30  # how long the server holds a poll open when there is nothing to say
+
+
+class TelegramPlatform(BasePlatform):
+    """One bot."""
+
+    name = "telegram"
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        base_url: str | None = None,
+        webhook_url: str | None = None,
+        commands: Sequence[tuple[str, str]] = COMMANDS,
+        timing: Timing | None = None,
+    ) -> None:
+        """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
+        self._timing = timing if timing is not None else Timing()
+        self._webhook_url = webhook_url
+        self._commands = commands
+        self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
+        self._me: telegram.User | None = None
+        self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
+        self.hook_path = HOOK_PATH if webhook_url else ""
+        self._polling, self._request = self._connections(2), self._connections(256)
+        base_url = (base_url or API_URL).rstrip("/")
+        self._bot = telegram.Bot(
+            token,
+            base_url=f"{base_url}/bot",
+            base_file_url=f"{base_url}/file/bot",
+            request=self._request,
+            get_updates_request=self._polling,
+        )
+
+    def _connections(self, count: int) -> Connections:
+        timing = self._timing
+        return Connections(
+            count,
+            connect_timeout=timing.connect_s,
+            read_timeout=timing.answer_s,
+            write_timeout=timing.answer_s,
+            pool_timeout=timing.answer_s,
+            httpx_kwargs={"verify": _tls()},
+        )
+
+    def capabilities(self, place: Place) -> Capabilities:
+        return PRIVATE if place.kind == "private" else GROUP
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        try:
+            async with asyncio.timeout(2 * self._timing.answer_s):  # of all the parts of one request together
+                return await self._perform(place, action)
+        except ChatMigrated as exc:
+            self._moved[place.chat] = exc.new_chat_id
+            return reply_to(exc)
+        except TelegramError as exc:
+            return self._reply_to(exc, place, action)
+        except TimeoutError:
+            return Unknown("no answer in time")
+        except _NONSENSE as exc:
+            return Unknown(f"an answer that makes no sense: {exc!r}")
+
+    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+        chat = self._moved.get(place.chat) or int(place.chat)
+        thread = int(place.thread) if place.thread else None
+        match action:
+            case Send():
+                text, entities = _shown(action.text, markup=action.markup)
+                message = await self._bot.send_message(
+                    chat,
+                    text,
+                    entities=entities,
+                    message_thread_id=thread,
+                    reply_markup=_keyboard(action.buttons),
+                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
+                )
+                return Sent(str(message.message_id))
+            case Edit():
+                text, entities = _shown(action.text, markup=action.markup)
+                await self._bot.edit_message_text(
+                    text,
+                    chat,
+                    int(action.message_id),
+                    entities=entities,
+                    reply_markup=_keyboard(action.buttons),
+                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
+                )
+            case Draft():
+                text, entities = _shown(action.text, markup=action.markup)
+                stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
+                await self._bot.send_message_draft(
+                    chat, action.draft_id, text, thread, entities=entities, api_kwargs=stop
+                )
+            case Delete():
+                await self._bot.delete_message(chat, int(action.message_id))
+            case Typing():
+                await self._bot.send_chat_action(chat, telegram.constants.ChatAction.TYPING, message_thread_id=thread)
+            case _:
+                return Refused(f"Telegram has no {type(action).__name__}")
+        return Accepted()
+
+    @staticmethod
+    def _reply_to(error: TelegramError, place: Place, action: AnyAction) -> AnyReply:
+        reply = reply_to(error)
+        if isinstance(action, Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
+            return Accepted()
+        if reply == Gone("thread") and not place.thread:
+            return Refused(error.message)  # there is no chat around it to fall back to
+        return reply
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        self._me = await self._ask(self._bot.get_me())
+        await self._announce_commands()
+        if self._webhook_url:
+            await self._ask(
+                self._bot.set_webhook(self._webhook_url, secret_token=self._hook_secret, allowed_updates=KINDS)
+            )
+            inbox.connected()
+            await asyncio.get_running_loop().create_future()  # until it is cancelled: `hook` does the work
+        else:
+            await self._poll(self._me, inbox)
+
+    async def _poll(self, me: telegram.User, inbox: Inbox) -> None:
+        """An offset confirms every update before it: it moves when the update is in good hands."""
+        offset, wait_s = 0, 0  # the first one only asks whether polling works
+        while True:
+            try:
+                updates = await self._bot.get_updates(offset, timeout=wait_s, allowed_updates=KINDS)
+            except Conflict as exc:
+                if "webhook" not in exc.message.lower():
+                    raise PlatformError("another process polls with this token", platform=self.name) from exc
+                await self._ask(self._bot.delete_webhook())
+                continue
+            except TelegramError as exc:
+                raise self._error(exc) from exc
+            except _NONSENSE as exc:
+                raise PlatformError(f"updates that make no sense: {exc!r}", platform=self.name) from exc
+            if not wait_s:
+                inbox.connected()
+                wait_s = self._timing.poll_s
+            for update in updates:
+                await self._take(update, me, inbox)
+                offset = update.update_id + 1
+
+    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
+        given = request.headers.get(SECRET_HEADER, "").encode()
+        if not self._webhook_url or not hmac.compare_digest(given, self._hook_secret.encode()):
+            return HookAnswer(403)
+        if request.method != "POST":
+            return HookAnswer(405)
+        if self._me is None:
+            return HookAnswer(503)
+        try:
+            update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
+        except (msgspec.DecodeError, *_NONSENSE):
+            return HookAnswer(400)
+        try:
+            await self._take(update, self._me, inbox)
+        except TailraceError:
+            return HookAnswer(503)  # it will be delivered again
+        return HookAnswer()
+
+    async def _take(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
+        if (message := update.message) is not None and message.migrate_to_chat_id is not None:
+            self._moved[str(message.chat.id)] = message.migrate_to_chat_id
+        if (received := read(update, me)) is not None:
+            await inbox.put(received)
+        if (query := update.callback_query) is not None:
+            try:  # takes the waiting sign off the button
+                await self._bot.answer_callback_query(query.id)
+            except TelegramError as exc:
+                log.info("a pressed button could not be confirmed: %s", exc.message)
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        if (attachment.size_bytes or 0) > max_bytes:
+            raise self._too_large(attachment, max_bytes)
+        file = await self._ask(self._bot.get_file(attachment.ref))
+        if (file.file_size or 0) > max_bytes:
+            raise self._too_large(attachment, max_bytes)
+        if not (file.file_path or "").startswith(("http://", "https://")):
+            raise PlatformError(f"{attachment.name} is not offered for download", platform=self.name)
+        content = await self._ask(self._request.retrieve(str(file.file_path)))
+        if len(content) > max_bytes:
+            raise self._too_large(attachment, max_bytes)
+        return content
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        me = await self._ask(self._bot.get_me())
+        seen = "all messages" if me.can_read_all_group_messages else "mentions, replies and commands"
+        return f"@{me.username}, sees {seen} in groups"
+
+    async def close(self) -> None:
+        await self._polling.shutdown()
+        await self._request.shutdown()
+
+    async def _announce_commands(self) -> None:
+        try:
+            await self._bot.set_my_commands(list(self._commands))
+        except TelegramError as exc:
+            log.warning("the list of commands could not be set: %s", exc.message)
+
+    async def _ask(self, request: Awaitable[T]) -> T:
+        """The answer, or `PlatformError`."""
+        try:
+            return await request
+        except TelegramError as exc:
+            raise self._error(exc) from exc
+
+    def _error(self, error: TelegramError) -> PlatformError:
+        if isinstance(error, InvalidToken):
+            return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
+        reply = reply_to(error)
+        reason = reply.reason if isinstance(reply, Unknown | Failed) else error.message
+        return PlatformError(reason, platform=self.name)
+
+    def _too_large(self, attachment: Attachment, max_bytes: int) -> PlatformError:
+        return PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """One for all connections: reading the certificates takes longer than the rest of the start."""
+    return httpx.create_ssl_context()
+
+
+def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:
+    """The text and its entities. Without markup, or where nothing but marks is left, as it stands."""
+    rich = rich_text(text) if markup else None
+    if rich is None or not rich.text:
+        return text, None
+    return rich.text, [
+        telegram.MessageEntity(
+            entity.type, entity.offset, entity.length, url=entity.url or None, language=entity.language or None
+        )
+        for entity in rich.entities
+    ]
+
+
+def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None:
+    if not buttons:
+        return None
+    keys = [telegram.InlineKeyboardButton(button.label, callback_data=button.value) for button in buttons]
+    return telegram.InlineKeyboardMarkup(
+        [keys[at : at + BUTTONS_PER_ROW] for at in range(0, len(keys), BUTTONS_PER_ROW)]
+    )
+
+
+def make(config: Config) -> TelegramPlatform:
+    """The bot of this config. Raises `ConfigError`."""
+    settings = config.platforms.telegram
+    if settings is None:
+        raise ConfigError("is missing", key="platforms.telegram")
+    return TelegramPlatform(
+        config.require_secret(settings.token_env, "platforms.telegram.token_env"),
+        base_url=settings.base_url,
+        webhook_url=settings.webhook_url,
+    )

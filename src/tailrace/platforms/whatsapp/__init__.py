@@ -1,0 +1,1 @@
+"""WhatsApp, as a chat platform."""

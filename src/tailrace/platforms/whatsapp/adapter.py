@@ -1,0 +1,316 @@
+"""WhatsApp through Meta's Cloud API: a signed webhook in, whole answers out, paced to what one person may be sent.
+
+Messages cannot be edited there, so nothing streams: the question is marked as read, the typing indicator shows, the
+answer comes whole. What the webhook says is `whatsapp_hook`. Never waits, retries or splits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from tailrace.config import Config
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Capabilities,
+    Failed,
+    Flood,
+    HookAnswer,
+    HookRequest,
+    Inbox,
+    Place,
+    Refused,
+    Send,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+    Window,
+)
+from tailrace.delivery.text.markup import whatsapp as as_whatsapp
+from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.whatsapp.inbound import (
+    MAX_TEXT_CHARS,
+    SIGNATURE_HEADER,
+    Trouble,
+    decode,
+    failures,
+    is_signed,
+    received,
+)
+
+T = TypeVar("T")
+log = logging.getLogger("tailrace.platforms.whatsapp")
+
+API_URL = "https://graph.facebook.com"
+API_VERSION = "v24.0"
+HOOK_PATH = "/platforms/whatsapp/webhook"
+# One message in 6 s to the same person; a burst borrows from the time after it: ten at once, then ten a minute later.
+# A second in between keeps the parts of an answer in order.
+CAPABILITIES = Capabilities(limit=MAX_TEXT_CHARS, windows=(Window(1, 1.0), Window(10, 60.0)), typing_s=25.0)
+
+PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
+_FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
+_PASSING = frozenset({1, 2, 131000, 131016, 131057, 133004})  # out of order for now, and nothing was sent
+_EXPLAINED = {
+    0: "the access token is not valid: make a new one, and set it where token_env says",
+    190: "the access token has expired: make a new one, and set it where token_env says",
+    10: "the access token lacks the permission whatsapp_business_messaging",
+    131030: "a test number may only write to the numbers on its list: add this one in the app's WhatsApp settings",
+    131031: "Meta has locked the business account",
+    WINDOW_CLOSED: "this person has not written for 24 hours: WhatsApp takes no answer until they write again",
+    SPAM_LIMIT: "too many people have blocked or reported this number",
+    368: "Meta has blocked the account for a violation of its policies",
+}
+
+
+class _SentMessage(msgspec.Struct):
+    id: str
+
+
+class _SendResult(msgspec.Struct):
+    messages: list[_SentMessage]
+
+
+class _ErrorResult(msgspec.Struct):
+    error: Trouble
+
+
+class _MediaResult(msgspec.Struct):
+    url: str
+    file_size: int = 0
+
+
+class _NumberResult(msgspec.Struct):
+    display_phone_number: str = ""
+    verified_name: str = ""
+
+
+class _Refusal(Exception):
+    """Meta says no."""
+
+    def __init__(self, trouble: Trouble, status: int) -> None:
+        self.trouble, self.status = trouble, status
+        super().__init__(explained(trouble))
+
+
+class _Unclear(Exception):
+    """An answer that is not Meta's: a gateway in between."""
+
+
+class WhatsAppPlatform(BasePlatform):
+    """One business number."""
+
+    name = "whatsapp"
+    hook_path = HOOK_PATH
+
+    def __init__(
+        self,
+        token: str,
+        *,
+        phone_number_id: str,
+        app_secret: str,
+        verify_token: str,
+        base_url: str | None = None,
+        answer_s: float = 20.0,
+        time_of_day: Callable[[], float] = time.time,
+    ) -> None:
+        """`base_url` is without the API's version; `answer_s` the deadline of one request."""
+        self._token, self._number = token, phone_number_id
+        self._app_secret, self._verify_token = app_secret, verify_token
+        self._base_url = (base_url or API_URL).rstrip("/")
+        self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
+        self._time_of_day = time_of_day
+        self._http: aiohttp.ClientSession | None = None
+
+    def capabilities(self, place: Place) -> Capabilities:
+        del place
+        return CAPABILITIES
+
+    # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        try:
+            match action:
+                case Send():
+                    return await self._send(place, as_whatsapp(action.text) if action.markup else action.text)
+                case Typing():
+                    return await self._show_typing(place)
+                case _:
+                    return Refused(f"WhatsApp has no {type(action).__name__}")
+        except _Refusal as refused:
+            return _reply_to(refused, place)
+        except _Unclear as exc:
+            return Unknown(str(exc))
+        except NO_ANSWER as exc:
+            return reply_without_answer(exc)
+
+    async def _send(self, place: Place, text: str) -> AnyReply:
+        if len(text) > MAX_TEXT_CHARS:
+            return TooLong()
+        message = {"type": "text", "text": {"body": text, "preview_url": False}}
+        asked = {"recipient_type": "individual", "to": place.chat, **message}
+        result = await self._post(asked, _SendResult)
+        if not result.messages:
+            raise _Unclear("no message id in the answer")
+        return Sent(result.messages[0].id)
+
+    async def _show_typing(self, place: Place) -> AnyReply:
+        """One request does both: the question is marked as read, and the indicator shows until the answer comes."""
+        if question := place.extra.get("message"):
+            await self._post(
+                {"status": "read", "message_id": question, "typing_indicator": {"type": "text"}}, dict[str, Any]
+            )
+        return Accepted()
+
+    async def _post(self, body: dict[str, Any], into: type[T]) -> T:
+        asked = {"messaging_product": "whatsapp", **body}
+        async with self._session().post(self._url(f"{self._number}/messages"), json=asked) as response:
+            return await _read(response, into)
+
+    def _url(self, path: str) -> str:
+        return f"{self._base_url}/{API_VERSION}/{path}"
+
+    def _session(self) -> aiohttp.ClientSession:
+        if self._http is None:
+            headers = {"Authorization": f"Bearer {self._token}"}
+            self._http = aiohttp.ClientSession(headers=headers, timeout=self._timeout)
+        return self._http
+
+    # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, inbox: Inbox) -> None:
+        """There is nothing to connect to: Meta calls `hook`."""
+        inbox.connected()
+        await asyncio.get_running_loop().create_future()
+
+    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
+        if request.method == "GET":
+            return self._verify(request)
+        if not is_signed(request.body, request.headers.get(SIGNATURE_HEADER, ""), self._app_secret):
+            return HookAnswer(401)
+        try:
+            notification = decode(request.body)
+        except msgspec.DecodeError as exc:
+            log.warning("a signed webhook call could not be read: %s", exc)
+            return HookAnswer(400)
+        for recipient, trouble in failures(notification, self._number):
+            log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
+        try:
+            for update in received(notification, self._number, self._time_of_day()):
+                await inbox.put(update)
+        except TailraceError:
+            return HookAnswer(503)  # Meta delivers it again
+        return HookAnswer()
+
+    def _verify(self, request: HookRequest) -> HookAnswer:
+        """Meta asks once, when the address is entered, whether it is ours."""
+        query = request.query
+        given = query.get("hub.verify_token", "").encode("utf-8", "replace")
+        if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
+            return HookAnswer(403)
+        return HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+        media = await self._get(self._url(attachment.ref), _MediaResult)
+        if media.file_size > max_bytes:
+            raise too_large
+        if not media.url.startswith(("https://", f"{self._base_url}/")):
+            raise PlatformError(f"{attachment.name} is not offered over https", platform=self.name)
+        content = bytearray()
+        try:
+            async with self._session().get(media.url) as response:
+                if response.status != 200:
+                    raise PlatformError(f"{attachment.name}: status {response.status}", platform=self.name)
+                async for piece in response.content.iter_any():
+                    content += piece
+                    if len(content) > max_bytes:
+                        raise too_large
+        except NO_ANSWER as exc:
+            raise PlatformError(f"{attachment.name}: {_said(exc)}", platform=self.name) from exc
+        return bytes(content)
+
+    async def _get(self, url: str, into: type[T]) -> T:
+        """Raises `PlatformError`."""
+        try:
+            async with self._session().get(url) as response:
+                return await _read(response, into)
+        except _Refusal as exc:
+            permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
+            raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
+        except (_Unclear, *NO_ANSWER) as exc:
+            raise PlatformError(_said(exc), platform=self.name) from exc
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def check(self) -> str:
+        fields = "display_phone_number,verified_name"
+        number = await self._get(self._url(f"{self._number}?fields={fields}"), _NumberResult)
+        return f"{number.display_phone_number} ({number.verified_name})"
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+
+async def _read(response: aiohttp.ClientResponse, into: type[T]) -> T:
+    """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_Unclear` for anything else."""
+    body = await response.read()
+    try:
+        if response.status < 300:
+            return msgspec.json.decode(body, type=into)
+        trouble = msgspec.json.decode(body, type=_ErrorResult).error
+    except msgspec.DecodeError as exc:
+        raise _Unclear(f"status {response.status}, and no answer of WhatsApp's") from exc
+    raise _Refusal(trouble, response.status)
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__  # a time-out has no text
+
+
+def explained(trouble: Trouble) -> str:
+    """The error in words that say what to do, with Meta's code."""
+    return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
+
+
+def _reply_to(refused: _Refusal, place: Place) -> AnyReply:
+    """Meta's own error is certain: nothing was sent."""
+    code, details = refused.trouble.code, refused.trouble.details
+    if code in _FLOODS:
+        return Flood(_FLOODS[code])
+    if refused.status == 429:
+        return Flood(60.0)
+    if code in (100, 131009) and "characters" in details:
+        return TooLong()
+    if code in _PASSING:
+        return Failed(str(refused))
+    log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
+    return Refused(str(refused))
+
+
+def make(config: Config) -> WhatsAppPlatform:
+    """The number of this config. Raises `ConfigError`."""
+    settings = config.platforms.whatsapp
+    if settings is None or settings.phone_number_id is None:
+        raise ConfigError("is missing", key="platforms.whatsapp.phone_number_id")
+    return WhatsAppPlatform(
+        config.require_secret(settings.token_env, "platforms.whatsapp.token_env"),
+        phone_number_id=settings.phone_number_id,
+        app_secret=config.require_secret(settings.app_secret_env, "platforms.whatsapp.app_secret_env"),
+        verify_token=config.require_secret(settings.verify_token_env, "platforms.whatsapp.verify_token_env"),
+        base_url=settings.base_url,
+    )

@@ -1,0 +1,414 @@
+"""The Discord adapter against the fake, events through discord.py: each action and its reply, each way to reconnect."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from platforms.collecting_inbox import CollectingInbox, running
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Button,
+    ButtonPressed,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    Flood,
+    Gone,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sender,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+)
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.discord.adapter import DiscordPlatform, Timing
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.discord import FakeDiscord, flood, refusal
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+
+ADA = Place("discord", "70")
+GENERAL = Place("discord", "5", kind="group")
+THREAD = Place("discord", "5", "51", kind="group")
+SEND = Send("k", "hello")
+
+
+@asynccontextmanager
+async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
+    """The adapter without a gateway."""
+    platform = DiscordPlatform(discord.token, base_url=discord.url, timing=Timing(answer_s=5.0))
+    try:
+        yield platform
+    finally:
+        await platform.close()
+
+
+@asynccontextmanager
+async def listening(discord: FakeDiscord) -> AsyncIterator[tuple[DiscordPlatform, CollectingInbox]]:
+    platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+    async with running(platform) as inbox:
+        yield platform, inbox
+
+
+# ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_a_message_grows_in_place_in_discords_markdown_and_rings_for_nobody() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        reply = await platform.perform(GENERAL, Send("k", "**Once** ▌", final=False))
+        assert reply == Sent("101")
+        text = "**Once** upon @everyone\n\n#### deep\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+        assert await platform.perform(GENERAL, Edit("101", text)) == Accepted()
+        shown = "**Once** upon @everyone\n\n**deep**\n\n```\na  b\n-  -\n1  2\n```"
+        assert [state.text for state in general.answers[0].states] == ["**Once** ▌", shown]
+        assert [call.params["allowed_mentions"] for call in discord.calls] == [{"parse": []}, {"parse": []}]
+
+
+@driven
+async def test_without_markup_the_marks_are_escaped() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        await platform.perform(GENERAL, Send("k", "**not bold**", markup=False))
+        assert general.texts == [r"\*\*not bold\*\*"]
+
+
+@driven
+async def test_a_table_that_would_make_the_text_too_long_is_sent_as_it_stands() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        rows = "\n".join("| 1 | 2 |" for _ in range(150))
+        text = f"| {'b' * 300} | a |\n|---|---|\n{rows}"
+        assert isinstance(await platform.perform(GENERAL, Send("k", text)), Sent)
+        assert general.texts == [text]
+
+
+@driven
+async def test_buttons_are_shown_and_taken_away_and_deleting_twice_is_fine() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        buttons = tuple(Button(f"B{n}", f"v{n}") for n in range(6))
+        await platform.perform(GENERAL, Send("k", "Run it?", buttons=buttons))
+        await platform.perform(GENERAL, Edit("101", "Done."))
+        asked, done = general.answers[0].states
+        assert (asked.buttons, done.buttons) == (tuple((f"B{n}", f"v{n}") for n in range(6)), ())
+        assert await platform.perform(GENERAL, Delete("101")) == Accepted()
+        assert await platform.perform(GENERAL, Delete("101")) == Accepted()
+        assert general.texts == []
+
+
+@driven
+async def test_G85_threads_are_kept_and_typing_shows_there() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        thread = discord.thread(51, discord.channel(5))
+        assert await platform.perform(THREAD, Typing()) == Accepted()
+        await platform.perform(THREAD, SEND)
+        assert (thread.texts, len(thread.typing)) == (["hello"], 1)
+
+
+# ── replies ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+TOO_LONG = (
+    b'{"code": 50035, "message": "Invalid Form Body", '
+    b'"errors": {"content": {"_errors": [{"code": "BASE_TYPE_MAX_LENGTH", "message": "-"}]}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "fault", "reply"),
+    [
+        pytest.param(GENERAL, flood(7.25), Flood(7.25), id="G78-flood"),
+        pytest.param(GENERAL, Fault(429, b"slow down", {"Retry-After": "9"}), Flood(9.0), id="G78-proxy"),
+        pytest.param(GENERAL, Fault(429, b"slow down"), Flood(5.0), id="G78-without-a-time"),
+        pytest.param(GENERAL, Fault(400, TOO_LONG), TooLong(), id="G82"),
+        pytest.param(GENERAL, refusal(404, 10003, "Unknown Channel"), Gone("chat"), id="no-channel"),
+        pytest.param(THREAD, refusal(404, 10003, "Unknown Channel"), Gone("thread"), id="G85-no-thread"),
+        pytest.param(THREAD, refusal(400, 160005, "Thread is locked"), Gone("thread"), id="G85-locked"),
+        pytest.param(GENERAL, refusal(403, 50001, "Missing Access"), Gone("chat"), id="put-out"),
+        pytest.param(ADA, refusal(403, 50007, "Cannot send messages to this user"), Gone("chat"), id="blocked"),
+        pytest.param(
+            GENERAL,
+            refusal(403, 50013, "Missing Permissions"),
+            Refused("Missing Permissions (50013)"),
+            id="rights",
+        ),
+    ],
+)
+def test_replies(place: Place, fault: Fault, reply: AnyReply) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with FakeDiscord() as discord, bot(discord) as platform:
+            discord.thread(51, discord.channel(5))
+            discord.direct(70, 7)
+            discord.fail("send", fault)
+            return await platform.perform(place, SEND)
+
+    assert ask() == reply
+
+
+@driven
+async def test_what_is_not_there_or_not_possible_is_said() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        parent = discord.channel(5)
+        thread = discord.thread(51, parent)
+        assert await platform.perform(GENERAL, Edit("999", "hello")) == Gone("message")
+        assert await platform.perform(GENERAL, Send("k", "x" * 2001)) == TooLong()
+        thread.archived = True
+        assert await platform.perform(THREAD, SEND) == Gone("thread")
+        del discord.channels[51]
+        assert await platform.perform(THREAD, SEND) == Gone("thread")
+        asked = len(discord.calls)
+        assert isinstance(await platform.perform(GENERAL, Draft(1, "hello")), Refused)
+        assert len(discord.calls) == asked
+
+
+@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)], ids=["silence", "cut", "gateway"])
+def test_G80_a_send_without_a_reply_is_unknown_and_a_second_attempt_gives_the_same_message(fault: Fault) -> None:
+    @driven
+    async def ask() -> None:
+        async with FakeDiscord() as discord, bot(discord) as platform:
+            general = discord.channel(5)
+            discord.fail("send", fault)
+            assert isinstance(await platform.perform(GENERAL, SEND), Unknown)
+            assert await platform.perform(GENERAL, SEND) == Sent("101")
+            assert await platform.perform(GENERAL, Send("another", "hello")) == Sent("102")
+            assert general.texts == ["hello", "hello"]
+
+    ask()
+
+
+@driven
+async def test_a_refused_connection_is_certain() -> None:
+    async with FakeDiscord() as discord:
+        url = discord.url
+    platform = DiscordPlatform(discord.token, base_url=url)
+    try:
+        assert isinstance(await platform.perform(GENERAL, SEND), Failed)
+        with pytest.raises(PlatformError):
+            await platform.check()
+    finally:
+        await platform.close()
+
+
+@driven
+async def test_G78_the_headers_say_when_to_pause_and_who_does_not_is_flooded_at_once() -> None:
+    async with FakeDiscord() as discord, bot(discord) as platform:
+        general = discord.channel(5)
+        await platform.perform(GENERAL, SEND)
+        actions: list[AnyAction] = [Edit("101", f"text {n}") for n in range(5)]
+        replies = [await platform.perform(GENERAL, action) for action in actions]
+        assert replies[:4] == [Accepted()] * 4
+        last = replies[4]
+        assert isinstance(last, Accepted)
+        assert 4.9 < last.pause_s <= 5.0
+        asked_at = asyncio.get_running_loop().time()
+        flooded = await platform.perform(GENERAL, Edit("101", "too soon"))
+        assert isinstance(flooded, Flood)
+        assert asyncio.get_running_loop().time() - asked_at < 1.0
+        await asyncio.sleep(flooded.retry_after_s)
+        assert await platform.perform(GENERAL, Edit("101", "in time")) == Accepted()
+        assert general.texts == ["in time"]
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_direct_message_arrives_and_the_bot_has_said_who_it_is() -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with listening(discord) as (_, inbox):
+            message = await discord.write(ada, "hello")
+            [update] = await inbox.wait_for(1)
+            assert update == MessageReceived(
+                f"message:{message}", ADA, Sender("7", "user7"), "hello", message_id=str(message)
+            )
+            assert [command["name"] for command in discord.commands][:2] == ["new", "stop"]
+            assert discord.identified[0]["intents"] == (1 << 0) | (1 << 9) | (1 << 12) | (1 << 15)
+
+
+async def test_who_is_spoken_to_in_a_channel_and_in_a_thread() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        thread = discord.thread(51, general)
+        async with listening(discord) as (platform, inbox):
+            await platform.perform(GENERAL, SEND)
+            await discord.write(general, "just talking", user=7)
+            await discord.write(general, "hey <@42>, help", user=7)
+            await discord.write(general, "<@!42>", user=7, files={"a.txt": b"x"})
+            await discord.write(general, "and then?", user=7, reply_to=general.answers[0])
+            await discord.write(thread, "<@42> here", user=7)
+            await discord.write(general, "/stop", user=7)
+            heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
+            assert [(update.text, update.addressed, update.place) for update in heard] == [
+                ("just talking", False, GENERAL),
+                ("hey , help", True, GENERAL),
+                ("", True, GENERAL),
+                ("and then?", True, GENERAL),
+                ("here", True, THREAD),
+                ("/stop", True, GENERAL),
+            ]
+
+
+async def test_J110_bots_webhooks_and_the_servers_own_messages_are_nobody() -> None:
+    async with FakeDiscord() as discord:
+        general = discord.channel(5)
+        async with listening(discord) as (_, inbox):
+            await discord.write(general, "/stop", user=42)
+            await discord.write(general, "/stop", user=8, fields={"webhook_id": "8"})
+            await discord.write(general, "joined", user=8, fields={"type": 7})
+            await discord.write(general, "/stop", user=9)
+            [update] = await inbox.wait_for(1)
+            assert update.sender == Sender("9", "user9")
+
+
+async def test_G88_an_event_that_comes_again_has_the_same_id() -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with listening(discord) as (_, inbox):
+            await discord.write(ada, "hello")
+            await discord.dispatch("MESSAGE_CREATE", ada.message_json(ada.messages[0]))
+            first, second = await inbox.wait_for(2)
+            assert first == second
+
+
+async def test_a_pressed_button_and_a_slash_command_are_acknowledged() -> None:
+    async with FakeDiscord() as discord:
+        thread = discord.thread(51, discord.channel(5))
+        async with listening(discord) as (platform, inbox):
+            await platform.perform(THREAD, Send("k", "Run it?", buttons=(Button("Yes", "a:once"),)))
+            pressed = await discord.press(thread, thread.answers[0], "Yes", user=9)
+            used = await discord.command(thread, "model", "gpt", user=9)
+            await discord.until(lambda: len(discord.interaction_answers) == 2)
+            person = Sender("9", "user9")
+            assert inbox.updates == [
+                ButtonPressed(f"interaction:{pressed}", THREAD, person, "a:once", str(thread.answers[0].id)),
+                MessageReceived(f"interaction:{used}", THREAD, person, "/model gpt"),
+            ]
+            assert discord.interaction_answers[pressed] == {"type": 6}
+            assert discord.interaction_answers[used]["data"]["flags"] == 64  # only the asker sees it
+
+
+async def test_files_arrive_and_are_fetched_up_to_a_size_without_the_token() -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with listening(discord) as (platform, inbox):
+            await discord.write(ada, "what is it?", files={"cat.png": b"a cat", "notes.txt": b"some notes"})
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            cat, notes = update.attachments
+            assert cat == Attachment(f"{discord.url}/files/cat.png", "cat.png", "image/png", 5)
+            assert notes.media_type == "text/plain"
+            assert await platform.fetch(cat, max_bytes=5) == b"a cat"
+            with pytest.raises(PlatformError, match="larger than 9 bytes"):
+                await platform.fetch(notes, max_bytes=9)
+            with pytest.raises(PlatformError, match="larger than 9 bytes"):
+                await platform.fetch(Attachment(notes.ref, "notes.txt"), max_bytes=9)
+            with pytest.raises(PlatformError, match="could not be fetched"):
+                await platform.fetch(Attachment(f"{discord.url}/files/gone", "gone"), max_bytes=9)
+
+
+# ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("how", ["asked", "dropped"])
+async def test_a_connection_that_ends_is_resumed_and_what_was_said_meanwhile_arrives(how: str) -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with listening(discord) as (_, inbox):
+            await discord.write(ada, "one")
+            await inbox.wait_for(1)
+            if how == "asked":
+                await discord.ask_to_reconnect()
+            else:
+                discord.drop_connections()
+            await discord.write(ada, "two")
+            updates = await inbox.wait_for(2)
+            await inbox.wait_connected(2)
+            assert [update.text for update in updates if isinstance(update, MessageReceived)] == ["one", "two"]
+            assert (discord.resumes, len(discord.identified)) == (1, 1)
+
+
+async def test_a_session_that_cannot_be_resumed_is_begun_anew() -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        async with listening(discord) as (_, inbox):
+            await discord.invalidate_sessions()
+            await inbox.wait_connected(2)
+            await discord.write(ada, "hello")
+            assert len(await inbox.wait_for(1)) == 1
+            assert (discord.resumes, len(discord.identified)) == (0, 2)
+
+
+async def test_a_wrong_token_and_a_missing_intent_are_permanent_and_the_token_is_never_shown() -> None:
+    async with FakeDiscord() as discord:
+        stranger = DiscordPlatform("wrong-token", base_url=discord.url, gateway_url=discord.gateway_url)
+        with pytest.raises(PlatformError, match="token was refused") as refused:
+            await stranger.run(CollectingInbox())
+        assert refused.value.permanent
+        assert "wrong-token" not in str(refused.value)
+        with pytest.raises(PlatformError, match="token was refused"):
+            await stranger.check()
+        await stranger.close()
+        discord.content_intent = False
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        with pytest.raises(PlatformError, match="message content intent") as refused:
+            await platform.run(CollectingInbox())
+        assert refused.value.permanent
+        assert await platform.check() == "logged in as tailrace"
+        await platform.close()
+
+
+async def test_a_gateway_that_cannot_be_reached_is_said() -> None:
+    async with FakeDiscord() as gone:
+        address = gone.gateway_url
+    async with FakeDiscord() as discord:
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=address)
+        with pytest.raises(PlatformError, match="no connection") as refused:
+            await platform.run(CollectingInbox())
+        assert not refused.value.permanent
+        await platform.close()
+
+
+async def test_G88_what_an_inbox_did_not_take_is_heard_again_by_the_next_run() -> None:
+    async with FakeDiscord() as discord:
+        ada = discord.direct(70, 7)
+        platform = DiscordPlatform(discord.token, base_url=discord.url, gateway_url=discord.gateway_url)
+        inbox = CollectingInbox()
+        inbox.closed = True
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(_ends(platform, inbox))
+            await inbox.wait_connected()
+            await discord.write(ada, "hello")
+            assert "no new work" in await run
+        async with running(platform) as later:
+            [update] = await later.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, discord.resumes) == ("hello", 1)
+
+
+async def _ends(platform: DiscordPlatform, inbox: CollectingInbox) -> str:
+    with pytest.raises(PlatformError) as ended:
+        await platform.run(inbox)
+    return str(ended.value)
+
+
+def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "discord", None)
+    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.discord")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[discord\]'"):
+        importlib.import_module("tailrace.platforms.discord.adapter")

@@ -1,0 +1,204 @@
+"""The Home Assistant adapter over a real web socket against the fake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from platforms.collecting_inbox import CollectingInbox, running
+from tailrace.delivery.port import (
+    Accepted,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sender,
+    Sent,
+    Unknown,
+)
+from tailrace.errors import PlatformError
+from tailrace.platforms.homeassistant.adapter import HomeAssistantPlatform
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.homeassistant import FakeHomeAssistant, Fired, Loss
+
+KITCHEN = Place("homeassistant", "kitchen")
+
+
+@asynccontextmanager
+async def connected(home: FakeHomeAssistant) -> AsyncIterator[tuple[HomeAssistantPlatform, CollectingInbox]]:
+    platform = HomeAssistantPlatform(home.url, home.token, answer_s=5.0)
+    async with running(platform) as inbox:
+        yield platform, inbox
+
+
+@driven
+async def test_an_answer_is_a_notification_and_an_event() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (platform, _):
+        reply = await platform.perform(KITCHEN, Send("k1", "It is **21 °C**."))
+        assert isinstance(reply, Sent)
+        assert home.messages == ["It is **21 °C**."]
+        told = {"text": "It is **21 °C**.", "plain": "It is 21 °C.", "conversation_id": "kitchen"}
+        assert home.fired == [Fired("tailrace_response", {**told, "message_id": reply.message_id})]
+
+
+@driven
+async def test_the_same_id_is_an_edit_and_the_same_key_the_same_notification() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (platform, _):
+        first = await platform.perform(KITCHEN, Send("k1", "working on it", final=False))
+        assert home.fired == []
+        assert await platform.perform(KITCHEN, Send("k1", "working on it", final=False)) == first
+        assert isinstance(first, Sent)
+        assert await platform.perform(KITCHEN, Edit(first.message_id, "done")) == Accepted()
+        [shown] = home.notifications.values()
+        assert [state.message for state in shown.states] == ["working on it", "working on it", "done"]
+        other = await platform.perform(KITCHEN, Send("k2", "something else"))
+        assert other != first
+        assert await platform.perform(KITCHEN, Delete(first.message_id)) == Accepted()
+        assert await platform.perform(KITCHEN, Delete("never there")) == Accepted()
+        assert home.messages == ["something else"]
+
+
+@driven
+async def test_without_markup_every_mark_is_shown() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (platform, _):
+        await platform.perform(KITCHEN, Send("k", "**a** [b](c)", markup=False))
+        assert home.messages == [r"\*\*a\*\* \[b\]\(c\)"]
+        assert home.fired[0].data["plain"] == "**a** [b](c)"
+
+
+@pytest.mark.parametrize(("loss", "shown"), [("before", []), ("after", ["hello"]), ("silence", ["hello"])])
+def test_G80_a_command_without_a_result_is_unknown(loss: Loss, shown: list[str]) -> None:
+    @driven
+    async def ask() -> None:
+        async with FakeHomeAssistant() as home:
+            platform = HomeAssistantPlatform(home.url, home.token, answer_s=5.0)
+            inbox = CollectingInbox()
+            run = asyncio.ensure_future(platform.run(inbox))
+            await inbox.wait_connected()
+            home.lose(loss)
+            assert isinstance(await platform.perform(KITCHEN, Send("k", "hello")), Unknown)
+            assert home.messages == shown
+            if loss == "silence":
+                run.cancel()
+                await asyncio.wait([run])
+            else:
+                with pytest.raises(PlatformError, match="connection was lost"):
+                    await run
+
+    ask()
+
+
+@driven
+async def test_refusals_are_certain() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (platform, _):
+        home.refuse("call_service", "unauthorized", "Unauthorized")
+        assert await platform.perform(KITCHEN, Send("k", "x")) == Refused("Unauthorized (unauthorized)")
+        home.refuse("call_service", "unknown_error", "Unknown error")
+        assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("Unknown error (unknown_error)")
+        assert isinstance(await platform.perform(KITCHEN, Draft(1, "x")), Refused)
+        home.refuse("fire_event", "unauthorized", "Unauthorized")
+        assert isinstance(await platform.perform(KITCHEN, Send("k", "x")), Sent)
+
+
+@driven
+async def test_without_a_connection_nothing_is_done() -> None:
+    async with FakeHomeAssistant() as home:
+        platform = HomeAssistantPlatform(home.url, home.token)
+        assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
+        async with running(platform):
+            assert isinstance(await platform.perform(KITCHEN, Send("k", "x")), Sent)
+        assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
+
+
+@driven
+async def test_events_and_sentences_arrive_with_who_and_where() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (_, inbox):
+        await home.fire("something_else", {"text": "not for us"})
+        await home.fire("tailrace_message", {"text": "hello", "user": "ada", "conversation_id": "kitchen"}, user="u1")
+        await home.fire("tailrace_message", {"text": "hi"}, user="u1", context="c")
+        await home.fire("tailrace_message", {"text": "hi again"}, user="u1", context="c")
+        await home.fire("tailrace_message", {"text": "from an automation"})
+        await home.say("how warm is it", user="u1", conversation_id="assist-1")
+        updates = [update for update in await inbox.wait_for(5) if isinstance(update, MessageReceived)]
+        assert [(update.text, update.sender, update.place.chat) for update in updates] == [
+            ("hello", Sender("ada"), "kitchen"),
+            ("hi", Sender("u1"), "u1"),
+            ("hi again", Sender("u1"), "u1"),
+            ("from an automation", Sender("home"), "home"),
+            ("how warm is it", Sender("u1"), "assist-1"),
+        ]
+        assert len({update.update_id for update in updates}) == 5
+        assert all(update.addressed for update in updates)
+
+
+@driven
+async def test_an_event_that_makes_no_sense_is_passed_over() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (_, inbox):
+        await home.fire("tailrace_message", {"words": "hello"})
+        await home.fire("tailrace_message", {"text": 5})
+        await home.fire("tailrace_message", {"text": "hello"})
+        [update] = await inbox.wait_for(1)
+        assert isinstance(update, MessageReceived)
+        assert update.text == "hello"
+
+
+@driven
+async def test_a_home_without_assist_still_has_events() -> None:
+    async with FakeHomeAssistant(sentences=False) as home, connected(home) as (_, inbox):
+        await home.fire("tailrace_message", {"text": "hello"})
+        assert len(await inbox.wait_for(1)) == 1
+
+
+@driven
+async def test_a_restart_of_home_assistant_ends_the_run_and_the_next_one_goes_on() -> None:
+    async with FakeHomeAssistant() as home:
+        platform = HomeAssistantPlatform(home.url, home.token)
+        inbox = CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        await inbox.wait_connected()
+        await home.restart()
+        with pytest.raises(PlatformError, match="connection was lost"):
+            await run
+        async with running(platform) as again:
+            await home.fire("tailrace_message", {"text": "hello"})
+            await again.wait_for(1)
+        assert home.connections == 2
+
+
+@driven
+async def test_a_wrong_token_is_permanent_and_never_shown() -> None:
+    async with FakeHomeAssistant() as home:
+        platform = HomeAssistantPlatform(home.url, "wrong-token")
+        with pytest.raises(PlatformError, match="token was refused") as refused:
+            await platform.run(CollectingInbox())
+        assert refused.value.permanent
+        assert "wrong-token" not in str(refused.value)
+        home.refuse("subscribe_events", "unauthorized", "Unauthorized")
+        with pytest.raises(PlatformError, match="admin") as refused:
+            await HomeAssistantPlatform(home.url, home.token).run(CollectingInbox())
+        assert refused.value.permanent
+
+
+@driven
+async def test_a_home_that_is_not_there_is_said() -> None:
+    async with FakeHomeAssistant() as home:
+        url = home.url
+        assert await HomeAssistantPlatform(url, home.token).check() == f"connected to {url}"
+    with pytest.raises(PlatformError, match="no connection"):
+        await HomeAssistantPlatform(url, home.token).run(CollectingInbox())
+
+
+@driven
+async def test_commands_at_the_same_time_keep_their_numbers_in_order() -> None:
+    async with FakeHomeAssistant() as home, connected(home) as (platform, _):
+        places = [Place("homeassistant", str(number)) for number in range(50)]
+        replies = await asyncio.gather(*(platform.perform(place, Send(place.chat, "x")) for place in places))
+        assert all(isinstance(reply, Sent) for reply in replies)
+        assert len(home.messages) == 50

@@ -1,0 +1,355 @@
+"""The Matrix adapter through matrix-nio against a real Synapse with its default rate limits, in real time."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from platforms.collecting_inbox import CollectingInbox, running
+from platforms.matrix.synapse import Homeserver, Person, password_of, people
+from platforms.played import LONG, Scene, chunks, play, show
+from tailrace.delivery.consumer import ChatLines
+from tailrace.delivery.port import (
+    Accepted,
+    AnyAction,
+    AnyReply,
+    Attachment,
+    Capabilities,
+    Delete,
+    Draft,
+    Edit,
+    Failed,
+    Flood,
+    Gone,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sent,
+    TooLong,
+    Typing,
+)
+from tailrace.errors import ConfigError, PlatformError
+from tailrace.platforms.matrix.adapter import MatrixPlatform, Timing
+from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.testing.platforms.loopback import PATIENCE_S
+
+TEXT = " ".join(f"word{number}" for number in range(60))
+CURSOR = "▌"
+
+
+@asynccontextmanager
+async def bot(server: Homeserver, account: Person, *, allow: tuple[str, ...] = ("*",)) -> AsyncIterator[MatrixPlatform]:
+    """The adapter without a sync."""
+    platform = bot_of(server, account, allow=allow)
+    try:
+        yield platform
+    finally:
+        await platform.close()
+
+
+def bot_of(server: Homeserver, account: Person, *, allow: tuple[str, ...] = ("*",)) -> MatrixPlatform:
+    return MatrixPlatform(server.url, account.user_id, token=account.token, allow=allow, timing=Timing(answer_s=30.0))
+
+
+async def meet(ada: Person, account: Person) -> Place:
+    """A room with both of them in it."""
+    room = await ada.room(account.user_id)
+    await account.ask("POST", f"client/v3/join/{room}", {})
+    return Place("matrix", room)
+
+
+# ── actions ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_message_grows_in_place_with_its_html_and_is_redacted(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        assert await platform.perform(place, Typing()) == Accepted()
+        await ada.until(lambda: account.user_id in ada.typing)
+        reply = await platform.perform(place, Send("k", "**Once**", final=False))
+        assert isinstance(reply, Sent)
+        assert await platform.perform(place, Edit(reply.message_id, "**Once** <upon>")) == Accepted()
+        assert await platform.perform(place, Edit(reply.message_id, "**Once**", markup=False)) == Accepted()
+        await ada.until(lambda: [len(seen.states) for seen in ada.from_(place.chat, account.user_id)] == [3])
+        states = ada.rooms[place.chat][reply.message_id].states
+        assert [(state["body"], state.get("formatted_body")) for state in states] == [
+            ("**Once**", "<p><strong>Once</strong></p>"),
+            ("**Once** <upon>", "<p><strong>Once</strong> &lt;upon&gt;</p>"),
+            ("**Once**", None),
+        ]
+        assert await platform.perform(place, Delete(reply.message_id)) == Accepted()
+        assert await platform.perform(place, Delete(reply.message_id)) == Accepted()
+        await ada.until(lambda: not ada.from_(place.chat, account.user_id))
+
+
+async def test_G80_the_same_key_gives_the_same_event_also_to_another_process(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        async with bot(server, account) as platform:
+            first = await platform.perform(place, Send("k", "hello"))
+        async with bot(server, account) as heir:
+            assert await heir.perform(place, Send("k", "hello")) == first
+            other = await heir.perform(place, Send("k2", "hello"))
+        assert isinstance(first, Sent)
+        assert isinstance(other, Sent)
+        assert other != first
+
+
+async def test_replies_that_are_certain(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        elsewhere = Place("matrix", await ada.room())
+        assert await platform.perform(elsewhere, Send("k", "hello")) == Gone("chat")
+        assert await platform.perform(place, Send("k", "x" * 70_000)) == TooLong()
+        assert await platform.perform(place, Delete("$nothing")) == Accepted()
+        assert isinstance(await platform.perform(place, Draft(1, "x")), Refused)
+        stranger = MatrixPlatform(server.url, account.user_id, token="wrong")
+        assert isinstance(await stranger.perform(place, Send("k", "hello")), Refused)
+        with pytest.raises(PlatformError) as refused:
+            await stranger.run(CollectingInbox())
+        assert refused.value.permanent
+        await stranger.close()
+
+
+async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        replies = [await platform.perform(place, Send(f"k{n}", "hello")) for n in range(14)]
+        assert isinstance(replies[0], Sent)
+        flooded = replies[-1]
+        assert isinstance(flooded, Flood)
+        assert 0 < flooded.retry_after_s < 60
+
+
+async def test_without_a_homeserver_nothing_was_done() -> None:
+    platform = MatrixPlatform("http://127.0.0.1:9", "@bot:localhost", token="x")
+    assert isinstance(await platform.perform(Place("matrix", "!r:localhost"), Send("k", "hello")), Failed)
+    for attempt in (platform.run(CollectingInbox()), platform.check()):
+        with pytest.raises(PlatformError, match="cannot reach"):
+            await attempt
+    await platform.close()
+
+
+# ── rooms and what is said in them ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_J110_an_invitation_by_an_allowed_user_is_followed_and_no_other(server: Homeserver) -> None:
+    async with people(server, "ada", "eve", "bot") as (ada, eve, account):
+        early = await ada.room(account.user_id)
+        async with running(bot_of(server, account, allow=(ada.user_id,))):
+            await eve.room(account.user_id)
+            late = await ada.room(account.user_id)
+            await ada.until(lambda: {(early, account.user_id), (late, account.user_id)} <= ada.joined)
+            rooms = await account.ask("GET", "client/v3/joined_rooms")
+            assert set(rooms["joined_rooms"]) == {early, late}
+
+
+async def test_history_is_not_read_and_another_run_misses_nothing(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        await ada.write(place.chat, "long ago")
+        platform = bot_of(server, account)
+        inbox = CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        await inbox.wait_connected()
+        await ada.write(place.chat, "one")
+        await inbox.wait_for(1)
+        run.cancel()
+        await asyncio.wait([run])
+        await ada.write(place.chat, "two")
+        async with running(platform) as later:
+            await later.wait_for(1)
+            heard = [*inbox.updates, *later.updates]
+            assert [update.text for update in heard if isinstance(update, MessageReceived)] == ["one", "two"]
+
+
+async def test_who_is_spoken_to_and_where(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        direct = await meet(ada, account)
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        name = account.user_id.removeprefix("@").partition(":")[0]
+        async with running(bot_of(server, account)) as inbox:
+            own = await account.write(room, "an answer of ours")
+            await ada.write(direct.chat, "in private")
+            first = await ada.write(room, "just talking")
+            await ada.write(room, f"{name}: help")
+            await ada.write(room, "see this", **{"m.mentions": {"user_ids": [account.user_id]}})
+            thread = {"rel_type": "m.thread", "event_id": first}
+            await ada.write(room, "!approve session", **{"m.relates_to": thread})
+            await bob.write(room, "beep", msgtype="m.notice")
+            await bob.write(
+                room, "* just", **{"m.relates_to": {"rel_type": "m.replace", "event_id": first}, "m.new_content": {}}
+            )
+            await ada.write(room, "/stop")
+            heard = [update for update in await inbox.wait_for(6) if isinstance(update, MessageReceived)]
+            assert [(update.text, update.addressed, update.place.thread) for update in heard] == [
+                ("in private", True, ""),
+                ("just talking", False, ""),
+                ("help", True, ""),
+                ("see this", True, ""),
+                ("/approve session", True, first),
+                ("/stop", True, ""),
+            ]
+            assert [update.place.kind for update in heard[:2]] == ["private", "group"]
+            assert own not in [update.update_id for update in heard]
+            assert {update.sender.id for update in heard} == {ada.user_id}
+
+
+async def test_a_reply_to_an_answer_is_addressed_without_its_quotation(server: Homeserver) -> None:
+    async with people(server, "ada", "bob", "bot") as (ada, bob, account):
+        room = await ada.room(account.user_id, bob.user_id)
+        for person in (account, bob):
+            await person.ask("POST", f"client/v3/join/{room}", {})
+        platform = bot_of(server, account)
+        async with running(platform) as inbox:
+            sent = await platform.perform(Place("matrix", room, kind="group"), Send("k", "an answer"))
+            assert isinstance(sent, Sent)
+            relation = {"m.in_reply_to": {"event_id": sent.message_id}}
+            await ada.write(room, "> <@bot> an answer\n\nand then?", **{"m.relates_to": relation})
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, update.addressed) == ("and then?", True)
+
+
+async def test_files_are_fetched_up_to_a_size(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        platform = bot_of(server, account)
+        async with running(platform) as inbox:
+            uri = await ada.upload("notes.txt", b"some notes", "text/plain")
+            info = {"mimetype": "text/plain", "size": 10}
+            await ada.write(place.chat, "notes.txt", msgtype="m.file", url=uri, info=info)
+            [update] = await inbox.wait_for(1)
+            assert isinstance(update, MessageReceived)
+            assert (update.text, update.attachments) == ("", (Attachment(uri, "notes.txt", "text/plain", 10),))
+            assert await platform.fetch(update.attachments[0], max_bytes=10) == b"some notes"
+            with pytest.raises(PlatformError, match="larger than 9 bytes"):
+                await platform.fetch(update.attachments[0], max_bytes=9)
+            with pytest.raises(PlatformError, match="larger than 9 bytes"):
+                await platform.fetch(Attachment(uri, "notes.txt"), max_bytes=9)
+            with pytest.raises(PlatformError, match="could not be fetched"):
+                await platform.fetch(Attachment("mxc://localhost/nothing", "gone"), max_bytes=9)
+
+
+async def test_a_password_logs_in_once_and_doctor_does_not_end_the_session(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        platform = MatrixPlatform(server.url, account.user_id, password=password_of(account.user_id), allow=("*",))
+        async with running(platform) as inbox:
+            doctor = MatrixPlatform(server.url, account.user_id, password=password_of(account.user_id))
+            assert await doctor.check() == f"logged in as {account.user_id}"
+            await doctor.close()
+            await ada.write(place.chat, "hello")
+            await inbox.wait_for(1)
+            assert isinstance(await platform.perform(place, Send("k", "hello")), Sent)
+        wrong = MatrixPlatform(server.url, account.user_id, password="wrong")
+        with pytest.raises(PlatformError, match="refused the login") as refused:
+            await wrong.check()
+        assert refused.value.permanent
+        await wrong.close()
+
+
+class Overheard(BasePlatform):
+    """The adapter, and what it was told."""
+
+    def __init__(self, platform: MatrixPlatform) -> None:
+        self.name = platform.name
+        self.heard: list[AnyReply] = []
+        self._platform = platform
+
+    def capabilities(self, place: Place) -> Capabilities:
+        return self._platform.capabilities(place)
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        self.heard.append(await self._platform.perform(place, action))
+        return self.heard[-1]
+
+
+# ── whole answers ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_G78_a_streamed_answer_stays_one_message_through_the_homeservers_limits(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        root = await ada.write(place.chat, "a question")
+        place = Place("matrix", place.chat, root)
+        elsewhere = await meet(ada, account)
+        for number in range(7):  # of the ten that Synapse gives an account at once
+            await platform.perform(elsewhere, Send(str(number), "hello"))
+        replies = Overheard(platform)
+        await show(replies, place, TEXT, pace_s=0.5)
+        assert any(isinstance(reply, Flood) for reply in replies.heard)
+        await ada.until(lambda: [seen.text for seen in ada.from_(place.chat, account.user_id)] == [TEXT])
+        [answer] = ada.from_(place.chat, account.user_id)
+        assert len(answer.states) >= 2
+        assert all(state["body"].endswith(CURSOR) for state in answer.states[:-1])
+        assert answer.thread == root
+
+
+async def test_G77_after_a_death_in_mid_stream_the_same_message_is_completed(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        first, second = bot_of(server, account), bot_of(server, account)
+        scene = Scene(first, place)
+        await scene.start()
+        dying = asyncio.ensure_future(scene.deliver())
+        await scene.write(chunks(TEXT[:200], pace_s=0.05))
+        await ada.until(lambda: ada.from_(place.chat, account.user_id))
+        dying.cancel()
+        await asyncio.wait([dying])
+        await first.close()
+        scene._platform, scene._lines = second, ChatLines(second)
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(scene.deliver())
+            await scene.write(chunks(TEXT[200:], pace_s=0.05))
+            await scene.end(TEXT)
+        await second.close()
+        await ada.until(lambda: [seen.text for seen in ada.from_(place.chat, account.user_id)] == [TEXT])
+
+
+async def test_a_redacted_answer_is_said_to_be_gone(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account):
+        place = await meet(ada, account)
+        platform = bot_of(server, account)
+        async with running(platform) as inbox:
+            reply = await platform.perform(place, Send("k", "hello"))
+            assert isinstance(reply, Sent)
+            await ada.redact(place.chat, reply.message_id)
+            await ada.write(place.chat, "done")
+            await inbox.wait_for(1)
+            assert await platform.perform(place, Edit(reply.message_id, "hello again")) == Gone("message")
+
+
+async def test_G82_G84_thirty_thousand_characters_arrive_in_order(server: Homeserver) -> None:
+    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
+        place = await meet(ada, account)
+        await play(platform, place, chunks(LONG, piece=3000, pace_s=0), LONG)
+        await ada.until(lambda: ada.from_(place.chat, account.user_id) and "def f249" in _shown(ada, place, account))
+        shown = _shown(ada, place, account)
+        functions = [f"def f{n}():" for n in range(250)] * 2
+        assert [line for line in shown.splitlines() if line.startswith("def f")] == functions
+        assert shown.count("👩‍👩‍👧‍👦🏳️‍🌈") == shown.count("بالعالم") == 200
+        html = "".join(seen.html for seen in ada.from_(place.chat, account.user_id))
+        assert html.count("<td>row ") == 120
+        assert "```" not in html
+        assert CURSOR not in shown
+
+
+def _shown(ada: Person, place: Place, account: Person) -> str:
+    return "\n".join(seen.text for seen in ada.from_(place.chat, account.user_id))
+
+
+def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nio", None)
+    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.matrix")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[matrix\]'"):
+        importlib.import_module("tailrace.platforms.matrix.adapter")

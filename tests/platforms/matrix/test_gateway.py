@@ -1,0 +1,55 @@
+"""The gateway with a real Synapse: an approval by command, and a process that is killed in mid-stream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from platforms.gateway_process import gateway_process, kill_9
+from platforms.gateways import config_for, running_gateway
+from platforms.matrix.synapse import Homeserver, Person, people
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+
+TEXT = " ".join(f"word{number}" for number in range(60))
+
+
+def settings_for(server: Homeserver, account: Person, ada: Person) -> str:
+    who = f'homeserver: "{server.url}", user: "{account.user_id}", token_env: MATRIX_TOKEN, allow: ["{ada.user_id}"]'
+    return f"matrix: {{enabled: true, {who}}}"
+
+
+def texts(ada: Person, room: str, account: Person) -> list[str]:
+    return [seen.text for seen in ada.from_(room, account.user_id)]
+
+
+async def test_an_invited_bot_asks_and_is_answered_by_a_command(server: Homeserver, tmp_path: Path) -> None:
+    script = [reply("I will clean up.", call("terminal", {"command": "rm -rf build"})), reply("It is gone.")]
+    (tmp_path / "build").mkdir()
+    async with people(server, "ada", "bot") as (ada, account):
+        env = {"MATRIX_TOKEN": account.token}
+        async with running_gateway(tmp_path, script, settings_for(server, account, ada), env):
+            room = await ada.room(account.user_id)
+            await ada.until(lambda: (room, account.user_id) in ada.joined)
+            await ada.write(room, "remove the build directory")
+            await ada.until(lambda: any("rm -rf build" in text for text in texts(ada, room, account)))
+            assert (tmp_path / "build").exists()
+            await ada.write(room, "!approve")
+            await ada.until(lambda: "It is gone." in texts(ada, room, account))
+            await ada.until(lambda: any("Approved once" in text for text in texts(ada, room, account)))
+            assert not (tmp_path / "build").exists()
+
+
+async def test_G77_after_kill_9_in_mid_stream_the_same_message_is_completed(server: Homeserver, tmp_path: Path) -> None:
+    slow, rest = Scenario(reply=reply(TEXT), pace_s=0.3), reply(" And that is the end of it.")
+    async with people(server, "ada", "bot") as (ada, account), FaultyProvider([slow, rest]) as provider:
+        env = {"MATRIX_TOKEN": account.token}
+        config_for(tmp_path, provider, settings_for(server, account, ada), {}, store="sqlite:///tailrace.db")
+        async with gateway_process(tmp_path, env) as first:
+            room = await ada.room(account.user_id)
+            await ada.until(lambda: (room, account.user_id) in ada.joined)
+            await ada.write(room, "hello")
+            await ada.until(lambda: any(len(seen.states) >= 2 for seen in ada.from_(room, account.user_id)))
+            await kill_9(first)
+        async with gateway_process(tmp_path, env):
+            await ada.until(lambda: texts(ada, room, account)[-1].endswith("the end of it."))
+        assert len(texts(ada, room, account)) == 1
+        assert len(provider.requests) == 2

@@ -1,0 +1,316 @@
+"""The WhatsApp adapter against the fake Cloud API: each action and its reply, and the signed webhook."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from platforms.collecting_inbox import CollectingInbox
+from tailrace.delivery.port import (
+    Accepted,
+    AnyReply,
+    Attachment,
+    Edit,
+    Failed,
+    Flood,
+    HookAnswer,
+    HookRequest,
+    MessageReceived,
+    Place,
+    Refused,
+    Send,
+    Sender,
+    Sent,
+    TooLong,
+    Typing,
+    Unknown,
+)
+from tailrace.errors import PlatformError
+from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
+from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.whatsapp import FakeWhatsApp, failure
+
+NOW = 1_800_000_000.0
+ADA = Place("whatsapp", "15550001")
+
+
+@asynccontextmanager
+async def number(whatsapp: FakeWhatsApp, *, now_s: float = NOW) -> AsyncIterator[WhatsAppPlatform]:
+    platform = WhatsAppPlatform(
+        whatsapp.token,
+        phone_number_id=whatsapp.phone_number_id,
+        app_secret=whatsapp.app_secret,
+        verify_token=whatsapp.verify_token,
+        base_url=whatsapp.url,
+        time_of_day=lambda: now_s,
+    )
+    try:
+        yield platform
+    finally:
+        await platform.close()
+
+
+def fake() -> FakeWhatsApp:
+    return FakeWhatsApp(time_of_day=lambda: NOW)
+
+
+async def post(platform: WhatsAppPlatform, inbox: CollectingInbox, body: bytes, headers: dict[str, str]) -> HookAnswer:
+    return await platform.hook(HookRequest("POST", HOOK_PATH, {}, headers, body), inbox)
+
+
+async def deliver(whatsapp: FakeWhatsApp, platform: WhatsAppPlatform, inbox: CollectingInbox, body: bytes) -> int:
+    return (await post(platform, inbox, body, {"x-hub-signature-256": whatsapp.signature(body)})).status
+
+
+# ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_an_answer_is_sent_in_whatsapps_markup() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada = whatsapp.person("15550001")
+        ada.window_open = True
+        reply = await platform.perform(ADA, Send("k", "**bold** and `code` 👩‍🚀"))
+        assert reply == Sent(ada.bubbles[0].id)
+        assert ada.texts == ["*bold* and `code` 👩‍🚀"]
+
+
+@driven
+async def test_one_request_marks_the_question_as_read_and_shows_typing() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello"))
+        assert await platform.perform(inbox.updates[0].place, Typing()) == Accepted()
+        assert (ada.read, len(ada.typing), len(whatsapp.calls)) == (["wamid.in-1"], 1, 1)
+        assert await platform.perform(ADA, Typing()) == Accepted()  # no question is known: nothing to mark
+        assert len(whatsapp.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "reply"),
+    [
+        pytest.param(failure(131056, "pair"), Flood(6.0), id="G78-pair"),
+        pytest.param(failure(130429, "throughput", status=429), Flood(5.0), id="G78-throughput"),
+        pytest.param(failure(999, "app", status=429), Flood(60.0), id="G78-by-status"),
+        pytest.param(
+            failure(100, "Param text['body'] must be at most 4096 characters long."), TooLong(), id="G82-too-long"
+        ),
+        pytest.param(failure(131000, "Something went wrong", status=500), Failed("Something went wrong (131000)")),
+        pytest.param(failure(131026, "Message undeliverable"), Refused("Message undeliverable (131026)")),
+    ],
+)
+def test_replies(fault: Fault, reply: AnyReply) -> None:
+    @driven
+    async def ask() -> AnyReply:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            whatsapp.fail("messages", fault)
+            return await platform.perform(ADA, Send("k", "hello"))
+
+    assert ask() == reply
+
+
+@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)], ids=["silence", "cut", "gateway"])
+def test_G80_a_send_without_a_reply_is_unknown_and_was_carried_out(fault: Fault) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("15550001")
+            ada.window_open = True
+            whatsapp.fail("messages", fault)
+            assert isinstance(await platform.perform(ADA, Send("k", "hello")), Unknown)
+            assert ada.texts == ["hello"]
+
+    ask()
+
+
+@driven
+async def test_a_refused_connection_is_certain() -> None:
+    async with fake() as whatsapp:
+        pass
+    async with number(whatsapp) as platform:
+        assert isinstance(await platform.perform(ADA, Send("k", "hello")), Failed)
+
+
+@driven
+async def test_text_that_grows_past_the_limit_when_written_out_is_never_sent() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        table = "| a | b |\n|---|---|\n" + f"| {'x' * 100} | y |\n" + "| 1 | 2 |\n" * 200
+        assert len(table) < 4096
+        assert await platform.perform(ADA, Send("k", table)) == TooLong()
+        assert whatsapp.calls == []
+
+
+@driven
+async def test_edits_are_refused_without_asking() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        assert isinstance(await platform.perform(ADA, Edit("1", "x")), Refused)
+        assert whatsapp.calls == []
+
+
+def test_the_closed_24_hour_window_is_said_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            ada = whatsapp.person("15550001")
+            reply = await platform.perform(ADA, Send("k", "hello"))
+            assert isinstance(reply, Refused)
+            assert "has not written for 24 hours" in reply.reason
+            inbox = CollectingInbox()
+            body = whatsapp.not_delivered(ada, 131047, "Re-engagement message")
+            assert await deliver(whatsapp, platform, inbox, body) == 200
+            assert inbox.updates == []
+
+    with caplog.at_level(logging.WARNING, "tailrace.platforms.whatsapp"):
+        ask()
+    assert [record.getMessage().count("24 hours") for record in caplog.records] == [1, 1]
+    assert all("15550001" in record.getMessage() for record in caplog.records)
+
+
+@driven
+async def test_the_pair_limit_is_a_burst_of_ten_and_ten_a_minute() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        whatsapp.person("15550001").window_open = True
+        replies = [await platform.perform(ADA, Send("k", "hello")) for _ in range(11)]
+        assert [type(reply) for reply in replies] == [Sent] * 10 + [Flood]
+
+
+# ── the webhook ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_a_signed_message_arrives() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001", "Ada"), CollectingInbox()
+        assert await deliver(whatsapp, platform, inbox, whatsapp.message(ada, "hello")) == 200
+        place = Place("whatsapp", "15550001", extra={"message": "wamid.in-1"})
+        sender = Sender("15550001", "Ada")
+        assert inbox.updates == [MessageReceived("wamid.in-1", place, sender, "hello", message_id="wamid.in-1")]
+        assert place.key == ADA.key
+
+
+@driven
+async def test_J120_only_the_raw_body_with_its_own_signature_is_taken() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        body = whatsapp.message(ada, "hello")
+        good = whatsapp.signature(body)
+        for given in ("", good[:-1], good.removeprefix("sha256="), good.replace("sha256", "sha1"), "sha256=ü"):
+            assert (await post(platform, inbox, body, {"x-hub-signature-256": given})).status == 401
+        assert (await post(platform, inbox, body, {})).status == 401
+        same_values = body.replace(b":", b": ", 1)  # the same JSON in other bytes
+        assert (await post(platform, inbox, same_values, {"x-hub-signature-256": good})).status == 401
+        assert inbox.updates == []
+        assert (await post(platform, inbox, body, {"x-hub-signature-256": good})).status == 200
+        assert len(inbox.updates) == 1
+
+
+@pytest.mark.parametrize(
+    ("age_s", "taken"),
+    [(0, 1), (REPLAY_WINDOW_S - 60, 1), (REPLAY_WINDOW_S + 60, 0), (-CLOCK_SKEW_S + 60, 1), (-CLOCK_SKEW_S - 60, 0)],
+)
+def test_J120_a_kept_body_is_not_taken_outside_of_the_window(age_s: float, taken: int) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp, now_s=NOW + age_s) as platform:
+            inbox = CollectingInbox()
+            body = whatsapp.message(whatsapp.person("15550001"), "hello")
+            assert await deliver(whatsapp, platform, inbox, body) == 200
+            assert len(inbox.updates) == taken
+
+    ask()
+
+
+@driven
+async def test_G88_the_same_message_again_has_the_same_id() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        inbox = CollectingInbox()
+        body = whatsapp.message(whatsapp.person("15550001"), "hello")
+        for _ in range(2):
+            await deliver(whatsapp, platform, inbox, body)
+        assert inbox.updates[0] == inbox.updates[1]
+
+
+@driven
+async def test_what_is_not_taken_is_asked_for_again() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        inbox = CollectingInbox()
+        inbox.closed = True
+        body = whatsapp.message(whatsapp.person("15550001"), "hello")
+        assert await deliver(whatsapp, platform, inbox, body) == 503
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"entry": 1}', b'{"entry": [{"changes": [{}]}]}', b"\xff"])
+def test_a_signed_body_that_makes_no_sense_is_refused(body: bytes) -> None:
+    @driven
+    async def ask() -> None:
+        async with fake() as whatsapp, number(whatsapp) as platform:
+            inbox = CollectingInbox()
+            assert await deliver(whatsapp, platform, inbox, body) == 400
+            assert inbox.updates == []
+
+    ask()
+
+
+@driven
+async def test_messages_to_another_number_and_reactions_are_no_concern_of_ours() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        foreign = whatsapp.message(ada, "hello").replace(whatsapp.phone_number_id.encode(), b"999")
+        assert await deliver(whatsapp, platform, inbox, foreign) == 200
+        reaction = {"message_id": "wamid.x", "emoji": "👍"}
+        body = whatsapp.message(ada, type="reaction", reaction=reaction)
+        assert await deliver(whatsapp, platform, inbox, body) == 200
+        assert inbox.updates == []
+
+
+@driven
+async def test_the_address_is_verified_with_the_token() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+
+        async def ask(query: dict[str, str]) -> tuple[int, bytes]:
+            answer = await platform.hook(HookRequest("GET", HOOK_PATH, query, {}, b""), CollectingInbox())
+            return answer.status, answer.body
+
+        good = {"hub.mode": "subscribe", "hub.verify_token": whatsapp.verify_token, "hub.challenge": "1158201444"}
+        assert await ask(good) == (200, b"1158201444")
+        assert await ask(good | {"hub.verify_token": "ü"}) == (403, b"")
+        assert await ask(good | {"hub.mode": "unsubscribe"}) == (403, b"")
+        assert await ask({}) == (403, b"")
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_files_arrive_and_are_fetched_with_the_token_up_to_a_size() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        ada, inbox = whatsapp.person("15550001"), CollectingInbox()
+        photo = whatsapp.media(b"\xff\xd8 a cat", "image/jpeg", caption="what is it?")
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, type="image", image=photo))
+        notes = whatsapp.media(b"some notes", "text/plain; charset=utf-8", filename="notes.txt")
+        await deliver(whatsapp, platform, inbox, whatsapp.message(ada, type="document", document=notes))
+        first, second = inbox.updates
+        assert isinstance(first, MessageReceived)
+        assert isinstance(second, MessageReceived)
+        assert (first.text, first.attachments) == ("what is it?", (Attachment(photo["id"], "image", "image/jpeg"),))
+        assert second.attachments == (Attachment(notes["id"], "notes.txt", "text/plain"),)
+        assert await platform.fetch(first.attachments[0], max_bytes=8) == b"\xff\xd8 a cat"
+        with pytest.raises(PlatformError, match="larger than 9 bytes"):
+            await platform.fetch(second.attachments[0], max_bytes=9)
+        with pytest.raises(PlatformError, match="Unsupported get request"):
+            await platform.fetch(Attachment("gone", "x"), max_bytes=9)
+
+
+@driven
+async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None:
+    async with fake() as whatsapp, number(whatsapp) as platform:
+        assert await platform.check() == "+1 555 0000 (Tailrace Test)"
+        whatsapp.fail("get", failure(190, "expired", status=401))
+        with pytest.raises(PlatformError, match="the access token has expired") as refused:
+            await platform.check()
+        assert refused.value.permanent
