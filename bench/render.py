@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from bench.table import Table
-from tailrace.cli.render import Painter
-from tailrace.cli.transcript import Transcript
+from tailrace.cli.screen.painter import Painter
+from tailrace.cli.screen.transcript import Transcript
 from tailrace.events import Entry, MessageChunk, MessageStop
 
 CHARACTERS = 10_000

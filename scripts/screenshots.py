@@ -18,7 +18,7 @@ import pyte.graphics
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from cli.vt import VirtualTerminal  # noqa: E402 - the tests' terminal
+from cli.screen.vt import VirtualTerminal  # noqa: E402 - the tests' terminal
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply  # noqa: E402
 
 # pyte knows no dim text; nothing of ours blinks, so that stands for it here.

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from provider_thread import provider
-from tailrace.cli.decode import Said
+from tailrace.cli.commands.decode import Said
 from tailrace.messages import Completion
 from tailrace.testing.provider import call, reply
 

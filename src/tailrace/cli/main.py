@@ -32,19 +32,19 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {
-    "chat": Command("chat in the terminal; -q asks one question", "tailrace.cli.chat"),
-    "serve": Command("the API, the web page and every enabled platform", "tailrace.cli.serve"),
-    "gateway": Command("the chat platforms alone", "tailrace.cli.gateway"),
-    "runs": Command("list the latest runs", "tailrace.cli.runs"),
-    "show": Command("show one run", "tailrace.cli.runs"),
-    "tail": Command("watch one run live", "tailrace.cli.runs"),
-    "stop": Command("stop one run", "tailrace.cli.runs"),
-    "flow": Command("run or check a sequence", "tailrace.cli.flow"),
-    "decode": Command("what a recorded stream says, as JSON", "tailrace.cli.decode", reads_config=False),
-    "init": Command("write a config with streaming on", "tailrace.cli.init", reads_config=False),
-    "doctor": Command("check the set-up", "tailrace.cli.doctor", reads_config=False),
-    "rollback": Command("undo a turn's changes", "tailrace.cli.rollback"),
-    "completion": Command("a script for the shell", "tailrace.cli.completion", reads_config=False),
+    "chat": Command("chat in the terminal; -q asks one question", "tailrace.cli.commands.chat"),
+    "serve": Command("the API, the web page and every enabled platform", "tailrace.cli.commands.serve"),
+    "gateway": Command("the chat platforms alone", "tailrace.cli.commands.gateway"),
+    "runs": Command("list the latest runs", "tailrace.cli.commands.runs"),
+    "show": Command("show one run", "tailrace.cli.commands.runs"),
+    "tail": Command("watch one run live", "tailrace.cli.commands.runs"),
+    "stop": Command("stop one run", "tailrace.cli.commands.runs"),
+    "flow": Command("run or check a sequence", "tailrace.cli.commands.flow"),
+    "decode": Command("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
+    "init": Command("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
+    "doctor": Command("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "rollback": Command("undo a turn's changes", "tailrace.cli.commands.rollback"),
+    "completion": Command("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
 
 

@@ -15,11 +15,11 @@ import msgspec
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
-from tailrace.cli.asking import TerminalAsker
+from tailrace.cli.chat.options import REQUESTER
+from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, complain
-from tailrace.cli.options import REQUESTER
-from tailrace.cli.outlet import Outlet
-from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.stdout_writer import Outlet
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
+from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, complain
-from tailrace.cli.options import Options
 from tailrace.config import Config
 
 
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.asking import TerminalAsker
-    from tailrace.cli.conversation import ready, turn_of
-    from tailrace.cli.oneshot import OneShot
+    from tailrace.cli.chat.conversation import ready, turn_of
+    from tailrace.cli.chat.oneshot import OneShot
+    from tailrace.cli.chat.tty_approval import TerminalAsker
 
     _cancel_when_told_to_end()
     async with open_app(config) as app:
@@ -105,12 +105,12 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
 async def _converse(config: Config, options: Options) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.conversation import Conversation, ready
+    from tailrace.cli.chat.conversation import Conversation, ready
 
     async with open_app(config) as app:
         await ready(app, named(config, options.model))
         conversation = Conversation(app, options)
-        surface = import_module("tailrace.cli.terminal" if _can_draw(config) else "tailrace.cli.plain")
+        surface = import_module("tailrace.cli.chat.screen_chat" if _can_draw(config) else "tailrace.cli.chat.line_chat")
         return int(await surface.converse(conversation))
 
 

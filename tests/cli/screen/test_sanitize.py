@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
 
 ALPHABET = "ab\n\t \\[];?m01\x07\x08\r\x18\x1b\x7f\x90\x9b\x9c\x9d\u202e日"
 

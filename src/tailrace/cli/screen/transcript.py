@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from tailrace.cli.blocks import Block, BlockSplitter
-from tailrace.cli.render import (
+from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
+from tailrace.cli.screen.painter import (
     Asked,
     BlockPiece,
     BoxBottom,
@@ -21,7 +21,7 @@ from tailrace.cli.render import (
     Thought,
     ToolLine,
 )
-from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

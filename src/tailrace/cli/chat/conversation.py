@@ -14,8 +14,8 @@ import msgspec
 from tailrace.agent.service import KIND, TurnSpec
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
-from tailrace.cli.options import REQUESTER, Options
-from tailrace.cli.sanitize import one_line
+from tailrace.cli.chat.options import REQUESTER, Options
+from tailrace.cli.screen.sanitize import one_line
 from tailrace.config import ModelChoice
 from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
 from tailrace.messages import user

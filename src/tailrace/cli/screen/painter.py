@@ -22,7 +22,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 from rich.theme import Theme
 
-from tailrace.cli.blocks import Block
+from tailrace.cli.screen.markdown_blocks import Block
 
 Line: TypeAlias = list[Segment]
 

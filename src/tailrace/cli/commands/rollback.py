@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.cli.main import DONE, FAILED, USAGE, complain
-from tailrace.cli.sanitize import Sanitizer
+from tailrace.cli.screen.sanitize import Sanitizer
 from tailrace.config import Config
 from tailrace.tools.checkpoint import Checkpoint, Checkpoints, Plan
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
-from tailrace.cli.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
 from tailrace.config import Config, Store
 from tailrace.errors import ConfigError
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from tailrace.cli.conversation import Conversation, new_session, now
+from tailrace.cli.chat.conversation import Conversation, new_session, now
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 

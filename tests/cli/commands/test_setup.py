@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.vt import VirtualTerminal
-from tailrace.cli.doctor import Finding, findings, models_url
+from cli.screen.vt import VirtualTerminal
+from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config import load
 from tailrace.testing.platforms.telegram import FakeTelegram
@@ -159,7 +159,7 @@ async def test_doctor_checks_platforms_and_their_extras(
         providers={"mine": {"base_url": server.openai_url}},
         platforms={"telegram": {"enabled": True, "token_env": "NO_SUCH_TOKEN"}},
     )
-    monkeypatch.setattr("tailrace.cli.doctor.find_spec", lambda name: None)
+    monkeypatch.setattr("tailrace.cli.commands.doctor.find_spec", lambda name: None)
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
     assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", "pip install 'tailrace[telegram]'")
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"

@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import Final, Self
 
-from tailrace.cli.sanitize import one_line, sanitized
+from tailrace.cli.screen.sanitize import one_line, sanitized
 from tailrace.events import ApprovalAsked, Decision
 
 # The whole word or its first letter; nothing else counts, so that what somebody happened to type approves nothing.

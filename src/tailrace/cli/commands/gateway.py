@@ -12,8 +12,8 @@ import logging
 import sys
 from contextlib import AsyncExitStack
 
-from tailrace.cli.lifetime import loop_factory, told_to_stop
 from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.cli.signals import loop_factory, told_to_stop
 from tailrace.config import Config
 from tailrace.errors import ConfigError
 

@@ -30,8 +30,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from rich.style import Style
 
-from tailrace.cli.render import Line, Painter
-from tailrace.cli.transcript import SPIN_EVERY_S, Transcript
+from tailrace.cli.screen.painter import Line, Painter
+from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
 
 FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a frame that took long is followed by nine times as long without one

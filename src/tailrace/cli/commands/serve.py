@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.cli.lifetime import loop_factory, told_to_stop
 from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.cli.signals import loop_factory, told_to_stop
 from tailrace.config import Config
 from tailrace.errors import TailraceError
 

@@ -20,14 +20,14 @@ from prompt_toolkit.input import create_input
 from rich.console import Console
 
 from tailrace import __version__
-from tailrace.cli.asking import CHOICES, decision_of
-from tailrace.cli.commands import COMMANDS, perform
-from tailrace.cli.conversation import Conversation, now, question_of
+from tailrace.cli.chat.conversation import Conversation, now, question_of
+from tailrace.cli.chat.options import REQUESTER
+from tailrace.cli.chat.slash_commands import COMMANDS, perform
+from tailrace.cli.chat.tty_approval import CHOICES, decision_of
 from tailrace.cli.main import DONE, INTERRUPTED
-from tailrace.cli.options import REQUESTER
-from tailrace.cli.render import Painter
-from tailrace.cli.screen import Screen
-from tailrace.cli.transcript import Transcript
+from tailrace.cli.screen.painter import Painter
+from tailrace.cli.screen.screen import Screen
+from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run

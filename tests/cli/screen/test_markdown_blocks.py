@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cli.markdown_documents import documents
-from tailrace.cli.blocks import (
+from cli.screen.markdown_documents import documents
+from tailrace.cli.screen.markdown_blocks import (
     MAX_CODE_LINES,
     MAX_TABLE_ROWS,
     MIN_CODE_LINES,

@@ -22,7 +22,7 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
-from tailrace.cli.sanitize import one_line
+from tailrace.cli.screen.sanitize import one_line
 from tailrace.config import Config, ModelRef, load
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.ports import RunState

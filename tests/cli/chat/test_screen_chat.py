@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from bench.render import answer, chunks_of
 
-from cli.vt import VirtualTerminal
+from cli.screen.vt import VirtualTerminal
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply, think
 from tailrace.testing.scripted.reply import Reply, TextBlock
 

@@ -9,12 +9,12 @@ from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
-from tailrace.cli.asking import TerminalAsker, read_line
-from tailrace.cli.commands import perform
-from tailrace.cli.conversation import Conversation, now, question_of, turn_of
+from tailrace.cli.chat.conversation import Conversation, now, question_of, turn_of
+from tailrace.cli.chat.oneshot import OneShot, say
+from tailrace.cli.chat.slash_commands import perform
+from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
-from tailrace.cli.oneshot import OneShot, say
-from tailrace.cli.sanitize import sanitized
+from tailrace.cli.screen.sanitize import sanitized
 from tailrace.ports import Run
 
 PROMPT: Final = "> "

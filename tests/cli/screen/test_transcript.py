@@ -9,9 +9,9 @@ from bench.render import answer, chunks_of, drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.markdown_documents import documents
-from tailrace.cli.render import Painter, Piece
-from tailrace.cli.transcript import QUIET_S, Transcript
+from cli.screen.markdown_documents import documents
+from tailrace.cli.screen.painter import Painter, Piece
+from tailrace.cli.screen.transcript import QUIET_S, Transcript
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,

@@ -1,0 +1,1 @@
+"""A conversation from the command line: one question, lines, or a screen."""
