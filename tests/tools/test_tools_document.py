@@ -8,11 +8,13 @@ from pathlib import Path
 from tailrace._config_yaml import bind
 from tailrace.config import Sections
 from tailrace.ports import ToolOutcome
-from tailrace.tools import process, search_files, terminal, web_fetch
-from tailrace.tools.checkpoint import Limits
+from tailrace.tools import process, terminal
+from tailrace.tools.checkpoint.checkpoint import Limits
 from tailrace.tools.function import FunctionTool
-from tailrace.tools.mcp import McpServers, offered_name
+from tailrace.tools.mcp.tools import McpServers, offered_name
+from tailrace.tools.search import search_files
 from tailrace.tools.toolbox import BUILTIN
+from tailrace.tools.web import web_fetch
 from tools.tool_context import Workplace
 
 TEXT = (Path(__file__).parents[2] / "docs/tools.md").read_text(encoding="utf-8")

@@ -179,7 +179,7 @@ class App:
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
             return None
-        from tailrace.tools.checkpoint import TurnSnapshots
+        from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
         label = one_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
@@ -253,7 +253,7 @@ async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
     if not config.mcp.servers:
         yield ()
         return
-    from tailrace.tools.mcp import McpServers
+    from tailrace.tools.mcp.tools import McpServers
 
     async with McpServers(config.mcp.servers, environment=config.environment.without(())) as servers:
         tools = await servers.tools()

@@ -45,13 +45,13 @@ def _patch(_: Supplies) -> Tool:
 
 
 def _search_files(_: Supplies) -> Tool:
-    from tailrace.tools.search_files import SearchFiles
+    from tailrace.tools.search.search_files import SearchFiles
 
     return SearchFiles()
 
 
 def _web_fetch(supplies: Supplies) -> Tool:
-    from tailrace.tools.web_fetch import WebFetch
+    from tailrace.tools.web.web_fetch import WebFetch
 
     return WebFetch(allow_hosts=supplies.allow_hosts)
 

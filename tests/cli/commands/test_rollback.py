@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.tools.checkpoint import Checkpoints
+from tailrace.tools.checkpoint.checkpoint import Checkpoints
 from tools.tool_context import PATH, Workplace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -146,7 +146,7 @@ async def _reasoning(typed: Typed) -> None:
 
 async def _rollback(typed: Typed) -> None:
     """In two steps: what it would do is shown before it is done."""
-    from tailrace.tools.checkpoint import Checkpoints
+    from tailrace.tools.checkpoint.checkpoint import Checkpoints
 
     word, _, agreed = typed.argument.partition(" ")
     number = int(word) if word.isdecimal() else 1

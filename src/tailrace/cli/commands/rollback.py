@@ -14,7 +14,7 @@ from typing import Final
 from tailrace.cli.main import DONE, FAILED, USAGE, complain
 from tailrace.cli.screen.sanitize import Sanitizer
 from tailrace.config import Config
-from tailrace.tools.checkpoint import Checkpoint, Checkpoints, Plan
+from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, Plan
 
 _SIGNS: Final = {"change": "~", "create": "+", "delete": "-"}
 _MAX_SHOWN: Final = 200

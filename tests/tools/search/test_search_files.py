@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.ports import ToolOutcome
-from tailrace.tools import search_files
-from tailrace.tools.ignore import IgnoreRules
-from tailrace.tools.search_files import SearchFiles
+from tailrace.tools.search import search_files
+from tailrace.tools.search.ignore import IgnoreRules
+from tailrace.tools.search.search_files import SearchFiles
 from tools.tool_context import Workplace
 
 

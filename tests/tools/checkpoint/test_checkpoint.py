@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.agent.tool_runner import Snapshots
-from tailrace.tools import checkpoint as checkpointing
-from tailrace.tools.checkpoint import CheckpointError, Checkpoints, Limits, TurnSnapshots
+from tailrace.tools.checkpoint import checkpoint as checkpointing
+from tailrace.tools.checkpoint.checkpoint import CheckpointError, Checkpoints, Limits, TurnSnapshots
 from tools.tool_context import Workplace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 
 from tailrace.ports import Effect, ToolOutcome
-from tailrace.tools import web_fetch
-from tailrace.tools.web_fetch import WebFetch, decoded
+from tailrace.tools.web import web_fetch
+from tailrace.tools.web.web_fetch import WebFetch, decoded
 from tools.tool_context import Workplace
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

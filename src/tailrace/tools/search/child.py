@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tailrace.tools.ignore import IgnoreRules, glob_pattern
 from tailrace.tools.paths import PathRefused, Place, opened_directory, opened_file
+from tailrace.tools.search.ignore import IgnoreRules, glob_pattern
 from tailrace.tools.text import text_in
 
 MAX_FILE_BYTES = 5 * 1024 * 1024

@@ -12,16 +12,16 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.ports import ToolContext, ToolOutcome
-from tailrace.tools._search_child import REFUSED, Request
 from tailrace.tools.paths import PathRefused, placed
 from tailrace.tools.process import run_process
+from tailrace.tools.search.child import REFUSED, Request
 from tailrace.tools.typed import Arguments, TypedTool, failed
 
 MAX_MATCHES = 200
 TIMEOUT_S = 30.0
-_PACKAGES = str(Path(__file__).parents[2])  # where this very package was imported from
+_PACKAGES = str(Path(__file__).parents[3])  # where this very package was imported from
 # Isolated and without site-packages: starts fast, and finds no module in the tree that it searches.
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from tailrace.tools._search_child import main; main()"
+_START = "import sys; sys.path.append(sys.argv.pop(1)); from tailrace.tools.search.child import main; main()"
 
 
 class SearchFilesArgs(Arguments):

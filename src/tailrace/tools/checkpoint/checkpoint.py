@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from tailrace.tools._checkpoint_files import Limits, Listing, listing
-from tailrace.tools._checkpoint_store import CheckpointError, Commit, Saved, Store
+from tailrace.tools.checkpoint.files import Limits, Listing, listing
+from tailrace.tools.checkpoint.store import CheckpointError, Commit, Saved, Store
 from tailrace.tools.paths import PathRefused, Place, opened_directory, write_whole
 
 __all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "Limits", "Plan", "TurnSnapshots"]

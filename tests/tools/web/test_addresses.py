@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.tools.addresses import is_public, literal
+from tailrace.tools.web.addresses import is_public, literal
 
 NOT_PUBLIC = [
     *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.127.255.255", "127.0.0.1", "127.255.255.254"),

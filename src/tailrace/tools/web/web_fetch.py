@@ -23,10 +23,10 @@ from yarl import URL
 from tailrace import __version__
 from tailrace.errors import TailraceError
 from tailrace.ports import ToolContext, ToolOutcome
-from tailrace.tools.addresses import is_public, literal
-from tailrace.tools.html_text import text_of
 from tailrace.tools.text import byte_order_mark
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed
+from tailrace.tools.web.addresses import is_public, literal
+from tailrace.tools.web.html_text import text_of
 
 MAX_BYTES: Final = 5 * 1024 * 1024
 MAX_CHARS: Final = 50_000

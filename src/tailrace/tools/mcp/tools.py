@@ -25,7 +25,7 @@ from tailrace.tools.typed import clipped, failed, preview_of
 if TYPE_CHECKING:
     import mcp_types
 
-    from tailrace.tools._mcp_link import Link
+    from tailrace.tools.mcp.link import Link
 
 MAX_CHARS: Final = 50_000
 MAX_NAME_CHARS: Final = 64  # the least that every provider takes
@@ -62,7 +62,7 @@ class McpServers:
         return tools
 
     async def _listed(self, link: Link) -> list[mcp_types.Tool]:
-        from tailrace.tools._mcp_link import McpFailed
+        from tailrace.tools.mcp.link import McpFailed
 
         try:
             tools = await link.tools()
@@ -100,7 +100,7 @@ class McpTool:
         return Effect("external", f"{self.spec.name} {msgspec.json.encode(args).decode()}")
 
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        from tailrace.tools._mcp_link import McpFailed
+        from tailrace.tools.mcp.link import McpFailed
 
         try:
             result = await self._link.call(self._name, args, context)
@@ -156,7 +156,7 @@ def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> No
 
 def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> dict[str, Link]:
     try:
-        from tailrace.tools._mcp_link import Link
+        from tailrace.tools.mcp.link import Link
     except ModuleNotFoundError as exc:
         raise ConfigError('MCP servers need an extra: pip install "tailrace[mcp]"', key="mcp.servers") from exc
     return {name: Link(name, settings, environment) for name, settings in servers.items()}

@@ -19,7 +19,7 @@ from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLi
 from tailrace.config import McpServer
 from tailrace.errors import ConfigError
 from tailrace.ports import Effect, Tool, ToolOutcome
-from tailrace.tools.mcp import McpServers, offered_name, text_of
+from tailrace.tools.mcp.tools import McpServers, offered_name, text_of
 from tools.tool_context import PATH, Workplace, is_alive
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -190,7 +190,7 @@ async def test_without_servers_nothing_is_needed() -> None:
 
 
 def test_naming_the_module_imports_no_sdk() -> None:
-    code = "import sys, tailrace.tools.mcp; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
+    code = "import sys, tailrace.tools.mcp.tools; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
 

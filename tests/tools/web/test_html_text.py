@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tailrace.tools.html_text import text_of
+from tailrace.tools.web.html_text import text_of
 
 
 def text(html: str, base: str = "https://e.example/d/p") -> str:

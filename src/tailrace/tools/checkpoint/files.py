@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tailrace.tools._checkpoint_store import CheckpointError
-from tailrace.tools.ignore import IgnoreRules
+from tailrace.tools.checkpoint.store import CheckpointError
+from tailrace.tools.search.ignore import IgnoreRules
 
 MB: Final = 1024 * 1024
 

@@ -1,0 +1,1 @@
+"""The tool that fetches pages, and what it may reach."""
