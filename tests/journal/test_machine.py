@@ -16,7 +16,7 @@ from tailrace.events import AnyEvent, AttemptDiscarded, Entry, MessageChunk, Mes
 from tailrace.journal.fold import fold, is_fact
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease, NewRun
-from tailrace.testing.journal import WallClock, everything
+from tailrace.testing.conformance.journal import WallClock, everything
 
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(MessageChunk, st.text(max_size=3)), st.builds(MessageStop), st.builds(AttemptDiscarded)

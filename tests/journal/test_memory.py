@@ -10,7 +10,7 @@ from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Journal, NewRun, Run
-from tailrace.testing.journal import JournalConformance, WallClock
+from tailrace.testing.conformance.journal import JournalConformance, WallClock
 
 
 class TestMemoryJournal(JournalConformance):

@@ -17,7 +17,7 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Batch, Journal, Lease, NewRun
-from tailrace.testing.journal import started
+from tailrace.testing.conformance.journal import started
 
 
 @pytest.fixture(params=["memory", "sqlite"])

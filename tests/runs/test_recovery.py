@@ -17,7 +17,7 @@ from tailrace.messages import Usage, assistant
 from tailrace.ports import Journal, NewRun
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import recover, stop
-from tailrace.testing.journal import WallClock, finished_run, started, written
+from tailrace.testing.conformance.journal import WallClock, finished_run, started, written
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
 from tailrace.app.approvals import AlwaysAllowed
-from tailrace.app.flows import handlers_of, visible_environment
+from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import kept_tidy, retention_of
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt

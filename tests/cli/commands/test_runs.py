@@ -13,7 +13,7 @@ from tailrace.cli.main import main
 from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFailure, RunFinished, RunStatus
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Run
-from tailrace.testing.journal import started, written
+from tailrace.testing.conformance.journal import started, written
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from flows.stages import FAST_RETRY, ask, sequence, service, step
 from tailrace.app import App, open_app
-from tailrace.app.flows import ConfiguredRoutes
+from tailrace.app.flow_handlers import ConfiguredRoutes
 from tailrace.app.models import Models
 from tailrace.config import Config, load
 from tailrace.errors import ConfigError

@@ -16,7 +16,7 @@ from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite.commits import MAX_ROWS
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Durability, NewRun
-from tailrace.testing.journal import everything, started, texts_of, written
+from tailrace.testing.conformance.journal import everything, started, texts_of, written
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tailrace.errors import CorruptLog, JournalError
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.schema import MIGRATIONS, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.testing.journal import finished_run, started, written
+from tailrace.testing.conformance.journal import finished_run, started, written
 
 
 async def copy_of_a_live_file(tmp_path: Path, *, commits: int = 30) -> tuple[Path, str]:

@@ -10,7 +10,7 @@ import pytest
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal
-from tailrace.testing.journal import JournalConformance, WallClock
+from tailrace.testing.conformance.journal import JournalConformance, WallClock
 
 
 class TestSqliteJournal(JournalConformance):
