@@ -12,7 +12,7 @@ from bench.table import Table
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.app.models import named
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.messages import ModelRequest, user
 from tailrace.ports import Durability

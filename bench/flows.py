@@ -27,7 +27,7 @@ import msgspec
 import uvloop
 
 from bench.table import Table
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.flows.engine.service import FlowService
 from tailrace.flows.steps.base import FunctionHandler, Handlers

@@ -165,7 +165,7 @@ async def prototype(base: str) -> None:
 async def ours(base: str) -> None:
     """The whole of it, as `tailrace serve` runs it."""
     from tailrace.app import open_app
-    from tailrace.config import load
+    from tailrace.config.load import load
     from tailrace.server.app import serving
     from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
     from tailrace.server.metrics.registry import Metrics

@@ -10,7 +10,7 @@ import pytest
 
 from provider_thread import provider
 from tailrace import Agent, AIAgent
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.errors import CorruptLog, TailraceError
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply

@@ -21,7 +21,7 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.errors import TailraceError
 from tailrace.events import AnyEvent, MessageChunk, MessageStop, RunFailure, RunFinished, RunStatus
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user

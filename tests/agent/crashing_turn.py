@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.messages import user
 
 

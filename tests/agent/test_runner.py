@@ -10,7 +10,7 @@ import pytest
 from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.turn import Limits, Turn
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.events import (
     ApprovalAnswered,
     ApprovalAsked,

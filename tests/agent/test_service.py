@@ -13,7 +13,7 @@ from agent.turns import Note, NoteArgs
 from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot, ToolOutputRecorded
 from tailrace.journal.sqlite.store import SqliteJournal

@@ -15,7 +15,7 @@ from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import ToolSettings
 from tailrace.agent.turn import Limits, Turn
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, Commentary, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, user

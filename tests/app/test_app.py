@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.errors import ConfigError
 from tailrace.events import MessageChunk, ReasoningChunk, ToolOutputRecorded
 from tailrace.messages import user

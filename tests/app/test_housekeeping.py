@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, kept_tidy, retention_of
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal

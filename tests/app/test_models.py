@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.app.models import endpoint_of
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 
 

@@ -262,7 +262,7 @@ import asyncio, sys
 from pathlib import Path
 {before}
 from tailrace.app import open_app
-from tailrace.config import load
+from tailrace.config.load import load
 import os
 
 async def main():

@@ -14,7 +14,7 @@ import pytest
 
 from tailrace import __version__
 from tailrace.cli import main as cli
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.errors import TailraceError
 
 HEAVY = {"msgspec", "yaml", "asyncio", "aiohttp", "ssl", "uvloop", "sqlite3", "tailrace.config", "tailrace.wire"}

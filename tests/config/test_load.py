@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tailrace._config_yaml import bind
-from tailrace.config import CallPolicy, Config, McpServer, ModelRef, Sections, Telegram, WhatsApp, load
+from tailrace.config.load import Config, load
+from tailrace.config.sections import CallPolicy, McpServer, ModelRef, Sections, Telegram, WhatsApp
+from tailrace.config.yaml import bind
 from tailrace.errors import ConfigError
 
 EVERYTHING = """\

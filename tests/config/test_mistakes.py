@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace._config_yaml import bind
-from tailrace.config import MAX_FILE_BYTES, Sections, load
+from tailrace.config.load import MAX_FILE_BYTES, load
+from tailrace.config.sections import Sections
+from tailrace.config.yaml import bind
 from tailrace.errors import ConfigError
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import ConfigError, Rejected
 from tailrace.events import AnyEvent
 from tailrace.flows.definition.definition import Definition, parsed

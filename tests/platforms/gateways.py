@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tailrace.app import open_app
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 

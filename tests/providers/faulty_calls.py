@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Attempt, Caller, CallResult, OnCut

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
 from tailrace.providers.backoff import delay_s, retry_after_s
 from tailrace.providers.deadlines import Limits, Watch, idle_timeout_s, limits_of

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from providers.faulty_calls import DIALECTS, Told, faulty
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route

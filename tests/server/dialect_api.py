@@ -13,7 +13,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from tailrace.app import App, open_app
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.messages import Dialect, JsonObject
 from tailrace.ports import Tool, ToolContext, ToolOutcome
 from tailrace.server.app import serving

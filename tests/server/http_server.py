@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from tailrace.app import App, open_app
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.ports import Tool
 from tailrace.server.app import RouteModule, serving
 from tailrace.server.http.listener import ConnectionLimits

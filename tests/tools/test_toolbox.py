@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tailrace.config import AgentSettings
+from tailrace.config.sections import AgentSettings
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect, ModelRequest, user
 from tailrace.tools.toolbox import BUILTIN, builtin_tools

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tailrace._config_yaml import bind
-from tailrace.config import Sections
+from tailrace.config.sections import Sections
+from tailrace.config.yaml import bind
 from tailrace.ports import ToolOutcome
 from tailrace.tools import process, terminal
 from tailrace.tools.checkpoint.checkpoint import Limits

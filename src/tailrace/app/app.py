@@ -30,7 +30,8 @@ from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import kept_tidy, retention_of
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
-from tailrace.config import AgentSettings, Config, ModelChoice
+from tailrace.config.load import Config
+from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.open_journal import open_journal

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from tailrace.agent.safety.approval import ApprovalPolicy
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
-from tailrace.config import Config, ModelChoice, ProviderSettings
+from tailrace.config.load import Config
+from tailrace.config.sections import ModelChoice, ProviderSettings
 from tailrace.errors import ConfigError
 from tailrace.flows.steps.base import Handler
 from tailrace.flows.steps.http import HttpStep

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.errors import JournalError
 from tailrace.journal.retention import Retention, retain
 from tailrace.ports import Journal

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from tailrace.config import Config, ModelChoice, ModelRef, ProviderSettings
+from tailrace.config.load import Config
+from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
 from tailrace.ports import Provider
 from tailrace.providers import quirks

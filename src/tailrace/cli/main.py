@@ -101,7 +101,7 @@ def _run(argv: list[str]) -> int:
     if not command.reads_config:
         return int(module.run(args))
 
-    from tailrace.config import load
+    from tailrace.config.load import load
 
     return int(module.run(args, load(os.environ)))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
 from tailrace.messages import (
     AnyDelta,

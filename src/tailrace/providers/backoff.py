@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 
 ASKED_JITTER = 0.1  # a crowd told the same second does not come back in the same second
 

@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.errors import Deadline, TimedOut
 
 Purpose = Literal["turn", "step"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
 ANSWER = "Water finds its way."

@@ -17,7 +17,7 @@ import pytest
 from cli.screen.vt import VirtualTerminal
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, StepFinished
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.flows.engine.service import FlowService

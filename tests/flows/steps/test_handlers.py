@@ -16,7 +16,7 @@ from flows.stages import FAST_RETRY, ask, sequence, service, step
 from tailrace.app import App, open_app
 from tailrace.app.flow_handlers import ConfiguredRoutes
 from tailrace.app.models import Models
-from tailrace.config import Config, load
+from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import DefinitionError
 from tailrace.flows.engine.service import Instance

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows.stages import DIALECTS, FAST_RETRY, ask, sequence, spoken, stage, types
-from tailrace.config import CallPolicy
+from tailrace.config.sections import CallPolicy
 from tailrace.events import LlmDelta, UsageRecorded
 from tailrace.flows.definition.definition import DefinitionError
 from tailrace.messages import Dialect

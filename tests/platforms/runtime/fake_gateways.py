@@ -10,7 +10,7 @@ from pathlib import Path
 
 from delivery.planning.played_plans import EDITING
 from tailrace.app import App, open_app
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.delivery.port import (
     Attachment,
     ButtonPressed,

@@ -16,7 +16,7 @@ pytest.importorskip("mcp", reason="the extra is not installed")
 
 from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
-from tailrace.config import McpServer
+from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.tools.mcp.tools import McpServers, offered_name, text_of

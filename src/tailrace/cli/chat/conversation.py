@@ -16,7 +16,7 @@ from tailrace.app import App
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options
 from tailrace.cli.screen.sanitize import one_line
-from tailrace.config import ModelChoice
+from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
 from tailrace.messages import user
 from tailrace.ports import ENDED, Run

@@ -15,7 +15,7 @@ from importlib import import_module
 
 from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, complain
-from tailrace.config import Config
+from tailrace.config.load import Config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -23,7 +23,8 @@ import msgspec
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import one_line
-from tailrace.config import Config, ModelRef, load
+from tailrace.config.load import Config, load
+from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.ports import RunState
 

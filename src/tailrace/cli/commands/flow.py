@@ -19,7 +19,8 @@ import msgspec
 
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
 from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
-from tailrace.config import Config, Store
+from tailrace.config.load import Config
+from tailrace.config.sections import Store
 from tailrace.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, told_to_stop
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 
 log = logging.getLogger("tailrace.gateway")

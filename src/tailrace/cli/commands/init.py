@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tailrace.cli.main import DONE, FAILED, USAGE, complain
-from tailrace.config import load
+from tailrace.config.load import load
 from tailrace.providers.presets import PRESETS
 
 LOCAL = "local"

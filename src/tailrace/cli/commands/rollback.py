@@ -13,7 +13,7 @@ from typing import Final
 
 from tailrace.cli.main import DONE, FAILED, USAGE, complain
 from tailrace.cli.screen.sanitize import Sanitizer
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, Plan
 
 _SIGNS: Final = {"change": "~", "create": "+", "delete": "-"}

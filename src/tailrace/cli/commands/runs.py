@@ -16,7 +16,7 @@ import msgspec
 
 from tailrace.agent.session import last_words
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.errors import RunSealed
 from tailrace.events import (
     Commentary,

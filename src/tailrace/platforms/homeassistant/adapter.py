@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,

@@ -13,7 +13,7 @@ import msgspec
 from tailrace.agent.service import KIND, TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
-from tailrace.config import PlatformSettings, Surface
+from tailrace.config.sections import PlatformSettings, Surface
 from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing

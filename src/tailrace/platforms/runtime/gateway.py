@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.app import App
-from tailrace.config import PlatformSettings
+from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
 from tailrace.errors import PlatformError, TailraceError
 from tailrace.platforms.runtime.chat_settings import Choices, Pairing

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 
-from tailrace.config import Config, PlatformSettings
+from tailrace.config.load import Config
+from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import Platform
 from tailrace.errors import ConfigError
 

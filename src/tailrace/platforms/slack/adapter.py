@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,

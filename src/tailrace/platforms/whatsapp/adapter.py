@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,

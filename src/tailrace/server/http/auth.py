@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tailrace.config import Config, Scope
+from tailrace.config.load import Config
+from tailrace.config.sections import Scope
 from tailrace.errors import ConfigError
 from tailrace.server.http.api_errors import ApiError
 

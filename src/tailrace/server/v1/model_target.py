@@ -13,7 +13,7 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
-from tailrace.config import ModelChoice
+from tailrace.config.sections import ModelChoice
 from tailrace.messages import Completion, Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.ports import Answer, Provider
 from tailrace.providers.attempt import Route

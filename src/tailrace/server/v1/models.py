@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.app.models import LOCAL, named
-from tailrace.config import Config
+from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response

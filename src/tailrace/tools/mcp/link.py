@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, Tool
 
 from tailrace import __version__
-from tailrace.config import McpServer
+from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext

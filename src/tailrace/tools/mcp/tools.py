@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from tailrace.config import McpServer
+from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 import yaml
 
-from tailrace._config_sections import Section
+from tailrace.config.sections import Section
 from tailrace.errors import ConfigError
 
 S = TypeVar("S", bound=Section)

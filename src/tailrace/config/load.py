@@ -11,71 +11,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tailrace._config_sections import (
-    AgentSettings,
-    Approvals,
-    Bus,
-    CallOverrides,
+from tailrace.config.sections import (
     CallPolicy,
-    Checkpoints,
-    Discord,
-    Flows,
-    HomeAssistant,
-    Matrix,
-    Mcp,
-    McpServer,
-    ModelChoice,
-    ModelRef,
-    Platforms,
-    PlatformSettings,
-    ProviderSettings,
-    Scope,
-    Section,
     Sections,
-    Server,
-    ServerKey,
-    Slack,
-    Store,
-    Streaming,
     Surface,
-    Telegram,
-    WhatsApp,
 )
 from tailrace.errors import ConfigError
-
-__all__ = [
-    "AgentSettings",
-    "Approvals",
-    "Bus",
-    "CallOverrides",
-    "CallPolicy",
-    "Checkpoints",
-    "Config",
-    "Discord",
-    "Environment",
-    "Flows",
-    "HomeAssistant",
-    "Matrix",
-    "Mcp",
-    "McpServer",
-    "ModelChoice",
-    "ModelRef",
-    "PlatformSettings",
-    "Platforms",
-    "ProviderSettings",
-    "Scope",
-    "Section",
-    "Sections",
-    "Server",
-    "ServerKey",
-    "Slack",
-    "Store",
-    "Streaming",
-    "Surface",
-    "Telegram",
-    "WhatsApp",
-    "load",
-]
 
 MAX_FILE_BYTES: Final = 1 << 20
 # First match wins; the second of each is an alias.
@@ -189,7 +130,7 @@ def _read(file: Path) -> Sections:
         line = data.count(b"\n", 0, exc.start) + 1
         raise ConfigError("not UTF-8 text", file=str(file), line=line) from exc
 
-    from tailrace._config_yaml import bind  # most start-ups have no file and need no YAML parser
+    from tailrace.config.yaml import bind  # most start-ups have no file and need no YAML parser
 
     return bind(text, Sections, str(file))
 
