@@ -25,7 +25,7 @@ import uvloop
 from bench.table import Table
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Caller, Silent
+from tailrace.providers.call import Caller, NullListener
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.transport import AiohttpTransport, open_transport
@@ -102,7 +102,7 @@ async def serve() -> None:
 Reader = Callable[[], Awaitable[float]]  # reads one stream; returns when its first token was there
 
 
-class FirstToken(Silent):
+class FirstToken(NullListener):
     def __init__(self) -> None:
         self.at = 0.0
 

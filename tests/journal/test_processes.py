@@ -17,7 +17,7 @@ from tailrace.errors import RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.sqlite import store
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.journal.wakeup_pipe import Bell
+from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Run, Signal
 from tailrace.runs.recovery import recover, stop
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
@@ -171,7 +171,7 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
 
 
 def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
-    first, second = Bell(tmp_path / "x.db"), Bell(tmp_path / "x.db")
+    first, second = WakeupPipe(tmp_path / "x.db"), WakeupPipe(tmp_path / "x.db")
     name = second.name
     assert first.is_alive(name)
     assert second.has_company
@@ -186,15 +186,15 @@ def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     assert list((tmp_path / "x.db-bells").iterdir()) == []
 
 
-def is_rung(bell: Bell) -> bool:
+def is_rung(bell: WakeupPipe) -> bool:
     assert bell.fd is not None
     return bool(select.select([bell.fd], [], [], 0)[0])
 
 
 def test_a_newcomer_rings_and_is_rung_back(tmp_path: Path) -> None:
     """So that a commit made before the newcomer was known to the writer is not missed."""
-    first = Bell(tmp_path / "x.db")
-    newcomer = Bell(tmp_path / "x.db")
+    first = WakeupPipe(tmp_path / "x.db")
+    newcomer = WakeupPipe(tmp_path / "x.db")
     rung = [is_rung(first), is_rung(newcomer)]
     first.heard()
     rung += [is_rung(first), is_rung(newcomer)]

@@ -12,11 +12,11 @@ from typing import Any
 from tailrace.config.sections import CallPolicy
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, Caller, CallResult, OnCut
+from tailrace.providers.call import AttemptOutcome, Caller, CallResult, OnCut
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
-from tailrace.providers.no_streaming import Refusals
+from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
@@ -30,7 +30,7 @@ class Told:
 
     def __init__(self) -> None:
         self.facts: list[tuple[Any, ...]] = []
-        self.attempts: list[Attempt] = []
+        self.attempts: list[AttemptOutcome] = []
         self.seen: list[AnyDelta] = []
         self.heard = asyncio.Event()  # the first delta came
 
@@ -43,7 +43,7 @@ class Told:
         if self.facts[-1] != ("deltas",):
             self.facts.append(("deltas",))
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self.attempts.append(attempt)
 
     def attempt_discarded(self, number: int, reason: str) -> None:
@@ -63,7 +63,7 @@ class Bench:
 
     server: FaultyProvider
     transport: AiohttpTransport
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: NonStreamingRoutes = field(default_factory=NonStreamingRoutes)
 
     def provider(self, dialect: Dialect = "chat", name: str = "faulty", **fields: Any) -> HttpProvider:
         fields.setdefault("base_url", self.server.url)

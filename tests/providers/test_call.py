@@ -16,7 +16,7 @@ import pytest
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, Retryable, StreamCut, TimedOut, Unavailable
 from tailrace.messages import Dialect, ModelRequest, user
-from tailrace.providers.no_streaming import Refusals
+from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply, think
 
@@ -374,7 +374,7 @@ async def test_a_call_without_a_route_is_a_mistake_of_the_caller() -> None:
 async def test_a_refused_stream_is_asked_for_whole_and_remembered_for_a_while(dialect: Dialect) -> None:
     clock = 0.0
     async with faulty() as bench:
-        bench.refusals = Refusals(reprobe_s=60.0, clock=lambda: clock)
+        bench.refusals = NonStreamingRoutes(reprobe_s=60.0, clock=lambda: clock)
         route = bench.route(dialect, model="ok+no-streaming")
         told = Told()
         first = await bench.call(route, told=told)

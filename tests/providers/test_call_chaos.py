@@ -11,7 +11,7 @@ from providers.faulty_calls import DIALECTS, Bench, Told, faulty
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, TextDelta
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, CallResult, Recovery
+from tailrace.providers.call import AttemptOutcome, CallResult, Recovery
 from tailrace.testing.clock import driven
 
 DAYS = 150
@@ -56,7 +56,7 @@ class Standing(Told):
         return "".join(self._shown.values())
 
 
-def check(outcome: CallResult | ProviderError, told: Standing, attempts: list[Attempt]) -> None:
+def check(outcome: CallResult | ProviderError, told: Standing, attempts: list[AttemptOutcome]) -> None:
     assert [attempt.number for attempt in attempts] == list(range(1, len(attempts) + 1))
     if isinstance(outcome, ProviderError):
         assert told.screen.strip() == ""

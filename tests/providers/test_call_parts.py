@@ -18,8 +18,8 @@ from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
 from tailrace.providers.backoff import delay_s, retry_after_s
 from tailrace.providers.deadlines import Limits, Watch, idle_timeout_s, limits_of
 from tailrace.providers.no_streaming import says_no_streaming
-from tailrace.providers.overlap import Seam
-from tailrace.providers.route_order import Itinerary
+from tailrace.providers.overlap import Overlap
+from tailrace.providers.route_order import RouteOrder
 from tailrace.testing.clock import driven
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -35,7 +35,7 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
 
 
 def through(shown: str, continuation: str, cuts: list[int] | None = None, *, cut: bool = False) -> str:
-    seam = Seam(shown)
+    seam = Overlap(shown)
     parts = [seam.feed(piece) for piece in pieces(continuation, cuts or [])]
     said = "".join(parts) + seam.close(cut=cut)
     assert said == continuation[seam.removed :]
@@ -95,7 +95,7 @@ def test_what_counts_as_said_twice(shown: str, continuation: str, joined: str) -
 
 
 def test_text_is_held_back_only_while_it_may_be_a_repetition() -> None:
-    seam = Seam("The mill wheel turns, and the")
+    seam = Overlap("The mill wheel turns, and the")
     assert seam.feed(" tail") == " tail"
     assert seam.feed("race") == "race"
 
@@ -124,7 +124,7 @@ NEVER = Rejected("no", status=401)
     ],
 )
 def test_who_is_asked_next(failures: list[ProviderError], order: list[int]) -> None:
-    itinerary = Itinerary([CallPolicy(max_attempts=2)] * 3, NoJitter())
+    itinerary = RouteOrder([CallPolicy(max_attempts=2)] * 3, NoJitter())
     now, asked = 0.0, []
     for failure in failures:
         leg = itinerary.next(now)
@@ -137,7 +137,7 @@ def test_who_is_asked_next(failures: list[ProviderError], order: list[int]) -> N
 
 
 def test_nobody_waits_while_somebody_is_free() -> None:
-    itinerary = Itinerary([CallPolicy()] * 2, random.Random(1))
+    itinerary = RouteOrder([CallPolicy()] * 2, random.Random(1))
     assert itinerary.next(0.0) == (0, 0.0)
     itinerary.failed(LATER, 0.0)
     assert itinerary.next(0.0) == (1, 0.0)

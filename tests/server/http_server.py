@@ -17,7 +17,7 @@ from tailrace.config.load import Config, load
 from tailrace.ports import Tool
 from tailrace.server.app import RouteModule, serving
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
 from tailrace.server.metrics.registry import Metrics
@@ -55,7 +55,7 @@ class Api:
 
     url: str
     app: App
-    frame: Frame
+    frame: RequestPipeline
     provider: FaultyProvider
     client: aiohttp.ClientSession
     metrics: Metrics

@@ -38,7 +38,7 @@ from tailrace.messages import (
     Usage,
 )
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, Caller, CallResult, Silent
+from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
@@ -169,13 +169,13 @@ def _whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
     return answer.take([*thoughts, TextDelta(text)] if text else thoughts)
 
 
-class _UsageListener(Silent):
+class _UsageListener(NullListener):
     """Records what attempts cost, whatever became of them."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         if attempt.usage != Usage():
             self._record.add(UsageRecorded(attempt.usage, attempt.provider, attempt.model))
 

@@ -23,7 +23,7 @@ from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolCall, Usage
 from tailrace.ports import Run, Tool, ToolContext, ToolOutcome
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, Caller, CallListener, CallResult, OnCut, Silent
+from tailrace.providers.call import AttemptOutcome, Caller, CallListener, CallResult, NullListener, OnCut
 from tailrace.providers.deadlines import Purpose
 
 AGENT_NAME: Final = "tailrace"
@@ -136,7 +136,7 @@ class TracedCaller(Caller):
         budget_s: float | None = None,
     ) -> CallResult:
         dialects = {route.provider.name: route.provider.dialect for route in routes}
-        spans = _AttemptSpans(self._tracer, request, dialects, listener if listener is not None else Silent())
+        spans = _AttemptSpans(self._tracer, request, dialects, listener if listener is not None else NullListener())
         return await self._caller.complete(
             request, routes, listener=spans, on_cut=on_cut, purpose=purpose, budget_s=budget_s
         )
@@ -177,7 +177,7 @@ class _AttemptSpans:
             self._span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - self._began)
         self._inner.deltas(deltas)
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         span = self._span
         span.set_attributes(answered_of(attempt, self._dialects[attempt.provider]))
         if attempt.error is not None:
@@ -202,7 +202,7 @@ def asked_of(request: ModelRequest) -> Attributes:
     return attributes
 
 
-def answered_of(attempt: Attempt, dialect: Dialect) -> Attributes:
+def answered_of(attempt: AttemptOutcome, dialect: Dialect) -> Attributes:
     attributes: Attributes = {"gen_ai.request.stream": attempt.streamed, **usage_of(attempt.usage, dialect)}
     if attempt.answer_id:
         attributes["gen_ai.response.id"] = attempt.answer_id

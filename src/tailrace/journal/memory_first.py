@@ -24,7 +24,7 @@ class Storage(Journal, Protocol):
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
 
 
-class VolatileFirst:
+class MemoryFirst:
     """A journal over storage in which runs of durability "memory" are not written before they end."""
 
     def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:

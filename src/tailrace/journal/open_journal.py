@@ -33,10 +33,10 @@ async def _open(
     url: str, database: Path | None, clock: Callable[[], float], on_lag: Callable[[float], None] | None
 ) -> Journal:
     if database is not None:
-        from tailrace.journal.memory_first import VolatileFirst
+        from tailrace.journal.memory_first import MemoryFirst
         from tailrace.journal.sqlite.store import SqliteJournal
 
-        return VolatileFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
+        return MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     if url.startswith("memory:"):
         return MemoryJournal(clock=clock)
     scheme = url.partition(":")[0]  # the rest may hold a password

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 
 
-class Bell:
+class WakeupPipe:
     """This process's bell and its way to ring the others'. Any thread may ring; the loop listens.
 
     Nobody looks into the directory at every commit: a newcomer rings all the others once, and whoever is rung looks

@@ -27,8 +27,8 @@ from tailrace.messages import (
 )
 from tailrace.ports import Answer, Provider
 from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
-from tailrace.providers.no_streaming import Refusals, says_no_streaming
-from tailrace.providers.overlap import Seam
+from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
+from tailrace.providers.overlap import Overlap
 from tailrace.providers.provenance import replayable
 
 CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
@@ -45,7 +45,7 @@ class Route(msgspec.Struct, frozen=True):
     local: bool = False  # on this machine or network: silence is given more time
 
 
-class Try:
+class Attempt:
     """Runs once; afterwards, however it ended, tells what came of it."""
 
     def __init__(self, route: Route, request: ModelRequest, shown: str, sink: Sink) -> None:
@@ -53,7 +53,7 @@ class Try:
         messages = replayable(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
-        self._seam = Seam(shown) if shown else None
+        self._seam = Overlap(shown) if shown else None
         self._sink = sink
         self._answer: Answer | None = None
         self._done: Completion | None = None
@@ -61,7 +61,7 @@ class Try:
         self.streamed = True
         self.silent_s = 0.0  # how long nothing of an answer had come when it ended
 
-    async def run(self, refusals: Refusals, *, purpose: Purpose, budget_s: float | None) -> Completion:
+    async def run(self, refusals: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
         """Raises `ProviderError`."""
         route = self._route
         limits = limits_of(
@@ -77,7 +77,7 @@ class Try:
         except ProviderError as exc:
             if self._heard or not says_no_streaming(exc):
                 raise
-        self._seam = Seam(self._shown) if self._shown else None  # the refused stream has used up the first
+        self._seam = Overlap(self._shown) if self._shown else None  # the refused stream has used up the first
         completion = await self._run_whole(limits)
         refusals.remember(route.provider.name, route.model)
         return completion
@@ -140,7 +140,7 @@ class Try:
             if text:
                 self._sink([TextDelta(text)])
 
-    def _pass_on(self, deltas: list[AnyDelta], seam: Seam) -> None:
+    def _pass_on(self, deltas: list[AnyDelta], seam: Overlap) -> None:
         out: list[AnyDelta] = []
         for delta in deltas:
             match delta:

@@ -15,19 +15,19 @@ import msgspec
 
 from tailrace.errors import ProviderError, Retryable, TimedOut
 from tailrace.messages import AnyDelta, Completion, ModelRequest, Usage
-from tailrace.providers.attempt import Route, Try
+from tailrace.providers.attempt import Attempt, Route
 from tailrace.providers.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.deadlines import Purpose
-from tailrace.providers.no_streaming import Refusals
+from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.provenance import bare, signed
-from tailrace.providers.route_order import Itinerary
+from tailrace.providers.route_order import RouteOrder
 
 Recovery = Literal["continue", "restart", "keep"]
 OnCut: TypeAlias = Recovery | Callable[[Completion], Recovery]
 _STALLS = ("first_token", "idle", "progress")
 
 
-class Attempt(msgspec.Struct, frozen=True):
+class AttemptOutcome(msgspec.Struct, frozen=True):
     """What became of one try. `error` is None where it gave the answer, or where the caller interrupted it."""
 
     number: int  # 1, 2, 3 … within the call
@@ -53,7 +53,7 @@ class CallResult(msgspec.Struct, frozen=True):
     """One call's one answer."""
 
     completion: Completion
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptOutcome, ...]
     incomplete: Incomplete | None = None
 
     @property
@@ -81,7 +81,7 @@ class CallListener(Protocol):
         """Pieces of the current attempt's answer, as many as arrived together. An answer that was not streamed has
         none, but for the rest of a text whose beginning was shown."""
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for one that is interrupted: its usage, as far as it is known."""
 
     def attempt_discarded(self, number: int, reason: str) -> None:
@@ -91,7 +91,7 @@ class CallListener(Protocol):
         """The provider fell silent for so long and is given up; another attempt follows."""
 
 
-class Silent:
+class NullListener:
     """Listens to nothing. A listener that cares for some of it derives from this."""
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
@@ -100,7 +100,7 @@ class Silent:
     def deltas(self, deltas: list[AnyDelta]) -> None:
         pass
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         pass
 
     def attempt_discarded(self, number: int, reason: str) -> None:
@@ -113,9 +113,9 @@ class Silent:
 class Caller:
     """Makes calls. One per process: it remembers who does not stream."""
 
-    def __init__(self, *, rng: random.Random | None = None, refusals: Refusals | None = None) -> None:
+    def __init__(self, *, rng: random.Random | None = None, refusals: NonStreamingRoutes | None = None) -> None:
         self._rng = rng if rng is not None else random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._refusals = refusals if refusals is not None else Refusals()
+        self._refusals = refusals if refusals is not None else NonStreamingRoutes()
 
     async def complete(
         self,
@@ -137,7 +137,7 @@ class Caller:
         """
         if not routes:
             raise ValueError("a call needs at least one route")
-        listener = listener if listener is not None else Silent()
+        listener = listener if listener is not None else NullListener()
         call = _Call(self._rng, self._refusals, request, routes, listener, on_cut)
         return await call.run(purpose, budget_s)
 
@@ -148,7 +148,7 @@ class _Call:
     def __init__(
         self,
         rng: random.Random,
-        refusals: Refusals,
+        refusals: NonStreamingRoutes,
         request: ModelRequest,
         routes: Sequence[Route],
         listener: CallListener,
@@ -159,8 +159,8 @@ class _Call:
         self._routes = routes
         self._listener = listener
         self._on_cut = on_cut
-        self._itinerary = Itinerary([route.policy for route in routes], rng)
-        self._attempts: list[Attempt] = []
+        self._itinerary = RouteOrder([route.policy for route in routes], rng)
+        self._attempts: list[AttemptOutcome] = []
         self._standing: list[int] = []  # attempts whose text was shown and not withdrawn
         self._shown = request.prefill  # that text, and what was shown before the call began
         self._newest: Completion | None = None  # the last answer of which anything came
@@ -185,8 +185,8 @@ class _Call:
 
     async def _attempt(self, route: Route, purpose: Purpose, budget_s: float | None) -> CallResult | None:
         """The call's result, or None where another attempt should follow."""
-        attempt = Attempt(len(self._attempts) + 1, route.provider.name, route.model)
-        one = Try(route, self._request, self._shown, self._listener.deltas)
+        attempt = AttemptOutcome(len(self._attempts) + 1, route.provider.name, route.model)
+        one = Attempt(route, self._request, self._shown, self._listener.deltas)
         self._listener.attempt_started(attempt.number, attempt.provider, attempt.model)
         try:
             completion = await one.run(self._refusals, purpose=purpose, budget_s=budget_s)
@@ -206,8 +206,8 @@ class _Call:
 
     def _end(
         self,
-        attempt: Attempt,
-        one: Try,
+        attempt: AttemptOutcome,
+        one: Attempt,
         received: Completion | None,
         *,
         error: ProviderError | None = None,
@@ -226,7 +226,7 @@ class _Call:
         self._attempts.append(ended)
         self._listener.attempt_ended(self._attempts[-1])
 
-    def _recover(self, number: int, one: Try, received: Completion | None) -> CallResult | None:
+    def _recover(self, number: int, one: Attempt, received: Completion | None) -> CallResult | None:
         """The ladder, after an attempt failed."""
         text = received.text[one.removed :] if received is not None else ""
         if received is not None and received.message.parts:
@@ -285,5 +285,5 @@ class _Call:
         return error
 
 
-def _tried(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+def _tried(attempts: Sequence[AttemptOutcome]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(attempt.provider for attempt in attempts))

@@ -25,7 +25,7 @@ def says_no_streaming(error: ProviderError) -> bool:
     return isinstance(error, Permanent) or error.status in _STATUSES
 
 
-class Refusals:
+class NonStreamingRoutes:
     """Per provider and model, until `reprobe_s` have passed."""
 
     def __init__(self, *, reprobe_s: float = REPROBE_S, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,7 +18,7 @@ MIN_WORD = 3  # letters of a broken word
 _LAST_WORD = re.compile(r"[^\W\d_]+\Z")
 
 
-class Seam:
+class Overlap:
     """Feed it the continuation's text; it returns what follows the text already shown."""
 
     def __init__(self, shown: str) -> None:

@@ -25,7 +25,7 @@ class _Leg:
         self.is_closed = False
 
 
-class Itinerary:
+class RouteOrder:
     """Each route has the attempts of its policy. A failure that may pass is retried at the same route; one that
     says "not now" moves on at once and comes back when nobody else is left; a permanent one closes the route."""
 

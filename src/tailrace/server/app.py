@@ -14,14 +14,14 @@ from aiohttp import web
 from tailrace.app import App
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.listener import ConnectionLimits, listening
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import health, openapi, page, runs, sequences
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, responses
 
-RouteModule: TypeAlias = Callable[[Frame], Sequence[Route]]
+RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
     models.routes,
@@ -38,7 +38,7 @@ class Serving(NamedTuple):
     """A server that runs: where it is reached, and its frame."""
 
     url: str
-    frame: Frame
+    frame: RequestPipeline
 
 
 def build(
@@ -47,12 +47,12 @@ def build(
     extra: Iterable[RouteModule] = (),
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
-) -> tuple[Frame, web.Application]:
-    """Frame and application for this config; `extra` are routes of others, signed webhooks for instance (their access
+) -> tuple[RequestPipeline, web.Application]:
+    """The pipeline and the application for this config; `extra` are routes of others, signed webhooks for instance (their access
     is `open`: the signature is their key). Raises `ConfigError`."""
     settings = app.config.server
     authoriser = Authoriser.of(app.config)
-    frame = Frame(
+    frame = RequestPipeline(
         app,
         authoriser=authoriser,
         origins=Origins(hosts=settings.hosts, origins=settings.cors_origins, any_host=authoriser.required),

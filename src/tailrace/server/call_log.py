@@ -27,20 +27,20 @@ from tailrace.events import (
 )
 from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from tailrace.ports import Journal, Lease
-from tailrace.providers.call import Attempt, CallResult, Silent
+from tailrace.providers.call import AttemptOutcome, CallResult, NullListener
 
 KIND: Final = "call"
-STROKE_S: Final = 1.0
+FLUSH_EVERY_S: Final = 1.0
 LEASE_S: Final = 86_400.0  # of a plain request, which nobody else could take over
 
 
-class CallLog(Silent):
+class CallLog(NullListener):
     """A `CallListener` that writes. `shown` is text that an earlier process has logged."""
 
-    def __init__(self, journal: Journal, lease: Lease, *, stroke_s: float = 0.0, shown: str = "") -> None:
+    def __init__(self, journal: Journal, lease: Lease, *, flush_every_s: float = 0.0, shown: str = "") -> None:
         self._journal = journal
         self._lease = lease
-        self._stroke_s = stroke_s
+        self._stroke_s = flush_every_s
         self._due = 0.0  # when the next stroke is
         self._now = asyncio.get_running_loop().time
         self._pending: list[str] = []
@@ -86,7 +86,7 @@ class CallLog(Silent):
             self._flush()
             self._due = now + self._stroke_s
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._flush()
         if attempt.usage != Usage():
             self._usage += attempt.usage

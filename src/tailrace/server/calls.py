@@ -22,7 +22,7 @@ from tailrace.runs.lease import held
 from tailrace.runs.recovery import recover
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.server.call_log import KIND, CallLog
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.v1.api_formats import RESPONSES
 from tailrace.server.v1.model_target import after, raw_routes
 
@@ -40,7 +40,7 @@ class CallSpec(Value):
 class Calls:
     """One per server."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RequestPipeline) -> None:
         self._frame = frame
         self._app = frame.app
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -80,7 +80,7 @@ class Calls:
     def _spawn(self, run: Run, lease: Lease, attempts: int = 0) -> None:
         task = asyncio.get_running_loop().create_task(self._execute(run, lease, attempts), name=run.id)
         self._tasks[run.id] = task
-        self._frame.owe(task)
+        self._frame.track(task)
         task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
 
     async def _execute(self, run: Run, lease: Lease, attempts: int) -> None:

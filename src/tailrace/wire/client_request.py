@@ -18,7 +18,7 @@ from tailrace.messages import Dialect, JsonObject, ModelRequest, Value
 T = TypeVar("T")
 
 
-class Misasked(TailraceError):
+class InvalidRequest(TailraceError):
     """The request makes no sense, or cannot be honoured. `param` names the field at fault, as the client wrote it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -26,7 +26,7 @@ class Misasked(TailraceError):
         self.param = param
 
 
-class Asked(Value):
+class ClientRequest(Value):
     """One request. `request` says it in neutral words; `body` is what the client wrote, for a provider that speaks the
     client's dialect and may know more of it than we do."""
 
@@ -56,7 +56,7 @@ _CONVERSATION: dict[Dialect, tuple[str, ...]] = {
 _OURS = frozenset({"model", "stream", "stream_options", "background", "previous_response_id", "conversation"})
 
 
-def unsaid(asked: Asked, dialect: Dialect) -> str | None:
+def first_unsupported_param(asked: ClientRequest, dialect: Dialect) -> str | None:
     """The first parameter that a provider of this dialect could not be told; None where it can be told all."""
     if dialect == asked.dialect:
         return None
@@ -74,7 +74,7 @@ def unsaid(asked: Asked, dialect: Dialect) -> str | None:
     return None
 
 
-def extra_for(asked: Asked, dialect: Dialect, *, conversation: bool = True) -> JsonObject:
+def extra_for(asked: ClientRequest, dialect: Dialect, *, conversation: bool = True) -> JsonObject:
     """The fields that go to a provider of this dialect beside the neutral ones: of the client's own dialect all that it
     wrote, word for word. Without `conversation` the neutral messages stand, for an answer that goes on from a cut."""
     if dialect != asked.dialect:
@@ -91,12 +91,12 @@ def _identified(user: str, dialect: Dialect) -> JsonObject:
 
 
 def converted(body: object, kind: type[T], where: str = "") -> T:
-    """`body` as this type. Raises `Misasked` that names the field."""
+    """`body` as this type. Raises `InvalidRequest` that names the field."""
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as exc:
         what, _, path = str(exc).partition(" - at `$")
-        raise Misasked(what, f"{where}{path.rstrip('`')}".lstrip(".") or None) from exc
+        raise InvalidRequest(what, f"{where}{path.rstrip('`')}".lstrip(".") or None) from exc
 
 
 def beyond_of(body: Mapping[str, Any], known: Collection[str], defaults: Mapping[str, tuple[Any, ...]]) -> list[str]:

@@ -19,7 +19,7 @@ from tailrace.flows.engine.service import FlowService, Instance
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.messages import Dialect
 from tailrace.providers.call import Caller
-from tailrace.providers.no_streaming import Refusals
+from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.transport import open_transport
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.quirks import WireQuirks
@@ -79,7 +79,7 @@ async def test_a_recorded_answer_is_stored_the_same_streamed_and_not(dialect: Di
     application = web.Application()
     application.router.add_post("/{path:.*}", replay.answer)
     async with TestServer(application) as server, open_transport() as transport:
-        caller = Caller(refusals=Refusals(reprobe_s=0.0))  # the same name streams one time and not the next
+        caller = Caller(refusals=NonStreamingRoutes(reprobe_s=0.0))  # the same name streams one time and not the next
         llm = LlmCall(caller, FaultyRoutes(str(server.make_url("")), transport))
         async with service(tmp_path, llm_call=llm) as flows:
             for recording in recordings:

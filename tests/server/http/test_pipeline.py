@@ -16,7 +16,7 @@ from server.http_server import api, raw
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import MAX_DEPTH, depth_of, read_object
 from tailrace.server.http.route import Route
 from tailrace.testing.clock import driven
@@ -24,14 +24,14 @@ from tailrace.testing.clock import driven
 DIALECTS = ("/v1/chat/broken", "/v1/messages/broken", "/runs-broken")
 
 
-def broken_routes(_: Frame) -> Sequence[Route]:
+def broken_routes(_: RequestPipeline) -> Sequence[Route]:
     async def broken(_: web.Request) -> web.Response:
         raise RuntimeError("sk-very-secret at /home/somebody")
 
     return [Route(method="GET", path=path, handler=broken, access="any", summary="Fails.") for path in DIALECTS]
 
 
-def echo_routes(_: Frame) -> Sequence[Route]:
+def echo_routes(_: RequestPipeline) -> Sequence[Route]:
     async def echo(request: web.Request) -> web.Response:
         return web.json_response(len(await read_object(request)))
 
@@ -222,7 +222,7 @@ async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp
 async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tmp_path: Path) -> None:
     begun, left, go_on, done = (asyncio.Event() for _ in range(4))
 
-    def slow(frame: Frame) -> Sequence[Route]:
+    def slow(frame: RequestPipeline) -> Sequence[Route]:
         async def work() -> None:
             begun.set()
             await go_on.wait()
@@ -230,7 +230,7 @@ async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tm
 
         async def handler(_: web.Request) -> web.Response:
             try:
-                await frame.whole(work())
+                await frame.run_to_end(work())
             finally:
                 left.set()
             return web.Response()

@@ -15,7 +15,7 @@ from aiohttp import web
 from server.http_server import Api, api, sse
 from tailrace.errors import Rejected
 from tailrace.server.app import RouteModule
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import KEEP_ALIVE, EventStream, StreamTiming
 from tailrace.testing.clock import driven
@@ -30,7 +30,7 @@ HEAD = "GET /v1/chat/play HTTP/1.{}\r\nHost: localhost\r\n\r\n"
 def playing(play: Play, ended: asyncio.Event | None = None) -> RouteModule:
     """A route whose stream does what the test says."""
 
-    def routes(frame: Frame) -> Sequence[Route]:
+    def routes(frame: RequestPipeline) -> Sequence[Route]:
         async def handler(request: web.Request) -> web.StreamResponse:
             stream = frame.stream(request)
             try:

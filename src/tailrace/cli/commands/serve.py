@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tailrace.app import App
     from tailrace.platforms.runtime.gateway import Gateway
-    from tailrace.server.http.pipeline import Frame
+    from tailrace.server.http.pipeline import RequestPipeline
     from tailrace.server.http.route import Route
 
 log = logging.getLogger("tailrace.serve")
@@ -82,7 +82,7 @@ async def _warm_up(app: App) -> None:
         log.warning("the embedded model is not ready: %s", exc)
 
 
-def _hooks(gateway: Gateway) -> Callable[[Frame], Sequence[Route]]:
+def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature is their key (J120)."""
     from tailrace.platforms.runtime.webhooks import answer
     from tailrace.server.http.route import Route
@@ -90,7 +90,7 @@ def _hooks(gateway: Gateway) -> Callable[[Frame], Sequence[Route]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         return await answer(gateway, request)
 
-    def routes(_: Frame) -> Sequence[Route]:
+    def routes(_: RequestPipeline) -> Sequence[Route]:
         return [
             Route(method=method, path=path, handler=handle, access="open", summary="A platform's signed webhook.")
             for path in gateway.hook_paths

@@ -28,7 +28,7 @@ class SequenceVersion(msgspec.Struct, frozen=True):
     definition: Definition
 
 
-class Library:
+class SequenceStore:
     """The sequences of a journal."""
 
     def __init__(self, journal: Journal, owner: str) -> None:

@@ -32,7 +32,7 @@ from tailrace.flows.definition.definition import Budget
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.engine.record import Record
 from tailrace.flows.engine.retry import retry_delay_s
-from tailrace.flows.engine.step_stream import Audience, StepVoice
+from tailrace.flows.engine.step_stream import Audience, StepStream
 from tailrace.flows.language.expressions import ExpressionError
 from tailrace.flows.language.scope import WithNames
 from tailrace.flows.language.templates import resolved
@@ -176,7 +176,7 @@ class InstanceRunner:
     # ── one try of one step ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run_step(self, command: RunStep) -> None:
-        voice = StepVoice(self._record, self.audience, command.block_id, command.attempts)
+        voice = StepStream(self._record, self.audience, command.block_id, command.attempts)
         self.audience.listen_to(voice)
         try:
             output = _as_json(await self._try(command, voice))
@@ -194,7 +194,7 @@ class InstanceRunner:
         finally:
             self.audience.turn_from(voice)
 
-    async def _try(self, command: RunStep, voice: StepVoice) -> Any:
+    async def _try(self, command: RunStep, voice: StepStream) -> Any:
         step, handler = command.step, self._handler(command)
         started_at = command.started_at if command.started_at is not None else self._with.clock()
         params = handler.convert(self._params(command))
@@ -240,7 +240,7 @@ class InstanceRunner:
             raise StepError(str(exc), code="template") from exc
         return params
 
-    def _fail(self, command: RunStep, error: StepError, voice: StepVoice) -> None:
+    def _fail(self, command: RunStep, error: StepError, voice: StepStream) -> None:
         voice.discard(str(error))
         if not self.plan.is_open(command.block_id):
             return

@@ -19,7 +19,7 @@ import msgspec
 from tailrace.errors import JournalError, RunNotFound, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished, Snapshot
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
-from tailrace.flows.definition.sequence_store import Library, SequenceVersion
+from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check
 from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instance_events
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
@@ -91,7 +91,7 @@ class FlowService:
         self._clock = clock
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
-        self.library = Library(journal, owner)
+        self.library = SequenceStore(journal, owner)
         self._runners: dict[str, InstanceRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stack = AsyncExitStack()

@@ -21,7 +21,7 @@ class Audience:
         self.there = False  # looked at for every delta: no more than an attribute
         self._viewers = 0
         self._elsewhere = False
-        self._voices: set[StepVoice] = set()
+        self._voices: set[StepStream] = set()
 
     def join(self) -> None:
         self._viewers += 1
@@ -41,14 +41,14 @@ class Audience:
         for voice in self._voices:
             voice.flush()
 
-    def listen_to(self, voice: StepVoice) -> None:
+    def listen_to(self, voice: StepStream) -> None:
         self._voices.add(voice)
 
-    def turn_from(self, voice: StepVoice) -> None:
+    def turn_from(self, voice: StepStream) -> None:
         self._voices.discard(voice)
 
 
-class StepVoice:
+class StepStream:
     """One step's voice. `attempts` is how many its model has had before."""
 
     def __init__(self, record: Record, audience: Audience, block_id: str, attempts: int = 0) -> None:

@@ -35,7 +35,7 @@ from tailrace.messages import (
     user,
 )
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, Caller, CallResult, Silent
+from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
 
 # A provider that does not know structured output says so in as many words.
 _NO_SCHEMA = re.compile(
@@ -271,7 +271,7 @@ class _Call:
         self._tried += [name for name in tried if name not in self._tried]
 
 
-class _Listener(Silent):
+class _Listener(NullListener):
     """Lets whoever watches hear what comes, checks it as it comes, and counts what it costs."""
 
     def __init__(self, step: StepContext, schema: Schema | None, *, stream: bool) -> None:
@@ -293,7 +293,7 @@ class _Listener(Silent):
         if partial is not None and not partial.problem and partial.feed(text_of(deltas)) and self.on_invalid:
             self.on_invalid()
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._voice.cost(attempt.usage, attempt.provider, attempt.model)
 
     def attempt_discarded(self, number: int, reason: str) -> None:

@@ -25,7 +25,7 @@ from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
-from tailrace.journal.wakeup_pipe import Bell
+from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
@@ -39,7 +39,7 @@ class SqliteJournal:
     def __init__(
         self,
         path: Path,
-        bell: Bell,
+        bell: WakeupPipe,
         connection: sqlite3.Connection,
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
@@ -359,12 +359,12 @@ class SqliteJournal:
         )
 
 
-def _open_file(path: Path) -> tuple[Bell, sqlite3.Connection]:
+def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise JournalError(f"{path.parent} cannot be made: {exc.strerror}") from exc
-    bell = Bell(path)
+    bell = WakeupPipe(path)
     try:
         prepare(path, alone=not bell.has_company)
         return bell, connect(path, writer=True)

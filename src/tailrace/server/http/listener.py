@@ -17,7 +17,7 @@ from aiohttp import web
 
 from tailrace.app.logging_setup import PEERS
 from tailrace.errors import ConfigError
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 
 BACKLOG: Final = 1024
 
@@ -35,7 +35,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def listening(
-    frame: Frame,
+    frame: RequestPipeline,
     application: web.Application,
     host: str,
     port: int,

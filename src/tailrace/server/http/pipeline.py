@@ -38,7 +38,7 @@ _PREFLIGHT: Final = {
 }
 
 
-class Frame:
+class RequestPipeline:
     """The one thing that routes are given: the application, streams, and what must outlive a client."""
 
     def __init__(
@@ -91,22 +91,22 @@ class Frame:
         self._streams.discard(stream)
         self.metrics.viewers.dec()
 
-    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Does it to its end, also when the client leaves in the middle: for what must not be left half done."""
         task = asyncio.get_running_loop().create_task(work)
-        self.owe(task)
+        self.track(task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(_report)  # nobody else will hear of it
             raise
 
-    def owe(self, task: asyncio.Task[Any]) -> None:
+    def track(self, task: asyncio.Task[Any]) -> None:
         """A stop waits for this task too, as long as it waits for requests. Whoever made it ends it."""
         self._owed.add(task)
         task.add_done_callback(self._owed.discard)
 
-    def during(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+    def add_lifespan(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
         """Entered when the server starts, left after the last request."""
 
         async def lifetime(_: web.Application) -> AsyncIterator[None]:

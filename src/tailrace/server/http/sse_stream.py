@@ -40,7 +40,7 @@ class StreamTiming(msgspec.Struct, frozen=True):
 
 
 class EventStream:
-    """The response of one streaming request. `Frame.stream` makes it; the frame closes it.
+    """The response of one streaming request. `RequestPipeline.stream` makes it; the frame closes it.
 
     The head is sent by `begin`, by the first `send`, or after the first silence. Until then a handler that raises is
     answered with a real status (D52); from then on with an error event (H94).

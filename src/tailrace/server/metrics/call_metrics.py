@@ -13,7 +13,7 @@ from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, ModelRequest
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, Caller, CallListener, CallResult, OnCut, Silent
+from tailrace.providers.call import AttemptOutcome, Caller, CallListener, CallResult, NullListener, OnCut
 from tailrace.providers.deadlines import Purpose
 from tailrace.server.metrics.registry import Metrics
 
@@ -35,7 +35,7 @@ class MeteredCaller(Caller):
         purpose: Purpose = "turn",
         budget_s: float | None = None,
     ) -> CallResult:
-        meter = _Meter(self._metrics, listener if listener is not None else Silent())
+        meter = _Meter(self._metrics, listener if listener is not None else NullListener())
         return await super().complete(
             request, routes, listener=meter, on_cut=on_cut, purpose=purpose, budget_s=budget_s
         )
@@ -72,7 +72,7 @@ class _Meter:
         self._at = now
         self._inner.deltas(deltas)
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
         self._metrics.calls.inc(attempt.provider, outcome)
         self._metrics.tokens.inc(attempt.provider, "input", by=attempt.usage.input_tokens)

@@ -12,7 +12,7 @@ from aiohttp import web
 from tailrace.errors import JournalError
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 
 READY_S: Final = 2.0  # a journal that takes longer to answer is not ready for anybody
@@ -30,7 +30,7 @@ class Readiness(msgspec.Struct, frozen=True):
     status: Literal["ready"] = "ready"
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     async def health(_: web.Request) -> web.Response:
         return json_response(Health())
 

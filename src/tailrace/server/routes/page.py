@@ -8,7 +8,7 @@ from typing import Final
 
 from aiohttp import web
 
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
 
 _FILES: Final = {
@@ -30,7 +30,7 @@ _HEADERS: Final = {
 }
 
 
-def routes(_: Frame) -> Sequence[Route]:
+def routes(_: RequestPipeline) -> Sequence[Route]:
     directory = files("tailrace.server") / "web"
     return tuple(
         Route(

@@ -20,7 +20,7 @@ from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as
 from tailrace.server.http.route import Route
 from tailrace.server.routes.runs_schemas import (
@@ -45,7 +45,7 @@ _CURSOR: Final = re.compile(r"[0-9]{1,18}")
 class Runs:
     """The handlers; each says which exceptions it leaves to the frame."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RequestPipeline) -> None:
         self._frame = frame
         self._app = frame.app
         self._journal = frame.app.journal
@@ -59,7 +59,7 @@ class Runs:
         self._app.models.routes(named(self._app.config, model))
         spec = turn_of(body, model=model, requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
-        run = await self._frame.whole(
+        run = await self._frame.run_to_end(
             self._app.agents.submit(
                 spec,
                 session=body.session,
@@ -161,7 +161,7 @@ def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
     return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(spec)
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     runs = Runs(frame)
     return (
         Route(

@@ -26,7 +26,7 @@ from tailrace.messages import JsonObject
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route
 
@@ -88,7 +88,7 @@ class StreamQuery(msgspec.Struct, frozen=True):
 class Sequences:
     """The handlers; what they raise is the frame's to answer."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RequestPipeline) -> None:
         self._frame = frame
         self._flows = frame.app.flows
 
@@ -98,7 +98,7 @@ class Sequences:
         """201 with the version it got; the same definition again is the same version."""
         try:
             definition = await _definition(request)
-            version = await self._frame.whole(self._flows.create_sequence(definition))
+            version = await self._frame.run_to_end(self._flows.create_sequence(definition))
         except DefinitionError as exc:
             raise _mistake(exc) from exc
         return json_response(SequenceBody(version.id, version.version), status=201)
@@ -120,7 +120,7 @@ class Sequences:
         version = await self._flows.library.get(body.sequence_id)
         key = f"{identity_of(request).name}:{body.idempotency_key}" if body.idempotency_key else ""
         try:
-            run = await self._frame.whole(
+            run = await self._frame.run_to_end(
                 self._flows.start(version, body.input, dry_run=body.dry_run, idempotency_key=key)
             )
         except DefinitionError as exc:
@@ -150,7 +150,7 @@ class Sequences:
     async def retry(self, request: web.Request) -> web.Response:
         """201 with a new instance that goes on from the step that failed."""
         try:
-            run = await self._frame.whole(self._flows.retry(request.match_info["id"]))
+            run = await self._frame.run_to_end(self._flows.retry(request.match_info["id"]))
         except DefinitionError as exc:
             raise ApiError(409, exc.message) from exc
         return json_response(_status(run), status=201)
@@ -238,7 +238,7 @@ def _summary(run: Run) -> InstanceSummary:
     return InstanceSummary(run.id, _state(run), name=name, created_at=run.created_at, error=error)
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     sequences = Sequences(frame)
     resume = {"Last-Event-ID": "The last event that the client has; wins over the query."}
     return (

@@ -15,41 +15,43 @@ from tailrace.events import ToolCallChunk
 from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Batch, Run
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of
-from tailrace.server.v1.api_formats import Encoder, Saying, Voice, answer_id, error_delta, told
-from tailrace.server.v1.log_to_deltas import Telling, remark
+from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, agent_completion, answer_id, error_delta
+from tailrace.server.v1.log_to_deltas import LogToDeltas, remark
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
-from tailrace.wire.client_request import Asked
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.sse import encode_comment
 
 
 async def answer_turn(
-    frame: Frame,
+    frame: RequestPipeline,
     request: web.Request,
-    asked: Asked,
-    voice: Voice,
+    asked: ClientRequest,
+    voice: ApiFormat,
     *,
     history: tuple[Message, ...] = (),
     fields: JsonObject | None = None,
 ) -> web.StreamResponse:
     """Raises `ApiError`: 400 for what an agent cannot honour, the provider's own status where there is no answer."""
     spec = turn_spec(frame.app, asked, requester=identity_of(request).name, history=history)
-    turn = _PlainTurn(frame, voice, asked, spec, fields or {})
+    turn = _AgentAnswer(frame, voice, asked, spec, fields or {})
     return await (turn.streamed(request) if asked.stream else turn.whole())
 
 
-class _PlainTurn:
+class _AgentAnswer:
     """One turn for one client, who waits."""
 
-    def __init__(self, frame: Frame, voice: Voice, asked: Asked, spec: TurnSpec, fields: JsonObject) -> None:
+    def __init__(
+        self, frame: RequestPipeline, voice: ApiFormat, asked: ClientRequest, spec: TurnSpec, fields: JsonObject
+    ) -> None:
         self._frame = frame
         self._voice = voice
         self._asked = asked
         self._spec = spec
         self._fields = fields
         self._source: Dialect = agent_dialect(frame.app)
-        self._telling = Telling(
+        self._telling = LogToDeltas(
             agent=True,
             foreign=[tool.name for tool in spec.foreign],
             reasoning=asked.reasoning or frame.app.config.agent.show_reasoning,
@@ -66,7 +68,7 @@ class _PlainTurn:
             raise
         if (error := self._telling.failure()) is not None:
             raise error
-        completion = told(
+        completion = agent_completion(
             self._telling.message(),
             self._telling.usage(),
             self._telling.stop(),
@@ -109,7 +111,7 @@ class _PlainTurn:
     async def _submitted(self) -> Run:
         left = asyncio.Event()
         try:
-            return await self._frame.whole(self._submit(left))
+            return await self._frame.run_to_end(self._submit(left))
         except asyncio.CancelledError:
             left.set()
             raise
@@ -121,10 +123,10 @@ class _PlainTurn:
         return run
 
     async def _stopped(self, run: Run) -> None:
-        await self._frame.whole(self._frame.app.agents.stop(run.id))
+        await self._frame.run_to_end(self._frame.app.agents.stop(run.id))
 
-    def _saying(self, run: Run) -> Saying:
-        return Saying(
+    def _saying(self, run: Run) -> AnswerHeader:
+        return AnswerHeader(
             id=answer_id(self._voice, run.id),
             model=self._asked.model,
             created=int(run.created_at),

@@ -9,14 +9,14 @@ from typing import Final
 from aiohttp import web
 
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.model_target import is_agent, refused
 from tailrace.server.v1.raw_answer import answer_raw
-from tailrace.wire.client_request import Misasked
+from tailrace.wire.client_request import InvalidRequest
 
 # Versions differ in what they refuse and in fields that we do not send; what we say is valid in all of them. A version
 # that is newer than this server must not lock its clients out.
@@ -32,7 +32,7 @@ _REQUEST = {
         "stream": {"type": ["boolean", "null"]},
     },
     "additionalProperties": True,
-    "description": "As Anthropic's API documents it. A raw model of the same dialect is told every field.",
+    "description": "As Anthropic's API documents it. A raw model of the same dialect is sent every field.",
 }
 _ANSWER = {
     "type": "object",
@@ -50,13 +50,13 @@ _ANSWER = {
 }
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse:
         _check_version(request)
         body = await read_object(request)
         try:
             asked = MESSAGES.read(body)
-        except Misasked as exc:
+        except InvalidRequest as exc:
             raise refused(exc) from exc
         answer = answer_turn if is_agent(asked) else answer_raw
         return await answer(frame, request, asked, MESSAGES)

@@ -16,7 +16,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.wire import anthropic, chat, responses
 from tailrace.wire.anthropic.client_request import read_request as read_messages
 from tailrace.wire.chat.client_request import read_request as read_chat
-from tailrace.wire.client_request import Asked
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.responses.client_request import read_request as read_responses
 
 
@@ -30,7 +30,7 @@ class Encoder(Protocol):
     def close(self, stop: Stop | None = None) -> bytes: ...
 
 
-class Saying(msgspec.Struct, frozen=True):
+class AnswerHeader(msgspec.Struct, frozen=True):
     """One answer, as its client knows it. `source` is the dialect that it comes in; `fields` are of the request and
     stand in the answer again, where the API does so."""
 
@@ -42,17 +42,17 @@ class Saying(msgspec.Struct, frozen=True):
     fields: JsonObject = {}
 
 
-class Voice(msgspec.Struct, frozen=True):
-    """One API. `read` raises `Misasked`."""
+class ApiFormat(msgspec.Struct, frozen=True):
+    """One API. `read` raises `InvalidRequest`."""
 
     dialect: Dialect
     prefix: str  # of its ids
-    read: Callable[[JsonObject], Asked]
-    encoder: Callable[[Saying], Encoder]
-    body: Callable[[Completion, Saying], JsonObject]
+    read: Callable[[JsonObject], ClientRequest]
+    encoder: Callable[[AnswerHeader], Encoder]
+    body: Callable[[Completion, AnswerHeader], JsonObject]
 
 
-def _chat_encoder(saying: Saying) -> Encoder:
+def _chat_encoder(saying: AnswerHeader) -> Encoder:
     return chat.StreamEncoder(
         id=saying.id,
         model=saying.model,
@@ -62,31 +62,31 @@ def _chat_encoder(saying: Saying) -> Encoder:
     )
 
 
-def _chat_body(completion: Completion, saying: Saying) -> JsonObject:
+def _chat_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
     body = chat.encode_body(completion, id=saying.id, model=saying.model, created=saying.created)
     return {**body, "id": saying.id, "model": saying.model}
 
 
-def _messages_encoder(saying: Saying) -> Encoder:
+def _messages_encoder(saying: AnswerHeader) -> Encoder:
     return anthropic.StreamEncoder(id=saying.id, model=saying.model, source=saying.source)
 
 
-def _messages_body(completion: Completion, saying: Saying) -> JsonObject:
+def _messages_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
     body = anthropic.encode_body(completion, id=saying.id, model=saying.model)
     return {**body, "id": saying.id, "model": saying.model}
 
 
-def _responses_encoder(saying: Saying) -> Encoder:
+def _responses_encoder(saying: AnswerHeader) -> Encoder:
     return responses_encoder(saying)
 
 
-def responses_encoder(saying: Saying) -> responses.StreamEncoder:
+def responses_encoder(saying: AnswerHeader) -> responses.StreamEncoder:
     return responses.StreamEncoder(
         id=saying.id, model=saying.model, created_at=saying.created, source=saying.source, fields=saying.fields
     )
 
 
-def _responses_body(completion: Completion, saying: Saying) -> JsonObject:
+def _responses_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
     body = responses.encode_body(
         completion, id=saying.id, model=saying.model, created_at=saying.created, fields=saying.fields
     )
@@ -94,12 +94,12 @@ def _responses_body(completion: Completion, saying: Saying) -> JsonObject:
     return {**body, **saying.fields, **ours}
 
 
-CHAT = Voice("chat", "chatcmpl-", read_chat, _chat_encoder, _chat_body)
-MESSAGES = Voice("anthropic", "msg_", read_messages, _messages_encoder, _messages_body)
-RESPONSES = Voice("responses", "resp_", read_responses, _responses_encoder, _responses_body)
+CHAT = ApiFormat("chat", "chatcmpl-", read_chat, _chat_encoder, _chat_body)
+MESSAGES = ApiFormat("anthropic", "msg_", read_messages, _messages_encoder, _messages_body)
+RESPONSES = ApiFormat("responses", "resp_", read_responses, _responses_encoder, _responses_body)
 
 
-def answer_id(voice: Voice, run_id: str) -> str:
+def answer_id(voice: ApiFormat, run_id: str) -> str:
     """The id of an answer says which run it is."""
     return voice.prefix + run_id.removeprefix("run_")
 
@@ -115,7 +115,7 @@ def error_delta(error: ApiError) -> ErrorDelta:
     return ErrorDelta("permanent" if error.status < 500 else "retryable", str(error), error.code, error.status)
 
 
-def told(message: Message, usage: Usage, stop: Stop, *, source: Dialect, target: Dialect) -> Completion:
+def agent_completion(message: Message, usage: Usage, stop: Stop, *, source: Dialect, target: Dialect) -> Completion:
     """A completion of nobody's body: what an agent said. Its dialect is another than the target's, so that the target
     puts it into its own words, and tokens are counted as that dialect counts them: the cached ones included."""
     if source == "anthropic":

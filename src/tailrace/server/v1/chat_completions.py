@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import CHAT
 from tailrace.server.v1.model_target import is_agent, refused
 from tailrace.server.v1.raw_answer import answer_raw
-from tailrace.wire.client_request import Misasked
+from tailrace.wire.client_request import InvalidRequest
 
 _REQUEST = {
     "type": "object",
@@ -24,7 +24,7 @@ _REQUEST = {
         "stream": {"type": ["boolean", "null"]},
     },
     "additionalProperties": True,
-    "description": "As OpenAI's API documents it. A raw model of the same dialect is told every field.",
+    "description": "As OpenAI's API documents it. A raw model of the same dialect is sent every field.",
 }
 _ANSWER = {
     "type": "object",
@@ -41,13 +41,13 @@ _ANSWER = {
 }
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     async def complete(request: web.Request) -> web.StreamResponse:
         """`stream` left out means one JSON body (H96)."""
         body = await read_object(request)
         try:
             asked = CHAT.read(body)
-        except Misasked as exc:
+        except InvalidRequest as exc:
             raise refused(exc) from exc
         answer = answer_turn if is_agent(asked) else answer_raw
         return await answer(frame, request, asked, CHAT)

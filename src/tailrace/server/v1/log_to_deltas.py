@@ -45,7 +45,7 @@ from tailrace.wire.failure import failure
 GAP = "\n\n"  # between the texts before and after a tool of ours: to the client they are one message
 
 
-class Telling:
+class LogToDeltas:
     """Tells one run. `agent`: whether it is a turn, whose tools of ours are not the client's to see, or a raw call.
     `foreign` names the tools that are the client's to run."""
 
@@ -98,8 +98,8 @@ class Telling:
         calls = [call for call in message.tool_calls if not self._agent or call.name in self._foreign]
         rest: list[AnyDelta] = []
         if not self._agent:
-            told = message_deltas(message, texts=False)
-            rest += [delta for delta in told if isinstance(delta, (RefusalDelta, NativeDelta))]
+            said = message_deltas(message, texts=False)
+            rest += [delta for delta in said if isinstance(delta, (RefusalDelta, NativeDelta))]
         for call in calls:
             rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
             self._calls.append(call)
@@ -133,7 +133,7 @@ class Telling:
         return self.finished.usage if self.finished is not None else Usage()
 
     def message(self) -> Message:
-        """All that was told, whole."""
+        """The whole text."""
         parts: list[Part] = []
         if thoughts := "".join(self._thoughts):
             parts.append(Reasoning(thoughts))

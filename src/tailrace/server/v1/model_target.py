@@ -19,18 +19,18 @@ from tailrace.ports import Answer, Provider
 from tailrace.providers.attempt import Route
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import Asked, Misasked, extra_for, unsaid
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, extra_for, first_unsupported_param
 
 # How chat front ends begin the requests that they make on their own account: titles, tags, follow-up questions.
 _CHORE: Final = "### Task:"
 _CHORE_MATERIAL: Final = "<chat_history>"
 
 
-def is_agent(asked: Asked) -> bool:
+def is_agent(asked: ClientRequest) -> bool:
     return asked.model == AGENT
 
 
-def refused(exc: Misasked) -> ApiError:
+def refused(exc: InvalidRequest) -> ApiError:
     return ApiError(400, str(exc), code="invalid_request", param=exc.param)
 
 
@@ -42,10 +42,10 @@ def after(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
 # ── raw models ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Addressed:
-    """A provider that is told what the client wrote, where it speaks the client's dialect."""
+class _VerbatimProvider:
+    """A provider that is sent what the client wrote, where it speaks the client's dialect."""
 
-    def __init__(self, provider: Provider, asked: Asked) -> None:
+    def __init__(self, provider: Provider, asked: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
@@ -75,22 +75,29 @@ def raw_choice(app: App, name: str) -> ModelChoice:
     return configured if same else choice
 
 
-def raw_routes(app: App, asked: Asked) -> tuple[Route, ...]:
+def raw_routes(app: App, asked: ClientRequest) -> tuple[Route, ...]:
     """Where the request can go. A stand-in that could not honour all of it is passed over. Raises `ApiError` 400 for
-    what the model itself could not be told, `ConfigError` for a model that is not there."""
+    what the model itself cannot be asked, `ConfigError` for a model that is not there."""
     first, *others = app.models.routes(raw_choice(app, asked.model))
-    if (param := unsaid(asked, first.provider.dialect)) is not None:
+    if (param := first_unsupported_param(asked, first.provider.dialect)) is not None:
         message = f"{param} cannot be said to {asked.model}, which speaks another dialect ({first.provider.dialect})"
         raise ApiError(400, message, code="unsupported_parameter", param=param)
-    able = [route for route in others if unsaid(asked, route.provider.dialect) is None]
-    return tuple(msgspec.structs.replace(route, provider=_Addressed(route.provider, asked)) for route in (first, *able))
+    able = [route for route in others if first_unsupported_param(asked, route.provider.dialect) is None]
+    return tuple(
+        msgspec.structs.replace(route, provider=_VerbatimProvider(route.provider, asked)) for route in (first, *able)
+    )
 
 
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def turn_spec(
-    app: App, asked: Asked, *, requester: str, history: tuple[Message, ...] = (), origin: JsonObject | None = None
+    app: App,
+    asked: ClientRequest,
+    *,
+    requester: str,
+    history: tuple[Message, ...] = (),
+    origin: JsonObject | None = None,
 ) -> TurnSpec:
     """The turn that answers this request: the client's tools are offered beside ours and are the client's to run.
     Raises `ApiError` 400 for what an agent cannot honour, `ConfigError` where no model is configured."""
@@ -117,7 +124,7 @@ def agent_dialect(app: App) -> Dialect:
     return app.models.routes(app.config.model)[0].provider.dialect
 
 
-def _refuse_what_no_turn_honours(app: App, asked: Asked) -> None:
+def _refuse_what_no_turn_honours(app: App, asked: ClientRequest) -> None:
     request = asked.request
     if not request.messages:
         raise ApiError(400, "there is no message to answer", param="messages")
@@ -132,7 +139,9 @@ def _refuse_what_no_turn_honours(app: App, asked: Asked) -> None:
         case _:
             pass
     for route in app.models.routes(app.config.model):
-        param = param or unsaid(msgspec.structs.replace(asked, beyond=(), opaque=""), route.provider.dialect)
+        param = param or first_unsupported_param(
+            msgspec.structs.replace(asked, beyond=(), opaque=""), route.provider.dialect
+        )
     if param is not None:
         raise ApiError(400, f"the agent cannot honour {param}", code="unsupported_parameter", param=param)
 

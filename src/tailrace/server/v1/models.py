@@ -16,7 +16,7 @@ from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 
 AGENT: Final = "tailrace"
@@ -61,7 +61,7 @@ def raw_model(config: Config, model_id: str) -> Model:
     return _raw(choice.provider, choice.name)
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     config = frame.app.config
 
     async def show_all(_: web.Request) -> web.Response:

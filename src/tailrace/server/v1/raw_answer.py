@@ -22,25 +22,25 @@ from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Attempt, CallResult
-from tailrace.server.call_log import KIND, LEASE_S, STROKE_S, CallLog
+from tailrace.providers.call import AttemptOutcome, CallResult
+from tailrace.server.call_log import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.sse_stream import EventStream
-from tailrace.server.v1.api_formats import Encoder, Saying, Voice, answer_id, error_delta
+from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, answer_id, error_delta
 from tailrace.server.v1.model_target import after, raw_routes
-from tailrace.wire.client_request import Asked
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
 
 
 async def answer_raw(
-    frame: Frame,
+    frame: RequestPipeline,
     request: web.Request,
-    asked: Asked,
-    voice: Voice,
+    asked: ClientRequest,
+    voice: ApiFormat,
     *,
     history: tuple[Message, ...] = (),
     fields: JsonObject | None = None,
@@ -53,7 +53,7 @@ async def answer_raw(
     run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is a new one")
-    call = _PlainCall(frame, voice, asked, routes, run, lease, history, fields or {})
+    call = _RawAnswer(frame, voice, asked, routes, run, lease, history, fields or {})
     return await (call.streamed(request) if asked.stream else call.whole())
 
 
@@ -62,14 +62,14 @@ def broken_off(error: ProviderError) -> ApiError:
     return ApiError(504 if isinstance(error, TimedOut) else 502, str(error), code=error.code)
 
 
-class _PlainCall:
+class _RawAnswer:
     """One call for one client, who waits."""
 
     def __init__(
         self,
-        frame: Frame,
-        voice: Voice,
-        asked: Asked,
+        frame: RequestPipeline,
+        voice: ApiFormat,
+        asked: ClientRequest,
         routes: tuple[Route, ...],
         run: Run,
         lease: Lease,
@@ -86,15 +86,15 @@ class _PlainCall:
         self._fields = fields
 
     async def whole(self) -> web.Response:
-        record = CallLog(self._frame.app.journal, self._lease, stroke_s=STROKE_S)
+        record = CallLog(self._frame.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S)
         result = await self._complete(record)
-        await self._frame.whole(self._record(record.completed(result)))
+        await self._frame.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
         return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
 
     async def streamed(self, request: web.Request) -> web.StreamResponse:
-        live = _Live(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque)
+        live = _LiveListener(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque)
         live.stream = self._frame.stream(request, frame=live.error_frame)
         result = await self._complete(live)
         try:
@@ -102,14 +102,14 @@ class _PlainCall:
                 raise broken_off(result.incomplete.error)
             return await live.stream.end(live.ending(result))
         finally:  # the connection's next request need not wait for storage
-            self._frame.owe(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
+            self._frame.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
 
     def _encoder(self, provider: str) -> Encoder:
         dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
         return self._voice.encoder(self._saying(dialects.get(provider, self._routes[0].provider.dialect)))
 
-    def _saying(self, source: Dialect) -> Saying:
-        return Saying(
+    def _saying(self, source: Dialect) -> AnswerHeader:
+        return AnswerHeader(
             id=answer_id(self._voice, self._run.id),
             model=self._asked.model,
             created=int(self._run.created_at),
@@ -123,10 +123,10 @@ class _PlainCall:
             request = after(self._history, self._asked.request)
             return await self._frame.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
-            await self._frame.whole(self._record(record.failed(exc)))
+            await self._frame.run_to_end(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
-            await self._frame.whole(self._record(record.stopped()))
+            await self._frame.run_to_end(self._record(record.stopped()))
             raise
 
     async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
@@ -139,7 +139,7 @@ class _PlainCall:
             self._frame.metrics.runs.inc(KIND, finished.status)
 
 
-class _Live(CallLog):
+class _LiveListener(CallLog):
     """What the call says goes to the client first, then to the record."""
 
     stream: EventStream
@@ -147,7 +147,7 @@ class _Live(CallLog):
     def __init__(
         self, journal: Journal, lease: Lease, encoder_of: Callable[[str], Encoder], *, can_go_on: bool
     ) -> None:
-        super().__init__(journal, lease, stroke_s=STROKE_S)
+        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S)
         self._encoder_of = encoder_of
         self._can_go_on = can_go_on
         self._provider = ""
@@ -165,7 +165,7 @@ class _Live(CallLog):
             self.stream.send(data)
         super().deltas(deltas)
 
-    def attempt_ended(self, attempt: Attempt) -> None:
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Raises the attempt's own error, which ends the call, where no other attempt could go on from what the client
         has seen: a call whose arguments are open (B34), several choices, a question that cannot be put again."""
         super().attempt_ended(attempt)

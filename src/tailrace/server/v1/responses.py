@@ -20,7 +20,7 @@ from tailrace.ports import ENDED, Run
 from tailrace.server.calls import Calls, CallSpec
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
-from tailrace.server.http.pipeline import Frame
+from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.v1.agent_answer import answer_turn
@@ -29,7 +29,7 @@ from tailrace.server.v1.model_target import agent_dialect, is_agent, raw_routes,
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import Origin, StoredResponse, body_of, history_after, history_in, response_run
-from tailrace.wire.client_request import Asked, Misasked, converted
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted
 from tailrace.wire.responses.client_request import items_of
 
 _REPEATED: JsonObject = {
@@ -87,7 +87,7 @@ class ItemsQuery(msgspec.Struct):
 class Responses:
     """The handlers; each says which exceptions it leaves to the frame."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: RequestPipeline) -> None:
         self._frame = frame
         self._app = frame.app
         self._journal = frame.app.journal
@@ -98,7 +98,7 @@ class Responses:
         body = await read_object(request)
         try:
             asked, keeping = RESPONSES.read({"input": [], **body}), converted(body, _Keeping)
-        except Misasked as exc:
+        except InvalidRequest as exc:
             raise refused(exc) from exc
         history = await self._history(keeping)
         if not history and not asked.body.get("input"):
@@ -124,14 +124,20 @@ class Responses:
         return await history_in(self._journal, keeping.session) if keeping.session else ()
 
     async def _answer_unstored(
-        self, request: web.Request, asked: Asked, history: tuple[Message, ...], fields: JsonObject
+        self, request: web.Request, asked: ClientRequest, history: tuple[Message, ...], fields: JsonObject
     ) -> web.StreamResponse:
         if is_agent(asked):
             return await answer_turn(self._frame, request, asked, RESPONSES, history=history, fields=fields)
         return await answer_raw(self._frame, request, asked, RESPONSES, history=history, fields=fields)
 
     async def _begin(
-        self, asked: Asked, keeping: _Keeping, history: tuple[Message, ...], fields: JsonObject, *, requester: str
+        self,
+        asked: ClientRequest,
+        keeping: _Keeping,
+        history: tuple[Message, ...],
+        fields: JsonObject,
+        *,
+        requester: str,
     ) -> Run:
         """The run, once it is on record; a client that leaves meanwhile takes nothing back that it did not ask to."""
         agent = is_agent(asked)
@@ -149,7 +155,7 @@ class Responses:
         else:
             call = CallSpec({"input": [], **asked.body}, history, origin)
             work = self.calls.submit(call, model=asked.model, session=keeping.session, durability=durability)
-        return await self._frame.whole(work)
+        return await self._frame.run_to_end(work)
 
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
         """The response to whoever asked for it, who ends it by leaving unless it is in the background."""
@@ -157,7 +163,7 @@ class Responses:
             return await self._streamed(request, run, patient=not background) if stream else await self._whole(run)
         except asyncio.CancelledError:
             if not background:
-                await self._frame.whole(self._stop(run))
+                await self._frame.run_to_end(self._stop(run))
             raise
 
     async def _whole(self, run: Run) -> web.Response:
@@ -212,7 +218,7 @@ class Responses:
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
         if run.state not in ENDED:
-            await self._frame.whole(self._stop(run, by=identity_of(request).name))
+            await self._frame.run_to_end(self._stop(run, by=identity_of(request).name))
             await ended(self._journal, run.id)
         return json_response(await body_of(self._journal, await self._journal.get(run.id)))
 
@@ -268,9 +274,9 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
     return found
 
 
-def routes(frame: Frame) -> Sequence[Route]:
+def routes(frame: RequestPipeline) -> Sequence[Route]:
     responses = Responses(frame)
-    frame.during(responses.calls.running)
+    frame.add_lifespan(responses.calls.running)
     return (
         Route(
             method="POST",

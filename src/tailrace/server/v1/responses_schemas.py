@@ -23,7 +23,7 @@ REQUEST: JsonObject = {
         },
     },
     "additionalProperties": True,
-    "description": "As OpenAI's API documents it. A raw model of the same dialect is told every field.",
+    "description": "As OpenAI's API documents it. A raw model of the same dialect is sent every field.",
 }
 RESPONSE: JsonObject = {
     "type": "object",

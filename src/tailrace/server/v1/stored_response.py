@@ -20,8 +20,8 @@ from tailrace.ports import Journal, Run
 from tailrace.server.call_log import KIND as CALL
 from tailrace.server.calls import CallSpec
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.v1.api_formats import RESPONSES, Saying, answer_id, error_delta, responses_encoder, run_id_of
-from tailrace.server.v1.log_to_deltas import Telling
+from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
+from tailrace.server.v1.log_to_deltas import LogToDeltas
 
 
 class Origin(Value):
@@ -57,9 +57,9 @@ class StoredResponse:
         """`after` is the number of the last event that the client has."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
-        self._telling = Telling(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
+        self._telling = LogToDeltas(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
         self._encoder = responses_encoder(
-            Saying(
+            AnswerHeader(
                 id=answer_id(RESPONSES, run.id),
                 model=self.origin.model,
                 created=int(run.created_at),

@@ -19,7 +19,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.anthropic.completion import read
-from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
@@ -59,13 +59,13 @@ class _Tool(msgspec.Struct):
     strict: bool | None = None
 
 
-def read_request(body: JsonObject) -> Asked:
-    """Raises `Misasked`."""
+def read_request(body: JsonObject) -> ClientRequest:
+    """Raises `InvalidRequest`."""
     fields = converted(body, _Fields)
     if fields.max_tokens < 1:
-        raise Misasked("expected a number of 1 or more", "max_tokens")
+        raise InvalidRequest("expected a number of 1 or more", "max_tokens")
     if not fields.messages:
-        raise Misasked("at least one is needed", "messages")
+        raise InvalidRequest("at least one is needed", "messages")
     beyond = beyond_of(body, _Fields.__struct_fields__, _DEFAULTS)
     conversation = _Conversation()
     for index, message in enumerate(fields.messages):
@@ -88,7 +88,7 @@ def read_request(body: JsonObject) -> Asked:
         response_schema=_schema(config.get("format")),
     )
     thinks = fields.thinking is not None and fields.thinking.get("type") in ("enabled", "adaptive")
-    return Asked(
+    return ClientRequest(
         "anthropic",
         request,
         body,
@@ -114,7 +114,7 @@ class _Conversation:
         elif isinstance(content, list):
             blocks = content
         else:
-            raise Misasked("expected a text or a list of blocks", f"{where}.content")
+            raise InvalidRequest("expected a text or a list of blocks", f"{where}.content")
         match message.get("role"):
             case "user":
                 parts = [self._part(block, f"{where}.content[{index}]") for index, block in enumerate(blocks)]
@@ -125,7 +125,7 @@ class _Conversation:
                 text = "".join(block["text"] for block in blocks if _is_text(block))
                 self.messages.append(Message("system", (Text(text),)))
             case role:
-                raise Misasked(f"no such role: {str(role)[:40]!r}", f"{where}.role")
+                raise InvalidRequest(f"no such role: {str(role)[:40]!r}", f"{where}.role")
 
     def _part(self, block: object, where: str) -> Part:
         match block:
@@ -139,7 +139,7 @@ class _Conversation:
             case _:
                 pass
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise Misasked("expected an object with a type", where)
+            raise InvalidRequest("expected an object with a type", where)
         self.opaque = self.opaque or where
         return Native("anthropic", block)
 
@@ -148,7 +148,7 @@ class _Conversation:
         if content is None or isinstance(content, str):
             return ToolResult(call_id, content or "", ok)
         if not isinstance(content, list):
-            raise Misasked("expected a text or a list of blocks", f"{where}.content")
+            raise InvalidRequest("expected a text or a list of blocks", f"{where}.content")
         parts = [self._part(inner, f"{where}.content[{index}]") for index, inner in enumerate(content)]
         kept = tuple(part for part in parts if isinstance(part, Text | Image))
         if all(isinstance(part, Text) for part in kept):
@@ -175,7 +175,7 @@ def _system(system: str | list[JsonObject] | None) -> str:
     if system is None or isinstance(system, str):
         return system or ""
     if not all(_is_text(block) for block in system):
-        raise Misasked("expected a text or a list of text blocks", "system")
+        raise InvalidRequest("expected a text or a list of text blocks", "system")
     return "\n\n".join(block["text"] for block in system)
 
 
@@ -207,7 +207,7 @@ def _choice(
         case {"type": "tool", "name": str(name)}:
             return NamedTool(name), parallel
         case _:
-            raise Misasked("expected auto, any, none or a tool", "tool_choice")
+            raise InvalidRequest("expected auto, any, none or a tool", "tool_choice")
 
 
 def _effort(thinking: JsonObject | None, effort: object) -> str | None:
@@ -220,7 +220,7 @@ def _effort(thinking: JsonObject | None, effort: object) -> str | None:
         case None | {"type": "enabled" | "adaptive" | "disabled"}:
             return None
         case _:
-            raise Misasked("expected enabled, adaptive or disabled", "thinking.type")
+            raise InvalidRequest("expected enabled, adaptive or disabled", "thinking.type")
 
 
 def _schema(form: object) -> JsonObject | None:
@@ -230,4 +230,4 @@ def _schema(form: object) -> JsonObject | None:
         case {"type": "json_schema", "schema": dict(schema)}:
             return schema
         case _:
-            raise Misasked("expected a json_schema", "output_config.format")
+            raise InvalidRequest("expected a json_schema", "output_config.format")

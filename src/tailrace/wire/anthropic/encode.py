@@ -213,7 +213,7 @@ class StreamEncoder:
     def _whole(self) -> bool:
         """Nothing more can come for the open call: its arguments are one closed object. Until then the pieces of
         another call wait, for a source may send the pieces of several in turns and clients expect one after the
-        other. Asked when a call begins, not at each piece."""
+        other. ClientRequest when a call begins, not at each piece."""
         try:
             msgspec.json.decode("".join(self._arguments), type=dict)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -19,7 +19,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.chat.completion import read
-from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
 
 # Fields that ask nothing of a model: whoever serves the request keeps them with it.
 _KEPT = frozenset({"metadata", "store", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
@@ -74,11 +74,11 @@ class _Function(msgspec.Struct):
 _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
 
 
-def read_request(body: JsonObject) -> Asked:
-    """Raises `Misasked`."""
+def read_request(body: JsonObject) -> ClientRequest:
+    """Raises `InvalidRequest`."""
     fields = converted(body, _Fields)
     if not fields.messages:
-        raise Misasked("at least one is needed", "messages")
+        raise InvalidRequest("at least one is needed", "messages")
     beyond = beyond_of(body, _KNOWN, _DEFAULTS)
     conversation = _Conversation()
     for index, message in enumerate(fields.messages):
@@ -99,7 +99,7 @@ def read_request(body: JsonObject) -> Asked:
         reasoning_effort=fields.reasoning_effort,
         response_schema=_schema(fields.response_format, beyond),
     )
-    return Asked(
+    return ClientRequest(
         "chat",
         request,
         body,
@@ -138,13 +138,13 @@ class _Conversation:
                 self.opaque = self.opaque or where
                 self.messages.append(Message("user", (Native("chat", message),)))
             case role:
-                raise Misasked(f"no such role: {str(role)[:40]!r}", f"{where}.role")
+                raise InvalidRequest(f"no such role: {str(role)[:40]!r}", f"{where}.role")
 
     def _add_result(self, message: JsonObject, where: str) -> None:
         """Results of one answer's calls stand together."""
         call_id = message.get("tool_call_id")
         if not isinstance(call_id, str):
-            raise Misasked("names the call that this is the result of", f"{where}.tool_call_id")
+            raise InvalidRequest("names the call that this is the result of", f"{where}.tool_call_id")
         parts = self._parts(message, where)
         content = tuple(part for part in parts if isinstance(part, Text | Image))
         plain = all(isinstance(part, Text) for part in content)
@@ -162,7 +162,7 @@ class _Conversation:
         if isinstance(content, str):
             return [Text(content)]
         if not isinstance(content, list):
-            raise Misasked("expected a text or a list of parts", f"{where}.content")
+            raise InvalidRequest("expected a text or a list of parts", f"{where}.content")
         return [self._part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
 
     def _part(self, part: object, where: str) -> Part:
@@ -178,7 +178,7 @@ class _Conversation:
                 self.opaque = self.opaque or where
                 return Native("chat", part)
             case _:
-                raise Misasked("expected an object with a type", where)
+                raise InvalidRequest("expected an object with a type", where)
 
 
 def _tools(tools: list[JsonObject], beyond: list[str]) -> tuple[ToolSpec, ...]:
@@ -209,7 +209,7 @@ def _choice(
             beyond.append("tool_choice")
             return None
         case _:
-            raise Misasked("expected auto, none, required or a tool", "tool_choice")
+            raise InvalidRequest("expected auto, none, required or a tool", "tool_choice")
 
 
 def _schema(form: JsonObject | None, beyond: list[str]) -> JsonObject | None:
@@ -223,4 +223,4 @@ def _schema(form: JsonObject | None, beyond: list[str]) -> JsonObject | None:
             beyond.append("response_format")
             return None
         case _:
-            raise Misasked("expected an object with a type", "response_format")
+            raise InvalidRequest("expected an object with a type", "response_format")

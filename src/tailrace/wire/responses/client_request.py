@@ -18,7 +18,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.client_request import Asked, Misasked, beyond_of, converted, named
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
 from tailrace.wire.responses.completion import read
 
 # Fields that ask nothing of a model: whoever serves the request keeps or obeys them.
@@ -66,8 +66,8 @@ class _Function(msgspec.Struct):
 _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
 
 
-def read_request(body: JsonObject) -> Asked:
-    """Raises `Misasked`. What came before, by `previous_response_id` or `conversation`, is not in it."""
+def read_request(body: JsonObject) -> ClientRequest:
+    """Raises `InvalidRequest`. What came before, by `previous_response_id` or `conversation`, is not in it."""
     fields = converted(body, _Fields)
     beyond = beyond_of(body, _KNOWN, _DEFAULTS)
     conversation = _Conversation()
@@ -88,7 +88,7 @@ def read_request(body: JsonObject) -> Asked:
         reasoning_effort=effort if isinstance(effort, str) else None,
         response_schema=_schema(fields.text or {}, beyond),
     )
-    return Asked(
+    return ClientRequest(
         "responses",
         request,
         body,
@@ -136,7 +136,7 @@ class _Conversation:
         elif isinstance(kind, str):
             self._said.append(item)
         else:
-            raise Misasked("expected an object with a type", where)
+            raise InvalidRequest("expected an object with a type", where)
 
     def _end_answer(self) -> None:
         if self._said:
@@ -150,25 +150,25 @@ class _Conversation:
         elif isinstance(content, list):
             parts = tuple(self._part(part, f"{where}.content[{index}]") for index, part in enumerate(content))
         else:
-            raise Misasked("expected a text or a list of parts", f"{where}.content")
+            raise InvalidRequest("expected a text or a list of parts", f"{where}.content")
         match role:
             case "user":
                 self._messages.append(Message("user", parts))
             case "system" | "developer":
                 self._messages.append(Message("system", parts))
             case _:
-                raise Misasked(f"no such role: {str(role)[:40]!r}", f"{where}.role")
+                raise InvalidRequest(f"no such role: {str(role)[:40]!r}", f"{where}.role")
 
     def _add_result(self, item: JsonObject, where: str) -> None:
         call_id, output = item.get("call_id"), item.get("output")
         if not isinstance(call_id, str):
-            raise Misasked("names the call that this is the result of", f"{where}.call_id")
+            raise InvalidRequest("names the call that this is the result of", f"{where}.call_id")
         result = ToolResult(call_id, output if isinstance(output, str) else "")
         if isinstance(output, list):
             parts = [self._part(part, f"{where}.output[{index}]") for index, part in enumerate(output)]
             result = ToolResult(call_id, tuple(part for part in parts if isinstance(part, Text | Image)))
         elif not isinstance(output, str):
-            raise Misasked("expected a text or a list of parts", f"{where}.output")
+            raise InvalidRequest("expected a text or a list of parts", f"{where}.output")
         last = self._messages[-1] if self._messages else None
         if last is not None and last.role == "tool":
             self._messages[-1] = Message("tool", (*last.parts, result))
@@ -186,7 +186,7 @@ class _Conversation:
                 self.opaque = self.opaque or where
                 return Native("responses", part)
             case _:
-                raise Misasked("expected an object with a type", where)
+                raise InvalidRequest("expected an object with a type", where)
 
 
 def _tools(tools: list[JsonObject], beyond: list[str]) -> tuple[ToolSpec, ...]:
@@ -217,7 +217,7 @@ def _choice(
             beyond.append("tool_choice")
             return None
         case _:
-            raise Misasked("expected auto, none, required or a tool", "tool_choice")
+            raise InvalidRequest("expected auto, none, required or a tool", "tool_choice")
 
 
 def _schema(text: JsonObject, beyond: list[str]) -> JsonObject | None:
@@ -233,4 +233,4 @@ def _schema(text: JsonObject, beyond: list[str]) -> JsonObject | None:
             beyond.append("text.format")
             return None
         case _:
-            raise Misasked("expected an object with a type", "text.format")
+            raise InvalidRequest("expected an object with a type", "text.format")
