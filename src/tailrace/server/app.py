@@ -48,8 +48,8 @@ def build(
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
 ) -> tuple[RequestPipeline, web.Application]:
-    """The pipeline and the application for this config; `extra` are routes of others, signed webhooks for instance (their access
-    is `open`: the signature is their key). Raises `ConfigError`."""
+    """The pipeline and the application for this config. `extra` are routes of others, such as signed webhooks: their
+    access is `open`, the signature is their key. Raises `ConfigError`."""
     settings = app.config.server
     authoriser = Authoriser.of(app.config)
     frame = RequestPipeline(

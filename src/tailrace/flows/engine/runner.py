@@ -32,11 +32,11 @@ from tailrace.flows.definition.definition import Budget
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.engine.record import Record
 from tailrace.flows.engine.retry import retry_delay_s
-from tailrace.flows.engine.step_stream import Audience, StepStream
 from tailrace.flows.language.expressions import ExpressionError
 from tailrace.flows.language.scope import WithNames
 from tailrace.flows.language.templates import resolved
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
+from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
 

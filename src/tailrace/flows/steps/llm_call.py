@@ -15,7 +15,6 @@ from typing import Any, Protocol
 import msgspec
 
 from tailrace.errors import Permanent, ProviderError
-from tailrace.flows.engine.step_stream import text_of
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -23,6 +22,7 @@ from tailrace.flows.steps.base import Handler, StepContext, StepError
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.prices import PRICES, Price, cost_usd
+from tailrace.flows.steps.step_stream import text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
