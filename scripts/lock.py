@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel")
+_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel", "prices")
 LOCKS = {  # what is written: what it is made of
     "requirements/chat.txt": ["pyproject.toml", "--extra", "local", "--group", "build"],
     "requirements/dev.txt": [
