@@ -30,7 +30,7 @@ def enabled(config: Config) -> Iterator[str]:
 def make_platform(config: Config, name: str) -> Platform:
     """The adapter, unconnected. Raises `ConfigError` for what is missing in the config or is not installed."""
     try:
-        module = import_module(f"tailrace.platforms.{name}")
+        module = import_module(f"tailrace.platforms.{name}.adapter")
     except ImportError as exc:
         raise ConfigError(
             f"its library is not there ({exc}); pip install 'tailrace[{name}]'", key=f"platforms.{name}"
