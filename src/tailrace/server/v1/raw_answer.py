@@ -17,13 +17,13 @@ from typing import Any
 
 from aiohttp import web
 
+from tailrace.calls.listener import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
 from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, CallResult
-from tailrace.server.call_log import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline

@@ -15,9 +15,9 @@ from aiohttp import web
 
 from tailrace.agent.service import KIND as TURN
 from tailrace.agent.session import ended
+from tailrace.calls.service import Calls, CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
-from tailrace.server.calls import Calls, CallSpec
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline

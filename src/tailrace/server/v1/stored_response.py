@@ -14,11 +14,11 @@ from tailrace.agent.service import KIND as TURN
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.agent.turn import Turn
+from tailrace.calls.listener import KIND as CALL
+from tailrace.calls.service import CallSpec
 from tailrace.events import Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
 from tailrace.messages import Dialect, JsonObject, Message, Value
 from tailrace.ports import Journal, Run
-from tailrace.server.call_log import KIND as CALL
-from tailrace.server.calls import CallSpec
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas

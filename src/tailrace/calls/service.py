@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from tailrace.calls.listener import KIND, CallLog
 from tailrace.errors import JournalError, ProviderError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import AttemptStarted, RunFailure, Snapshot
 from tailrace.messages import JsonObject, Message, Value
@@ -21,7 +22,6 @@ from tailrace.ports import Durability, Lease, NewRun, Run, Signal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import recover
 from tailrace.runs.recovery import stop as stop_run
-from tailrace.server.call_log import KIND, CallLog
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.v1.api_formats import RESPONSES
 from tailrace.server.v1.model_target import after, raw_routes
