@@ -37,6 +37,14 @@ def test_links_within_the_project_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), target
 
 
+def test_the_architecture_names_rooms_that_are_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*(?:/|\.py))`", page)
+    assert len(paths) > 25
+    for path in paths:
+        assert (ROOT / "src/tailrace" / path).exists(), path
+
+
 def python_in(document: str, holding: str) -> str:
     """The one Python block of a document with this in it."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(encoding="utf-8"), re.DOTALL)
