@@ -139,7 +139,7 @@ async def main() -> None:
             )
             env = {**os.environ, "TAILRACE_HOME": directory}
             env.pop("NO_COLOR", None)
-            # The agent works in a directory of its own: what it removes there is nobody's.
+            # The agent works in a directory of its own: it may remove what is there.
             (home / "work").mkdir()
             command = f"cd {home / 'work'} && exec {sys.executable} -m tailrace chat"
             async with VirtualTerminal(["/bin/sh", "-c", command], env, columns=COLUMNS, rows=ROWS) as terminal:
