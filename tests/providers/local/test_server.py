@@ -88,7 +88,7 @@ async def test_J114_the_key_is_in_no_argument_list_and_no_environment(server: Lo
     process = Path(f"/proc/{peer_pid(address)}")
     for name in ("cmdline", "environ"):
         assert address.key.encode() not in (process / name).read_bytes()
-    assert b"_local_child" in (process / "cmdline").read_bytes()
+    assert b"providers.local.child" in (process / "cmdline").read_bytes()
 
 
 async def test_a_crash_is_a_typed_error_and_the_next_start_a_new_server(server: LocalServer) -> None:
