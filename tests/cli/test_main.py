@@ -95,6 +95,17 @@ def test_every_command_explains_itself(name: str) -> None:
     assert done.stdout.decode().startswith(f"usage: tailrace {name} ")
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_takes_a_log_level(name: str) -> None:
+    options = [option for action in cli.parser_of(name)._actions for option in action.option_strings]
+    assert "--log-level" in options
+
+
+@pytest.mark.parametrize("words", [("--log-level", "debug", "check", "x"), ("check", "x", "--log-level", "debug")])
+def test_the_log_level_stands_before_or_after_a_word_of_flow(words: tuple[str, ...]) -> None:
+    assert cli.parser_of("flow").parse_args(words).log_level == "debug"
+
+
 def test_the_version() -> None:
     assert tailrace("--version").stdout.decode().strip() == f"tailrace {__version__}"
 

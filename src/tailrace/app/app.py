@@ -9,7 +9,7 @@ import re
 import secrets
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +76,7 @@ class App:
         if tracer_provider is not None:
             self._trace(tracer_provider)
         self.secrets = secrets_of(config)
-        self.redactor = _redactor(self.secrets.values(), config.agent.redact)
+        self.redactor = redactor_of(config)
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self._own_tools = {tool.spec.name: tool for tool in tools}
@@ -186,9 +186,10 @@ class App:
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 
-def _redactor(secrets: Iterable[str], patterns: Iterable[str]) -> Redactor:
+def redactor_of(config: Config) -> Redactor:
+    """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
     try:
-        return Redactor(secrets, patterns)
+        return Redactor(secrets_of(config).values(), config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
 

@@ -1,4 +1,4 @@
-"""What the server writes about itself: one line per record, text or JSON, and never a secret (J114).
+"""What Tailrace logs about itself: one line per record, text or JSON, and never a secret (J114).
 
 Redaction happens where a line is made, so that it holds for every library's records too.
 """
@@ -15,6 +15,7 @@ import msgspec
 from tailrace.agent.safety.redact import Redactor
 
 Format = Literal["text", "json"]
+Level = Literal["debug", "info", "warning"]
 FIELDS = ("request_id", "method", "route", "status", "duration_ms", "key")
 
 
@@ -64,12 +65,15 @@ PEERS = logging.getLogger("tailrace.server.http")
 PEERS.addFilter(_WithoutPeersBytes())
 
 
-def configure(redactor: Redactor, *, form: Format = "text", stream: TextIO | None = None) -> logging.Handler:
-    """Everything of ours from `info` up, to stderr. Returns the handler, for whoever wants to take it off again."""
+def configure(
+    redactor: Redactor, *, form: Format = "text", level: Level = "info", stream: TextIO | None = None
+) -> logging.Handler:
+    """Logs everything of ours from `level` up to stderr; a second call replaces the first. Returns the handler."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(_Lines(redactor, form))
     logger = logging.getLogger("tailrace")
+    logger.handlers[:] = [kept for kept in logger.handlers if not isinstance(kept.formatter, _Lines)]
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(level.upper())
     logger.propagate = False
     return handler

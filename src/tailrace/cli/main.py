@@ -14,13 +14,18 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tailrace import __version__
 from tailrace.errors import TailraceError
 
+if TYPE_CHECKING:
+    from tailrace.app.logging_setup import Level
+    from tailrace.config.load import Config
+
 DONE, FAILED, USAGE, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULT_COMMAND = "chat"
+LOG_LEVELS = ("debug", "info", "warning")
 
 
 class Command(NamedTuple):
@@ -94,16 +99,39 @@ def _run(argv: list[str]) -> int:
         _parser().parse_args(argv)  # --help, --version or a word that is no command: each ends here
         raise AssertionError(f"argparse let {asked!r} pass")
     module = import_module(command.module)
-    parser = Parser(prog=f"tailrace {asked}", description=command.help)
-    parser.set_defaults(command=asked)
-    module.add_arguments(parser)
-    args = parser.parse_args(argv[1:])
+    args = parser_of(asked).parse_args(argv[1:])
     if not command.reads_config:
         return int(module.run(args))
 
     from tailrace.config.load import load
 
-    return int(module.run(args, load(os.environ)))
+    config = load(os.environ)
+    if args.log_level:
+        _log_to_stderr(config, args.log_level)
+    return int(module.run(args, config))
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of one command. Every command takes `--log-level`."""
+    command = COMMANDS[name]
+    parser = Parser(prog=f"tailrace {name}", description=command.help)
+    parser.set_defaults(command=name)
+    import_module(command.module).add_arguments(parser)
+    add_log_level(parser)
+    return parser
+
+
+def add_log_level(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """For a parser below a command's own, the default is `argparse.SUPPRESS`: what stood before it holds."""
+    shown = "log to stderr; debug traces each decision of a run"
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default=default, help=shown)
+
+
+def _log_to_stderr(config: Config, level: Level) -> None:
+    from tailrace.app.app import redactor_of
+    from tailrace.app.logging_setup import configure
+
+    configure(redactor_of(config), level=level)
 
 
 def _parser() -> Parser:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from importlib import import_module
 from typing import Final
 
-from tailrace.cli.main import COMMANDS, DONE
+from tailrace.cli.main import COMMANDS, DONE, parser_of
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -29,11 +28,8 @@ def run(args: argparse.Namespace) -> int:
 
 def options_of(name: str) -> list[str]:
     """The long options of a command, and the words that one of its arguments must be."""
-    parser = argparse.ArgumentParser(prog=name)
-    parser.set_defaults(command=name)
-    import_module(COMMANDS[name].module).add_arguments(parser)
     words: list[str] = []
-    for action in parser._actions:
+    for action in parser_of(name)._actions:
         words += [option for option in action.option_strings if option.startswith("--")]
         if not action.option_strings and action.choices:
             words += [str(choice) for choice in action.choices]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, add_log_level, complain
 from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
 from tailrace.config.load import Config
 from tailrace.config.sections import Store
@@ -51,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resume.add_argument("instance", metavar="INSTANCE")
     for command in (run, resume):
         command.add_argument("--json", action="store_true", help="print the events of the instance, one a line")
+    for command in (run, check, resume):
+        add_log_level(command, default=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace, config: Config) -> int:

@@ -55,7 +55,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
 
     told = told_to_stop()
     async with open_app(config) as app, AsyncExitStack() as stack:
-        configure(app.redactor, form=args.log)
+        configure(app.redactor, form=args.log, level=args.log_level or "info")
         gateway = Gateway(app)
         if not gateway.platforms:
             if any(enabled(config)):

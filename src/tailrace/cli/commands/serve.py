@@ -56,7 +56,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     metrics = Metrics()
     caller, lag = MeteredCaller(metrics), metrics.journal_lag
     async with open_app(config, caller=caller, on_end=count_runs(metrics), on_lag=lag.observe) as app:
-        configure(app.redactor, form=args.log)
+        configure(app.redactor, form=args.log, level=args.log_level or "info")
         async with (
             Gateway(app) as gateway,
             serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
