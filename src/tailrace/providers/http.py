@@ -213,7 +213,7 @@ class _StreamedAnswer:
         return deltas
 
     def completion(self) -> Completion:
-        return self._wire.read(self._decoder.body())
+        return self._wire.read(self._decoder.rebuilt_body())
 
     def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
         """What came before the error; the error itself is raised next."""

@@ -77,7 +77,7 @@ async def test_the_same_answer_in_every_dialect(tmp_path: Path, up: Dialect, dow
                     assert response.status == 200
                     decoder.feed(await response.read())
                 assert decoder.complete
-                body = decoder.body()
+                body = decoder.rebuilt_body()
             else:
                 status, body = await server.post(PATHS[down], asked)
                 assert status == 200, body
@@ -214,7 +214,7 @@ async def test_C45_within_one_dialect_a_stream_says_all_that_the_whole_answer_sa
         asked = request(dialect, model, stream=True)
         async with server.session.post(server.url + PATHS[dialect], json=asked) as response:
             decoder.feed(await response.read())
-    streamed = decoder.body()
+    streamed = decoder.rebuilt_body()
     match dialect:
         case "anthropic":
             assert streamed["content"] == whole["content"]

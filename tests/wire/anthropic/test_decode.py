@@ -68,13 +68,13 @@ def test_a_plain_answer_is_its_deltas_and_the_body_a_call_without_streaming_retu
 
 def test_the_body_can_be_asked_for_at_any_time() -> None:
     decoder = AnthropicDecoder()
-    assert decoder.body()["content"] == []
+    assert decoder.rebuilt_body()["content"] == []
     decoder.feed(message_start() + block_start(0, type="text", text="") + block_delta(0, "text_delta", text="Hel"))
     decoder.feed(block_delta(0, "citations_delta", citation=1))
-    before = decoder.body()["content"]
+    before = decoder.rebuilt_body()["content"]
     decoder.feed(block_delta(0, "text_delta", text="lo") + block_delta(0, "citations_delta", citation=2))
     assert before == [{"type": "text", "text": "Hel", "citations": [1]}]
-    assert decoder.body()["content"] == [{"type": "text", "text": "Hello", "citations": [1, 2]}]
+    assert decoder.rebuilt_body()["content"] == [{"type": "text", "text": "Hello", "citations": [1, 2]}]
 
 
 def test_text_that_stands_in_the_start_of_a_block_is_not_lost() -> None:

@@ -80,4 +80,4 @@ def decoded(pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templ
     for data in [pieces] if isinstance(pieces, bytes) else pieces:
         deltas += decoder.feed(data)
     deltas += decoder.close()
-    return Said(deltas, decoder.body(), decoder.complete)
+    return Said(deltas, decoder.rebuilt_body(), decoder.complete)

@@ -87,7 +87,7 @@ def decoded(raw: bytes) -> tuple[list[AnyDelta], JsonObject, bool]:
 def decode(pieces: list[bytes]) -> tuple[list[AnyDelta], JsonObject, bool]:
     decoder = ResponsesDecoder()
     deltas = [delta for piece in pieces for delta in decoder.feed(piece)] + decoder.close()
-    return deltas, decoder.body(), decoder.complete
+    return deltas, decoder.rebuilt_body(), decoder.complete
 
 
 def text_of(deltas: list[AnyDelta], kind: type[TextDelta | ReasoningDelta]) -> str:

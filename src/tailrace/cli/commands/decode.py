@@ -175,7 +175,7 @@ class Reader:
         error = self._error
         if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
             _refuse_what_is_no_stream(head, self._wire)
-        said = _report(self._wire.read(self._decoder.body()), complete=self._decoder.complete)
+        said = _report(self._wire.read(self._decoder.rebuilt_body()), complete=self._decoder.complete)
         if error is None:
             return said, DONE if said.complete else INCOMPLETE
         said.error = ErrorSaid(error.kind, error.message)

@@ -147,7 +147,7 @@ class _ScriptedAnswer:
         return self._deltas
 
     def completion(self) -> Completion:
-        return self._wire.read(self._decoder.body())
+        return self._wire.read(self._decoder.rebuilt_body())
 
     async def close(self) -> None:
         await self._deltas.aclose()
