@@ -18,7 +18,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.anthropic.completion import read
+from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
@@ -120,7 +120,7 @@ class _Conversation:
                 parts = [self._part(block, f"{where}.content[{index}]") for index, block in enumerate(blocks)]
                 self.messages.append(Message("user", tuple(parts)))
             case "assistant":
-                self.messages.append(read({"content": blocks}).message)
+                self.messages.append(completion_from_body({"content": blocks}).message)
             case "system":
                 text = "".join(block["text"] for block in blocks if _is_text(block))
                 self.messages.append(Message("system", (Text(text),)))

@@ -18,7 +18,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.chat.completion import read
+from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
 
 # Fields that ask nothing of a model: whoever serves the request keeps them with it.
@@ -130,7 +130,7 @@ class _Conversation:
             case "user":
                 self.messages.append(Message("user", tuple(self._parts(message, where))))
             case "assistant":
-                said = read({"choices": [{"message": message}]}).message
+                said = completion_from_body({"choices": [{"message": message}]}).message
                 self.messages.append(said)
             case "tool":
                 self._add_result(message, where)

@@ -19,7 +19,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
-from tailrace.wire.responses.completion import read
+from tailrace.wire.responses.completion import completion_from_body
 
 # Fields that ask nothing of a model: whoever serves the request keeps or obeys them.
 _KEPT = frozenset(
@@ -140,7 +140,7 @@ class _Conversation:
 
     def _end_answer(self) -> None:
         if self._said:
-            self._messages.append(read({"output": self._said}).message)
+            self._messages.append(completion_from_body({"output": self._said}).message)
             self._said = []
 
     def _add_message(self, item: JsonObject, role: object, where: str) -> None:
