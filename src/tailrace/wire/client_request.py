@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, validation_mistake
 from tailrace.messages import Dialect, JsonObject, ModelRequest, Value
 
 T = TypeVar("T")
@@ -95,8 +95,8 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as exc:
-        what, _, path = str(exc).partition(" - at `$")
-        raise InvalidRequest(what, f"{where}{path.rstrip('`')}".lstrip(".") or None) from exc
+        place, message = validation_mistake(exc)
+        raise InvalidRequest(message, f"{where}{place}".lstrip(".") or None) from exc
 
 
 def beyond_of(body: Mapping[str, Any], known: Collection[str], defaults: Mapping[str, tuple[Any, ...]]) -> list[str]:
