@@ -223,7 +223,7 @@ def ours(dialect: Dialect, raw: bytes) -> Run:
         decoder = DIALECTS[dialect].decoder(NONE)
         deltas = decoder.feed(raw) + decoder.close()
         assert decoder.complete
-        return deltas, decoder.body()
+        return deltas, decoder.rebuilt_body()
 
     return run
 
@@ -236,7 +236,7 @@ def ours_live(dialect: Dialect, raw: bytes) -> Run:
         decoder = DIALECTS[dialect].decoder(NONE)
         deltas = [delta for read in reads for delta in decoder.feed(read)]
         decoder.close()
-        return deltas, decoder.body()
+        return deltas, decoder.rebuilt_body()
 
     return run
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 ErrorKind = Literal["retryable", "permanent"]
 Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
 
@@ -23,6 +25,13 @@ class ConfigError(TailraceError):
         self.file, self.line, self.key = file, line, key
         where = f"{file}:{line}" if file and line else file
         super().__init__(": ".join(part for part in (where, key, message) if part))
+
+
+def validation_mistake(exc: msgspec.ValidationError) -> tuple[str, str]:
+    """The place and the message of a failed conversion: "Expected `int`, got `str` - at `$.n`" gives `.n` and the words
+    before the dash. The place of the whole value is empty."""
+    message, _, place = str(exc).partition(" - at `$")
+    return place.rstrip("`"), message
 
 
 class ProviderError(TailraceError):

@@ -234,7 +234,7 @@ class Completion(Value):
     """The one answer of one call. The same value whether it was streamed or not.
 
     `body` is the provider's own non-streaming response body, rebuilt where the answer was streamed. Everything
-    else is read from it by the dialect's `read`.
+    else is read from it by the dialect's `completion_from_body`.
     """
 
     dialect: Dialect

@@ -46,7 +46,7 @@ class StreamDecoder(Protocol):
     def complete(self) -> bool:
         """The dialect's terminal event came and no error did."""
 
-    def body(self) -> JsonObject:
+    def rebuilt_body(self) -> JsonObject:
         """The provider's own non-streaming response body, rebuilt from what came so far."""
 
 

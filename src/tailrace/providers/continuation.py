@@ -35,7 +35,7 @@ def continued(last: Completion, *, shown: str, removed: int) -> Completion:
     else:
         _insert_text(last, body, shown)
     body[MARK] = {"continued": True, "shown_characters": len(shown)}
-    return DIALECTS[last.dialect].read(body)
+    return DIALECTS[last.dialect].completion_from_body(body)
 
 
 def without_calls(partial: Completion) -> Completion:
@@ -53,7 +53,7 @@ def without_calls(partial: Completion) -> Completion:
             body["output"] = [i for i in _objects(body.get("output")) if not str(i.get("type")).endswith("_call")]
         case "anthropic":
             body["content"] = [b for b in _objects(body.get("content")) if b.get("type") != "tool_use"]
-    return DIALECTS[partial.dialect].read(body)
+    return DIALECTS[partial.dialect].completion_from_body(body)
 
 
 def _text_slots(completion: Completion, body: JsonObject) -> Iterator[tuple[JsonObject, str]]:

@@ -157,7 +157,7 @@ class HttpProvider:
         if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
             safe = self._safe(data)
             raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
-        return self._wire.read(body)
+        return self._wire.completion_from_body(body)
 
     async def _not_a_stream(self, reply: Reply, kind: str, head: bytes = b"") -> PeerError:
         safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
@@ -213,7 +213,7 @@ class _StreamedAnswer:
         return deltas
 
     def completion(self) -> Completion:
-        return self._wire.read(self._decoder.body())
+        return self._wire.completion_from_body(self._decoder.rebuilt_body())
 
     def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
         """What came before the error; the error itself is raised next."""

@@ -29,7 +29,7 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
     choices = completion.body.get("choices")
     if completion.dialect == "chat" and isinstance(choices, list) and len(choices) > 1:
         for number, choice in enumerate(choices):
-            one = DIALECTS["chat"].read({**completion.body, "choices": [choice]})
+            one = DIALECTS["chat"].completion_from_body({**completion.body, "choices": [choice]})
             yield from message_deltas(one.message, choice=number, texts=texts)
             yield FinishDelta(one.finish_reason, number)
     else:

@@ -24,12 +24,16 @@ class Wire:
     dialect: Dialect
     path: str
     decoder: Callable[[WireQuirks], StreamDecoder]
-    read: Callable[[JsonObject], Completion]
+    completion_from_body: Callable[[JsonObject], Completion]
     encode_request: EncodeRequest
 
 
 DIALECTS: dict[Dialect, Wire] = {
-    "chat": Wire("chat", "/chat/completions", chat.ChatDecoder, chat.read, chat.encode_request),
-    "responses": Wire("responses", "/responses", responses.ResponsesDecoder, responses.read, responses.encode_request),
-    "anthropic": Wire("anthropic", "/messages", anthropic.AnthropicDecoder, anthropic.read, anthropic.encode_request),
+    "chat": Wire("chat", "/chat/completions", chat.ChatDecoder, chat.completion_from_body, chat.encode_request),
+    "responses": Wire(
+        "responses", "/responses", responses.ResponsesDecoder, responses.completion_from_body, responses.encode_request
+    ),
+    "anthropic": Wire(
+        "anthropic", "/messages", anthropic.AnthropicDecoder, anthropic.completion_from_body, anthropic.encode_request
+    ),
 }

@@ -50,7 +50,7 @@ def body_of(recording: Recording) -> object:
     decoder = wire.decoder(WireQuirks())
     decoder.feed(recording.raw)
     decoder.close()
-    return decoder.body()
+    return decoder.rebuilt_body()
 
 
 def whole(recording: Recording) -> bool:

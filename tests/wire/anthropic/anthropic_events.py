@@ -67,4 +67,4 @@ def decode(
     fed = [pieces] if isinstance(pieces, bytes) else pieces
     deltas = [delta for piece in fed for delta in decoder.feed(piece)]
     deltas += decoder.close()
-    return deltas, decoder.body(), decoder
+    return deltas, decoder.rebuilt_body(), decoder

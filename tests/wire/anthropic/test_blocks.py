@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, ReasoningDelta, TextDelta, ToolCallDelta
-from tailrace.wire.anthropic import read
+from tailrace.wire.anthropic import completion_from_body
 from wire.anthropic.anthropic_events import (
     block_delta,
     block_start,
@@ -33,7 +33,7 @@ def test_B31_arguments_that_come_as_an_object_become_canonical_JSON() -> None:
     call = tool_start(0, input={"b": 1, "a": [True, None]}) + block_stop(0)
     deltas, body, _ = decode(message_start() + call + message_end("tool_use"))
     assert "".join(d.arguments for d in deltas if isinstance(d, ToolCallDelta)) == '{"b":1,"a":[true,null]}'
-    assert read(body).tool_calls[0].arguments == '{"b":1,"a":[true,null]}'
+    assert completion_from_body(body).tool_calls[0].arguments == '{"b":1,"a":[true,null]}'
 
 
 @pytest.mark.parametrize("pieces", [[], [""], ["", ""]])
@@ -45,7 +45,7 @@ def test_B32_no_arguments_are_an_empty_object(pieces: list[str]) -> None:
         ToolCallDelta(0, arguments="{}"),
     ]
     assert body["content"][0]["input"] == {}
-    assert read(body).tool_calls[0].parsed() == {}
+    assert completion_from_body(body).tool_calls[0].parsed() == {}
 
 
 def test_B33_interleaved_blocks_are_kept_apart_by_their_index() -> None:
@@ -78,7 +78,7 @@ def test_B33_interleaved_blocks_are_kept_apart_by_their_index() -> None:
 def test_B24_an_index_used_again_is_a_new_block() -> None:
     one = tool_start(0, "a", id="t1") + json_piece(0, '{"x":1}') + block_stop(0)
     two = tool_start(0, "b", id="t2") + json_piece(0, '{"y":2}') + block_stop(0)
-    calls = read(decode(message_start() + one + two + message_end("tool_use"))[1]).tool_calls
+    calls = completion_from_body(decode(message_start() + one + two + message_end("tool_use"))[1]).tool_calls
     assert [(call.id, call.name, call.arguments) for call in calls] == [("t1", "a", '{"x":1}'), ("t2", "b", '{"y":2}')]
 
 
@@ -97,19 +97,19 @@ ARGUMENTS = '{"path": "a.txt", "lines": ["x", "y"], "mode": {"append": false}}'
 def test_B34_B35_arguments_that_were_cut_never_look_like_a_call_to_run(written: str, ending: bytes) -> None:
     _, body, _ = decode(message_start() + tool_start(0, "write_file") + json_piece(0, written) + ending)
     assert body["content"][0]["input"] == written
-    (call,) = read(body).tool_calls
+    (call,) = completion_from_body(body).tool_calls
     assert (call.name, call.arguments, call.parsed()) == ("write_file", written, None)
 
 
 def test_B34_a_call_cut_before_its_arguments_is_not_a_call_without_arguments() -> None:
-    (call,) = read(decode(message_start() + tool_start(0))[1]).tool_calls
+    (call,) = completion_from_body(decode(message_start() + tool_start(0))[1]).tool_calls
     assert call.parsed() is None
 
 
 @pytest.mark.parametrize("written", ['["a"]', '"text"', "null", "1", "{} {}", "{'a': 1}", '{"a":' * 5000])
 def test_B34_arguments_that_are_no_object_stay_the_text_they_are(written: str) -> None:
     raw = message_start() + tool_start(0) + json_piece(0, written) + block_stop(0) + message_end("tool_use")
-    (call,) = read(decode(raw)[1]).tool_calls
+    (call,) = completion_from_body(decode(raw)[1]).tool_calls
     assert (call.arguments, call.parsed()) == (written, None)
 
 
@@ -120,7 +120,7 @@ def test_pieces_of_a_server_tools_input_are_not_a_call_of_ours() -> None:
     deltas, body, _ = decode(raw + block_start(1, **result) + block_stop(1) + message_end())
     assert body["content"] == [{**use, "input": {"query": "x"}}, result]
     assert not [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
-    assert read(body).tool_calls == ()
+    assert completion_from_body(body).tool_calls == ()
 
 
 # ── C: reasoning, and whatever else grows ────────────────────────────────────────────────────────────────────
@@ -141,7 +141,7 @@ def test_C41_C45_thinking_is_reasoning_and_keeps_its_signature_block_by_block() 
         {"type": "thinking", "thinking": "aha", "signature": "s1"},
         sealed,
     ]
-    assert (read(body).reasoning, read(body).text) == ("hmaha", "42")
+    assert (completion_from_body(body).reasoning, completion_from_body(body).text) == ("hmaha", "42")
 
 
 def test_C47_hidden_thinking_is_progress_although_it_says_nothing() -> None:
@@ -209,7 +209,7 @@ def test_A12_blocks_of_a_later_version_grow_by_the_pieces_of_today() -> None:
         {"type": "summary", "text": "in short"},
         {"type": "robot_tool_use", "id": "r1", "name": "lift", "input": {"kg": 2}},
     ]
-    assert (read(body).text, read(body).tool_calls) == ("", ())
+    assert (completion_from_body(body).text, completion_from_body(body).tool_calls) == ("", ())
 
 
 def test_D55_a_block_whose_start_never_came_begins_with_its_first_delta() -> None:

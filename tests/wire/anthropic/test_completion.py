@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, Message, Native, Reasoning, Stop, Text, ToolCall, Usage
-from tailrace.wire.anthropic import read
+from tailrace.wire.anthropic import completion_from_body
 
 
 def body(*content: Any, stop_reason: str = "end_turn", **fields: Any) -> JsonObject:
@@ -27,7 +27,7 @@ def test_parts_stand_in_the_order_of_the_blocks() -> None:
     sealed = {"type": "redacted_thinking", "data": "EowH"}
     search = {"type": "server_tool_use", "id": "srv", "name": "web_search", "input": {"query": "x"}}
     answer = {"type": "web_search_tool_result", "tool_use_id": "srv", "content": []}
-    completion = read(
+    completion = completion_from_body(
         body(
             thinking,
             sealed,
@@ -57,14 +57,14 @@ def test_parts_stand_in_the_order_of_the_blocks() -> None:
 def test_citations_follow_the_text_they_belong_to() -> None:
     cited = {"type": "text", "text": "So it is.", "citations": [{"type": "web_search_result_location"}]}
     plain = {"type": "text", "text": " Yes.", "citations": []}
-    completion = read(body(cited, plain))
+    completion = completion_from_body(body(cited, plain))
     assert completion.message.parts == (Text("So it is."), Native("anthropic", cited), Text(" Yes."))
     assert completion.text == "So it is. Yes."
 
 
 def test_a_call_made_by_code_keeps_its_caller() -> None:
     call = {"type": "tool_use", "id": "t", "name": "f", "input": {}, "caller": {"type": "code_execution_20250825"}}
-    assert read(body(call)).message.parts == (ToolCall("t", "f", "{}"), Native("anthropic", call))
+    assert completion_from_body(body(call)).message.parts == (ToolCall("t", "f", "{}"), Native("anthropic", call))
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_a_call_made_by_code_keeps_its_caller() -> None:
     ],
 )
 def test_stop_reasons(reason: str, stop: Stop) -> None:
-    completion = read(body({"type": "text", "text": "x"}, stop_reason=reason))
+    completion = completion_from_body(body({"type": "text", "text": "x"}, stop_reason=reason))
     assert (completion.finish_reason, completion.stop) == (reason, stop)
 
 
 def test_B36_calls_win_over_an_end_of_turn() -> None:
-    completion = read(body({"type": "tool_use", "id": "t", "name": "f", "input": {}}))
+    completion = completion_from_body(body({"type": "tool_use", "id": "t", "name": "f", "input": {}}))
     assert (completion.finish_reason, completion.stop) == ("end_turn", "tools")
 
 
@@ -94,14 +94,14 @@ def test_B36_calls_win_over_an_end_of_turn() -> None:
 def test_B34_B35_the_last_call_under_the_token_limit_was_cut_although_it_looks_whole(tool_input: JsonObject) -> None:
     first = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}
     last = {"type": "tool_use", "id": "t2", "name": "write_file", "input": tool_input}
-    calls = read(body(first, last, stop_reason="max_tokens")).tool_calls
+    calls = completion_from_body(body(first, last, stop_reason="max_tokens")).tool_calls
     assert [call.parsed() for call in calls] == [{"a": 1}, None]
 
 
 def test_a_refusal_carries_its_explanation_where_there_is_one() -> None:
     details = {"type": "refusal", "category": "cyber", "explanation": "no malware"}
-    assert read(body(stop_reason="refusal", stop_details=details)).refusal == "no malware"
-    assert read(body(stop_reason="refusal", stop_details=None)).refusal == ""
+    assert completion_from_body(body(stop_reason="refusal", stop_details=details)).refusal == "no malware"
+    assert completion_from_body(body(stop_reason="refusal", stop_details=None)).refusal == ""
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_a_refusal_carries_its_explanation_where_there_is_one() -> None:
     ],
 )
 def test_a_body_of_the_wrong_shape_reads_as_what_there_is(odd: JsonObject) -> None:
-    completion = read(odd)
+    completion = completion_from_body(odd)
     assert (completion.dialect, completion.text, completion.usage) == ("anthropic", "", Usage())

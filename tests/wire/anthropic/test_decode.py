@@ -14,7 +14,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic import AnthropicDecoder, read
+from tailrace.wire.anthropic import AnthropicDecoder, completion_from_body
 from tailrace.wire.quirks import WireQuirks
 from tailrace.wire.sse import MAX_EVENT_BYTES
 from wire.anthropic.anthropic_events import (
@@ -68,13 +68,13 @@ def test_a_plain_answer_is_its_deltas_and_the_body_a_call_without_streaming_retu
 
 def test_the_body_can_be_asked_for_at_any_time() -> None:
     decoder = AnthropicDecoder()
-    assert decoder.body()["content"] == []
+    assert decoder.rebuilt_body()["content"] == []
     decoder.feed(message_start() + block_start(0, type="text", text="") + block_delta(0, "text_delta", text="Hel"))
     decoder.feed(block_delta(0, "citations_delta", citation=1))
-    before = decoder.body()["content"]
+    before = decoder.rebuilt_body()["content"]
     decoder.feed(block_delta(0, "text_delta", text="lo") + block_delta(0, "citations_delta", citation=2))
     assert before == [{"type": "text", "text": "Hel", "citations": [1]}]
-    assert decoder.body()["content"] == [{"type": "text", "text": "Hello", "citations": [1, 2]}]
+    assert decoder.rebuilt_body()["content"] == [{"type": "text", "text": "Hello", "citations": [1, 2]}]
 
 
 def test_text_that_stands_in_the_start_of_a_block_is_not_lost() -> None:
@@ -99,7 +99,7 @@ def test_unknown_fields_of_the_message_and_its_delta_are_kept() -> None:
 def test_a_second_message_start_does_not_begin_the_answer_anew() -> None:
     raw = message_start() + text_block(0, "one") + message_start(id="msg_2") + text_block(1, " two") + message_end()
     _, body, _ = decode(raw)
-    assert (body["id"], read(body).text) == ("msg_1", "one two")
+    assert (body["id"], completion_from_body(body).text) == ("msg_1", "one two")
 
 
 def test_a_fallback_names_the_model_that_answers() -> None:
@@ -212,7 +212,7 @@ def test_A14_two_objects_glued_into_one_event_are_an_error() -> None:
 @pytest.mark.parametrize("quirk", [False, True])
 def test_A17_text_that_repeats_itself_is_taken_so_only_where_the_provider_is_known_for_it(quirk: bool) -> None:
     raw = message_start() + text_block(0, "a", "ab", "abc") + text_block(1, "abc", "abcd") + message_end()
-    text = read(decode(raw, WireQuirks(cumulative_text=quirk))[1]).text
+    text = completion_from_body(decode(raw, WireQuirks(cumulative_text=quirk))[1]).text
     assert text == ("abcabcd" if quirk else "aababcabcabcd")
 
 
@@ -229,7 +229,7 @@ def test_A18_lone_surrogates_and_broken_UTF8_are_replaced_on_the_way_in() -> Non
         + message_end("tool_use")
     )
     deltas, body, _ = decode(raw)
-    completion = read(body)
+    completion = completion_from_body(body)
     assert TextDelta("a\ufffd b\ufffd c😀") in deltas
     assert completion.text == "a\ufffd b\ufffd c😀"
     assert completion.tool_calls[0].parsed() == {"path": "x\ufffdy"}
@@ -266,7 +266,7 @@ def test_A21_usage_is_replaced_and_never_added_up() -> None:
     deltas, body, _ = decode(raw)
     final = Usage(input_tokens=3, output_tokens=9, cache_read_tokens=95, cache_write_tokens=7, reasoning_tokens=2)
     assert [delta.usage for delta in deltas if isinstance(delta, UsageDelta)][-1] == final
-    assert read(body).usage == final
+    assert completion_from_body(body).usage == final
     assert body["usage"]["service_tier"] == "standard"
 
 
@@ -279,7 +279,7 @@ def test_D48_without_message_stop_the_answer_was_cut(end: bytes) -> None:
     error = error_in(raw)
     assert (error.kind, error.cut) == ("retryable", True)
     assert "message_stop" in error.message
-    assert read(decode(raw)[1]).text == "Hel"
+    assert completion_from_body(decode(raw)[1]).text == "Hel"
 
 
 def test_A15_a_last_event_without_its_blank_line_did_not_come() -> None:
@@ -347,7 +347,11 @@ def test_D58_what_comes_after_the_stop_reason_is_still_read() -> None:
     end = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 3})
     late = event("message_delta", delta={"stop_reason": None}, usage={"output_tokens": 4})
     _, body, _ = decode(message_start() + end + text_block(0, "late") + late + event("message_stop"))
-    assert (read(body).text, body["stop_reason"], body["usage"]["output_tokens"]) == ("late", "end_turn", 4)
+    assert (completion_from_body(body).text, body["stop_reason"], body["usage"]["output_tokens"]) == (
+        "late",
+        "end_turn",
+        4,
+    )
 
 
 @pytest.mark.parametrize(
@@ -373,4 +377,4 @@ def test_events_of_the_wrong_shape_break_nothing(raw: bytes) -> None:
         deltas, body, decoder = decode(stream)
         assert decoder.complete != any(isinstance(delta, ErrorDelta) for delta in deltas)
         json.dumps(body)
-        read(body)
+        completion_from_body(body)

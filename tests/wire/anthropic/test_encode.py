@@ -30,7 +30,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic import StreamEncoder, encode_body, error_body, read
+from tailrace.wire.anthropic import StreamEncoder, completion_from_body, encode_body, error_body
 from tailrace.wire.sse import SseDecoder
 from wire.anthropic.anthropic_events import decode
 
@@ -168,7 +168,7 @@ def test_many_calls_cut_in_the_middle_are_told_without_end_or_repetition() -> No
     deltas = [ToolCallDelta(index, f"t{index}", "f", '{"a":') for index in range(3000)]
     raw = encode([*deltas, FinishDelta("length")])
     assert_grammar(raw)
-    calls = read(decode(raw)[1]).tool_calls
+    calls = completion_from_body(decode(raw)[1]).tool_calls
     assert [call.id for call in calls] == [delta.id for delta in deltas]
     assert not any(call.parsed() for call in calls)
 
@@ -234,7 +234,7 @@ def test_a_refusal_is_text_and_other_choices_have_no_place() -> None:
 
 def test_A18_a_lone_surrogate_does_not_break_the_stream() -> None:
     raw = encode([TextDelta("a\ud83d"), TextDelta("\ude00b"), ToolCallDelta(0, "t", "f", '{"x": "\ud800"}')])
-    completion = read(decode(raw)[1])
+    completion = completion_from_body(decode(raw)[1])
     assert completion.text == "a\ufffd\ufffdb"
     assert completion.tool_calls[0].parsed() == {"x": "\ufffd"}
 
@@ -321,7 +321,7 @@ def test_the_official_client_and_our_decoder_read_the_same(deltas: list[AnyDelta
 
 def test_a_completion_of_this_dialect_is_its_own_body() -> None:
     body = decode(encode(ANSWER))[1]
-    assert encode_body(read(body), id="other") is body
+    assert encode_body(completion_from_body(body), id="other") is body
 
 
 def test_a_completion_of_another_dialect_says_the_same_here() -> None:

@@ -21,7 +21,7 @@ from tailrace.messages import (
     UsageDelta,
     user,
 )
-from tailrace.wire.anthropic import encode_request, read
+from tailrace.wire.anthropic import completion_from_body, encode_request
 from wire.anthropic.anthropic_events import decode
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 
@@ -85,7 +85,7 @@ def test_the_recordings_and_the_reasons_are_all_there() -> None:
 def test_it_says_what_the_SDK_read(recording: Recording) -> None:
     expected = recording.expected["result"]
     deltas, body, decoder = decode(recording.raw)
-    completion = read(body)
+    completion = completion_from_body(body)
     if recording.id in CUT:
         assert isinstance(deltas[-1], ErrorDelta)
         assert deltas[-1].cut
@@ -113,7 +113,7 @@ def test_it_says_what_the_SDK_read(recording: Recording) -> None:
 @every_recording
 def test_its_deltas_and_its_body_say_the_same(recording: Recording) -> None:
     deltas, body, _ = decode(recording.raw)
-    completion = read(body)
+    completion = completion_from_body(body)
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == completion.text
     assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == completion.reasoning
     assert [delta.reason for delta in deltas if isinstance(delta, FinishDelta)] == [completion.finish_reason]
@@ -155,7 +155,7 @@ def test_it_has_the_shape_of_a_recorded_answer_without_streaming(recording: Reco
 def test_C45_its_answer_can_be_sent_back_as_it_came(recording: Recording) -> None:
     """Block by block, but for what the API refuses or takes for granted."""
     body = decode(recording.raw)[1]
-    question, answer = user("?"), read(body).message
+    question, answer = user("?"), completion_from_body(body).message
     sent = encode_request(ModelRequest("m", (question, answer, user("Go on."))), stream=True)["messages"]
     if recording.id in TOOL_INPUT_CUT:
         assert sent[1]["content"][-1]["input"].keys() == {"INVALID_JSON"}

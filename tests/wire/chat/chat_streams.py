@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject, TextDelta, ToolCallDelta
-from tailrace.wire.chat import ChatDecoder, read
+from tailrace.wire.chat import ChatDecoder, completion_from_body
 from tailrace.wire.quirks import NONE, WireQuirks
 
 DONE = b"data: [DONE]\n\n"
@@ -45,7 +45,7 @@ class Said:
 
     @property
     def completion(self) -> Completion:
-        return read(self.body)
+        return completion_from_body(self.body)
 
     @property
     def text(self) -> str:
@@ -80,4 +80,4 @@ def decoded(pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templ
     for data in [pieces] if isinstance(pieces, bytes) else pieces:
         deltas += decoder.feed(data)
     deltas += decoder.close()
-    return Said(deltas, decoder.body(), decoder.complete)
+    return Said(deltas, decoder.rebuilt_body(), decoder.complete)

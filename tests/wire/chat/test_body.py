@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, Native, Reasoning, Refusal, Text, ToolCall, Usage
-from tailrace.wire.chat import read
+from tailrace.wire.chat import completion_from_body
 from wire.chat.chat_streams import DONE, HEAD, calls, chunk, decoded, event, piece
 
 
@@ -124,7 +124,10 @@ def test_audio_is_joined() -> None:
         {"audio": {"data": "BBB", "expires_at": 9}},
     )
     assert message["audio"] == {"id": "audio_1", "expires_at": 9, "transcript": "Hello", "data": "AAABBB"}
-    assert Native("chat", {"audio": {"id": "audio_1"}}) in read({"choices": [{"message": message}]}).message.parts
+    assert (
+        Native("chat", {"audio": {"id": "audio_1"}})
+        in completion_from_body({"choices": [{"message": message}]}).message.parts
+    )
 
 
 def test_groqs_usage_is_hoisted_to_where_the_unstreamed_answer_has_it() -> None:
@@ -186,7 +189,7 @@ def test_mistrals_parts_are_merged_as_the_unstreamed_answer_has_them() -> None:
     )  # fmt: skip
     parts = [thinking("ab"), {"type": "text", "text": "cd"}, reference, {"type": "text", "text": "e"}]
     assert message["content"] == parts
-    completion = read({"choices": [{"message": message}]})
+    completion = completion_from_body({"choices": [{"message": message}]})
     assert completion.message.parts == (
         Reasoning("ab", "chat", {"content": [thinking("ab")]}),
         Text("cd"),
@@ -230,7 +233,7 @@ def test_the_parts_of_a_message() -> None:
     ],
 )
 def test_usage_is_found_where_servers_put_it(usage: JsonObject | None, value: Usage) -> None:
-    assert read({"choices": [], "usage": usage}).usage == value
+    assert completion_from_body({"choices": [], "usage": usage}).usage == value
 
 
 @pytest.mark.parametrize(
@@ -243,5 +246,5 @@ def test_usage_is_found_where_servers_put_it(usage: JsonObject | None, value: Us
     ],
 )  # fmt: skip
 def test_read_never_raises(body: JsonObject) -> None:
-    completion = read(body)
+    completion = completion_from_body(body)
     assert (completion.text, completion.tool_calls, completion.body) == ("", (), body)

@@ -310,9 +310,9 @@ def test_D58_text_and_usage_after_the_finish_reason_are_read() -> None:
 def test_nothing_is_read_after_the_end_and_close_is_idempotent() -> None:
     decoder = ChatDecoder()
     decoder.feed(HELLO)
-    body = decoder.body()
+    body = decoder.rebuilt_body()
     assert decoder.feed(HELLO) == decoder.close() == decoder.close() == []
-    assert decoder.body() == body
+    assert decoder.rebuilt_body() == body
 
 
 def test_a_body_asked_for_in_the_middle_is_not_changed_by_what_follows() -> None:
@@ -321,7 +321,7 @@ def test_a_body_asked_for_in_the_middle_is_not_changed_by_what_follows() -> None
     seen = []
     for part in parts:
         decoder.feed(part)
-        body = decoder.body()
+        body = decoder.rebuilt_body()
         seen.append((body, json.dumps(body)))
     assert all(json.dumps(body) == text for body, text in seen)
 
@@ -333,7 +333,7 @@ def test_cost_per_token_does_not_grow_with_the_answer() -> None:
         decoder, start = ChatDecoder(), time.process_time()
         for _ in range(tokens):
             decoder.feed(token)
-        decoder.body()
+        decoder.rebuilt_body()
         return time.process_time() - start
 
     small = min(seconds(1_000) for _ in range(5))

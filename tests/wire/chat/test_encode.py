@@ -26,7 +26,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.chat import StreamEncoder, encode_body, read
+from tailrace.wire.chat import StreamEncoder, completion_from_body, encode_body
 from tailrace.wire.sse import SseDecoder
 from wire.chat.chat_streams import DONE, Said, chunk, decoded
 
@@ -170,7 +170,7 @@ def test_an_answer_relayed_is_the_same_answer() -> None:
 
 def test_a_completion_of_this_dialect_is_its_own_body() -> None:
     body = {"id": "x", "novel": 1, "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}}]}
-    assert encode_body(read(body), id="other", model="other", created=5) is body
+    assert encode_body(completion_from_body(body), id="other", model="other", created=5) is body
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_completion_of_another_dialect_as_a_body(stop: Any, reason: str) -> No
         "usage": {"prompt_tokens": 13, "completion_tokens": 5, "total_tokens": 18,
                   "prompt_tokens_details": {"cached_tokens": 3}},
     }  # fmt: skip
-    back = read(body)
+    back = completion_from_body(body)
     assert (back.text, back.reasoning, back.tool_calls) == ("Hi", "hm", completion.tool_calls)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.messages import JsonObject, ReasoningDelta, RefusalDelta, TextDelta
-from tailrace.wire.chat import read
+from tailrace.wire.chat import completion_from_body
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks
@@ -94,7 +94,7 @@ def test_the_answer_is_the_one_expected(recording: Recording) -> None:
     choices = (recording.expected["wire"] if instead.get("wire") else expected)["choices"]
     assert [c["index"] for c in said.body["choices"]] == [c["index"] for c in choices]
     for choice, body in zip(choices, said.body["choices"], strict=True):
-        completion = read({**said.body, "choices": [body]})
+        completion = completion_from_body({**said.body, "choices": [body]})
         want = said_by_sdk(choice) | {k: v for k, v in instead.items() if k in said_by_sdk(choice)}
         got = {
             "text": completion.text,
@@ -116,7 +116,7 @@ def test_the_answer_is_the_one_expected(recording: Recording) -> None:
             RefusalDelta: completion.refusal or "",
         }
     usage = recording.expected["wire"]["usage"] if instead.get("wire") else expected["usage"]
-    total = read(said.body).usage
+    total = completion_from_body(said.body).usage
     assert (total.input_tokens, total.output_tokens) == instead.get("usage", counts(usage))
     if len(choices) == 1:
         named = [(id_, name, arguments or "{}") for id_, name, arguments in said.streamed_calls]
@@ -190,7 +190,7 @@ def test_the_body_has_the_shape_of_the_unstreamed_answer(recording: Recording) -
         for field in ours.keys() & theirs.keys():
             if ours[field] is not None and theirs[field] is not None and field not in ("arguments", "created", "cost"):
                 assert type(ours[field]) is type(theirs[field]), field
-    assert read(plain).message.role == "assistant"
+    assert completion_from_body(plain).message.role == "assistant"
 
 
 def _levels(body: JsonObject, plain: JsonObject) -> list[tuple[JsonObject, JsonObject]]:

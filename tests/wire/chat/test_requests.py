@@ -22,7 +22,7 @@ from tailrace.messages import (
     assistant,
     user,
 )
-from tailrace.wire.chat import encode_request, read
+from tailrace.wire.chat import completion_from_body, encode_request
 from wire.chat.chat_streams import DONE, calls, chunk, decoded, piece
 
 
@@ -218,4 +218,4 @@ def test_an_answer_can_always_be_sent_again() -> None:
     plain: JsonObject = {
         "choices": [{"message": {"role": "assistant", "content": "Hi", "refusal": None, "annotations": []}}]
     }
-    assert messages_of(read(plain).message) == [{"role": "assistant", "content": "Hi"}]
+    assert messages_of(completion_from_body(plain).message) == [{"role": "assistant", "content": "Hi"}]

@@ -23,7 +23,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.quirks import WireQuirks
-from tailrace.wire.responses import ResponsesDecoder, read
+from tailrace.wire.responses import ResponsesDecoder, completion_from_body
 from wire.responses.responses_streams import (
     USAGE,
     call_delta,
@@ -51,7 +51,7 @@ def test_text_usage_and_finish() -> None:
     deltas, decoder = run(created(), text_delta("Hel"), text_delta("lo"), completed(message("Hello"), usage=USAGE))
     usage = Usage(9, 7, 4, 1, 3)
     assert deltas == [TextDelta("Hel"), TextDelta("lo"), UsageDelta(usage), FinishDelta("completed")]
-    completion = read(decoder.body())
+    completion = completion_from_body(decoder.rebuilt_body())
     assert decoder.complete
     assert (completion.id, completion.model, completion.text, completion.usage) == ("resp_1", "m", "Hello", usage)
     assert (completion.finish_reason, completion.stop) == ("completed", "end")
@@ -63,7 +63,7 @@ def test_every_kind_of_part_in_its_order() -> None:
     said: JsonObject = message("Hi")
     said["content"].append({"type": "refusal", "refusal": "No."})
     deltas, decoder = run(completed(thought, search, said, call_item(arguments='{"a":1}')))
-    completion = read(decoder.body())
+    completion = completion_from_body(decoder.rebuilt_body())
     assert completion.message.parts == (
         Reasoning("", "responses", thought),
         Native("responses", search),
@@ -100,20 +100,20 @@ def test_C41_summary_and_reasoning_text_are_each_said_once_and_apart() -> None:
     deltas, decoder = run(summary("on", 0), summary("e", 0), summary("two", 1), raw, done, completed(item))
     thoughts = [delta.text for delta in deltas if isinstance(delta, ReasoningDelta)]
     assert thoughts == ["on", "e", "\n\n", "two", "\n\n", "raw"]
-    assert read(decoder.body()).reasoning == "".join(thoughts)
+    assert completion_from_body(decoder.rebuilt_body()).reasoning == "".join(thoughts)
 
 
 def test_C41_the_same_thought_in_summary_and_content_is_read_once() -> None:
     same = {"type": "summary_text", "text": "hm"}
     item = {"type": "reasoning", "summary": [same], "content": [{**same, "type": "reasoning_text"}]}
-    assert read({"output": [item]}).reasoning == "hm"
+    assert completion_from_body({"output": [item]}).reasoning == "hm"
 
 
 def test_C46_a_budget_spent_on_reasoning_is_incomplete() -> None:
     thought = {"id": "rs_1", "type": "reasoning", "summary": []}
     details = {"reason": "max_output_tokens"}
     _, decoder = run(completed(thought, status="incomplete", incomplete_details=details))
-    completion = read(decoder.body())
+    completion = completion_from_body(decoder.rebuilt_body())
     assert (completion.text, completion.finish_reason, completion.stop) == ("", "incomplete", "length")
 
 
@@ -134,7 +134,10 @@ def test_B24_parallel_calls_at_one_index_are_told_apart_by_id() -> None:
     )
     pieces = [(d.index, d.arguments) for d in deltas if isinstance(d, ToolCallDelta) and d.arguments]
     assert pieces == [(0, '{"a"'), (1, '{"b"'), (0, ":1}"), (1, ":2}")]
-    assert [call.arguments for call in read(decoder.body()).tool_calls] == ['{"a":1}', '{"b":2}']
+    assert [call.arguments for call in completion_from_body(decoder.rebuilt_body()).tool_calls] == [
+        '{"a":1}',
+        '{"b":2}',
+    ]
 
 
 def test_ids_that_change_with_every_event_are_told_by_the_index() -> None:
@@ -147,7 +150,7 @@ def test_ids_that_change_with_every_event_are_told_by_the_index() -> None:
         completed({**item, "id": "x5"}),
     )
     assert [d.arguments for d in deltas if isinstance(d, ToolCallDelta)] == ["", '{"a"', ":1}"]
-    assert len(read(decoder.body()).tool_calls) == 1
+    assert len(completion_from_body(decoder.rebuilt_body()).tool_calls) == 1
 
 
 def test_no_index_at_all_is_told_by_the_id() -> None:
@@ -155,14 +158,14 @@ def test_no_index_at_all_is_told_by_the_id() -> None:
         return event("response.output_text.delta", item_id=item_id, delta=text)
 
     _, decoder = run(delta("a", "1"), delta("b", "2"), delta("a", "3"), completed())
-    assert [part["content"][0]["text"] for part in decoder.body()["output"]] == ["13", "2"]
+    assert [part["content"][0]["text"] for part in decoder.rebuilt_body()["output"]] == ["13", "2"]
 
 
 def test_neither_id_nor_index_grows_the_last_of_its_kind() -> None:
     kinds = ["response.reasoning_text.delta", "response.output_text.delta", "response.output_text.delta"]
     deltas, decoder = run(*(event(kind, delta="x") for kind in kinds), completed())
     assert deltas == [ReasoningDelta("x"), TextDelta("x"), TextDelta("x"), FinishDelta("completed")]
-    assert [item["type"] for item in decoder.body()["output"]] == ["reasoning", "message"]
+    assert [item["type"] for item in decoder.rebuilt_body()["output"]] == ["reasoning", "message"]
 
 
 def test_B30_arguments_before_the_name_are_held() -> None:
@@ -175,18 +178,18 @@ def test_B31_arguments_as_an_object_become_json_text() -> None:
     item = call_item(arguments={"b": 1, "a": [2]})
     deltas, decoder = run(event("response.output_item.done", output_index=0, item=item), completed(item))
     assert ToolCallDelta(0, "call_0", "look", '{"a":[2],"b":1}') in deltas
-    assert read(decoder.body()).tool_calls[0].arguments == '{"a":[2],"b":1}'
+    assert completion_from_body(decoder.rebuilt_body()).tool_calls[0].arguments == '{"a":[2],"b":1}'
 
 
 def test_B32_no_arguments_are_an_empty_object() -> None:
-    assert read({"output": [call_item(arguments="")]}).tool_calls == (ToolCall("call_0", "look", "{}"),)
+    assert completion_from_body({"output": [call_item(arguments="")]}).tool_calls == (ToolCall("call_0", "look", "{}"),)
 
 
 def test_B34_arguments_cut_off_stay_cut_off() -> None:
     added = event("response.output_item.added", output_index=0, item=call_item(status="in_progress"))
     deltas, decoder = run(created(), added, call_delta('{"path": "/'))
     assert only_error(deltas).cut
-    completion = read(decoder.body())
+    completion = completion_from_body(decoder.rebuilt_body())
     assert completion.tool_calls == (ToolCall("call_0", "look", '{"path": "/'),)
     assert completion.tool_calls[0].parsed() is None
     assert completion.body["output"][0]["status"] == "in_progress"
@@ -195,7 +198,7 @@ def test_B34_arguments_cut_off_stay_cut_off() -> None:
 def test_B35_calls_cut_off_by_the_limit_are_not_a_finished_turn() -> None:
     item = call_item(arguments='{"x":48', status="incomplete")
     _, decoder = run(completed(item, status="incomplete", incomplete_details={"reason": "max_output_tokens"}))
-    assert read(decoder.body()).stop == "length"
+    assert completion_from_body(decoder.rebuilt_body()).stop == "length"
 
 
 @pytest.mark.parametrize("deltas", [["Hel", "lo"], ["Hel"], []])
@@ -204,14 +207,14 @@ def test_B40_done_is_authoritative_and_says_what_the_deltas_left_out(deltas: lis
     done = event("response.output_text.done", **keys, text="Hello")
     said, decoder = run(*(text_delta(text) for text in deltas), done, completed())
     assert "".join(d.text for d in said if isinstance(d, TextDelta)) == "Hello"
-    assert read(decoder.body()).text == "Hello"
+    assert completion_from_body(decoder.rebuilt_body()).text == "Hello"
 
 
 def test_B40_done_that_contradicts_the_deltas_wins_in_the_body() -> None:
     done = event("response.output_item.done", output_index=0, item=message("Goodbye"))
     deltas, decoder = run(text_delta("Hello"), done, text_delta(" late"), completed())
     assert deltas == [TextDelta("Hello"), FinishDelta("completed")]
-    assert read(decoder.body()).text == "Goodbye"
+    assert completion_from_body(decoder.rebuilt_body()).text == "Goodbye"
 
 
 def test_custom_tools_and_server_tools_grow_their_own_fields() -> None:
@@ -228,7 +231,7 @@ def test_custom_tools_and_server_tools_grow_their_own_fields() -> None:
         event("response.shell_call_command.delta", output_index=4, command_index=1, delta="pwd"),
         event("response.shell_call_command.delta", output_index=4, command_index=0, delta="s"),
     )
-    output = decoder.body()["output"]
+    output = decoder.rebuilt_body()["output"]
     assert output[0]["input"] == "free text"
     assert output[1]["code"] == "print(1)"
     assert output[2]["arguments"] == "{}"
@@ -242,7 +245,7 @@ def test_what_came_with_the_pieces_of_a_cut_answer_is_kept() -> None:
         text_delta("!", logprobs=[{"token": "!", "logprob": -2}]),
         event("response.output_text.annotation.added", item_id="msg_1", output_index=0, annotation={"url": "u"}),
     )
-    part = decoder.body()["output"][0]["content"][0]
+    part = decoder.rebuilt_body()["output"][0]["content"][0]
     assert part["text"] == "Hi!"
     assert part["annotations"] == [{"url": "u"}]
     assert [logprob["token"] for logprob in part["logprobs"]] == ["Hi", "!"]
@@ -259,9 +262,9 @@ def test_A12_unknown_events_items_and_fields_are_kept_or_ignored() -> None:
         completed(novel_field=True),
     )
     assert deltas == [NativeDelta("responses", {"item": item}), FinishDelta("completed")]
-    assert decoder.body()["output"] == [item]
-    assert decoder.body()["novel_field"] is True
-    assert read(decoder.body()).message.parts == (Native("responses", item),)
+    assert decoder.rebuilt_body()["output"] == [item]
+    assert decoder.rebuilt_body()["novel_field"] is True
+    assert completion_from_body(decoder.rebuilt_body()).message.parts == (Native("responses", item),)
 
 
 # ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +286,7 @@ def test_the_events_name_stands_in_for_a_missing_type(place: str) -> None:
     raw = f'event: response.output_text.delta\ndata: {{{place}"delta":"x"}}\n\n'.encode()
     deltas, decoder = run(raw, raw, completed())
     assert deltas == [TextDelta("x")] * 2 + [FinishDelta("completed")]
-    assert read(decoder.body()).text == "xx"
+    assert completion_from_body(decoder.rebuilt_body()).text == "xx"
 
 
 @pytest.mark.parametrize("data", ['{"type":"ping"}{"type":"ping"}', "[1]", '{"type":', "<html>", '"text"'])
@@ -303,8 +306,8 @@ def test_A17_cumulative_text_only_where_the_quirk_says_so() -> None:
     raw = [text_delta("He"), text_delta("Hello"), completed()]
     deltas, decoder = run(*raw, quirks=WireQuirks(cumulative_text=True))
     assert deltas[:2] == [TextDelta("He"), TextDelta("llo")]
-    assert read(decoder.body()).text == "Hello"
-    assert read(run(*raw)[1].body()).text == "HeHello"
+    assert completion_from_body(decoder.rebuilt_body()).text == "Hello"
+    assert completion_from_body(run(*raw)[1].rebuilt_body()).text == "HeHello"
 
 
 def test_A18_a_lone_surrogate_and_bad_utf8_are_replaced() -> None:
@@ -312,7 +315,7 @@ def test_A18_a_lone_surrogate_and_bad_utf8_are_replaced() -> None:
     raw = [b"data: " + keys % piece for piece in (rb"a\ud83d", b"\xff", rb"\ud83d\ude00")]
     deltas, decoder = run(*raw)
     assert deltas[:3] == [TextDelta("a\ufffd"), TextDelta("\ufffd"), TextDelta("😀")]
-    assert json.dumps(decoder.body(), ensure_ascii=False).encode()
+    assert json.dumps(decoder.rebuilt_body(), ensure_ascii=False).encode()
 
 
 def test_A20_an_event_past_the_cap_is_a_typed_error() -> None:
@@ -332,8 +335,8 @@ def test_D48_D57_no_terminal_event_is_a_cut(last: bytes) -> None:
     deltas, decoder = run(created(), text_delta("Hel"), last)
     error = only_error(deltas)
     assert (error.cut, error.kind, decoder.complete) == (True, "retryable", False)
-    assert read(decoder.body()).text == "Hel"
-    assert read(decoder.body()).stop == "unknown"
+    assert completion_from_body(decoder.rebuilt_body()).text == "Hel"
+    assert completion_from_body(decoder.rebuilt_body()).stop == "unknown"
 
 
 FLAT = {"code": "rate_limit_exceeded", "message": "slow down", "param": None}
@@ -349,7 +352,7 @@ def test_D50_D52_an_error_event_is_a_typed_error(fields: JsonObject, before: lis
         *("retryable", 429, "rate_limit_exceeded"),
         "slow down",
     )
-    body = decoder.body()
+    body = decoder.rebuilt_body()
     assert (body["status"], body["error"]["code"]) == ("failed", "rate_limit_exceeded")
     assert not decoder.complete
 
@@ -386,7 +389,10 @@ def test_D56_a_failed_response_is_an_error_by_its_code(code: str, kind: str, sta
     assert (error.kind, error.status, error.code, error.message) == (kind, status, code, "why")
     assert UsageDelta(Usage(9, 7, 4, 1, 3)) in deltas
     assert not decoder.complete
-    assert (read(decoder.body()).finish_reason, read(decoder.body()).text) == ("failed", "Hel")
+    assert (
+        completion_from_body(decoder.rebuilt_body()).finish_reason,
+        completion_from_body(decoder.rebuilt_body()).text,
+    ) == ("failed", "Hel")
 
 
 @pytest.mark.parametrize(
@@ -396,7 +402,7 @@ def test_D56_an_incomplete_response_is_no_success(reason: str, stop: str) -> Non
     details = {"reason": reason}
     deltas, decoder = run(text_delta("Hel"), completed(status="incomplete", incomplete_details=details))
     assert deltas == [TextDelta("Hel"), FinishDelta("incomplete")]
-    completion = read(decoder.body())
+    completion = completion_from_body(decoder.rebuilt_body())
     assert (completion.finish_reason, completion.stop) == ("incomplete", stop)
     assert completion.body["output"][0]["status"] == "incomplete"
 
@@ -414,7 +420,7 @@ def test_D54_what_was_accumulated_is_kept() -> None:
     assert deltas == [TextDelta("Hel"), TextDelta("lo"), FinishDelta("completed")]
     content = [{"type": "output_text", "annotations": [], "text": "Hello"}]
     item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
-    assert decoder.body()["output"] == [item]
+    assert decoder.rebuilt_body()["output"] == [item]
 
 
 def test_the_answer_that_only_the_terminal_event_brings_is_handed_out() -> None:
@@ -425,7 +431,7 @@ def test_the_answer_that_only_the_terminal_event_brings_is_handed_out() -> None:
 def test_a_word_for_the_status_that_is_not_known_leaves_it_to_the_event() -> None:
     deltas, decoder = run(text_delta("a"), event("response.completed", response={"status": "succeeded"}))
     assert deltas == [TextDelta("a"), FinishDelta("completed")]
-    assert read(decoder.body()).stop == "end"
+    assert completion_from_body(decoder.rebuilt_body()).stop == "end"
 
 
 @pytest.mark.parametrize("depth", [200, 900, 100_000])
@@ -435,7 +441,7 @@ def test_J126_deep_nesting_is_kept_or_refused_and_never_a_crash(depth: int) -> N
     for kind in (b"added", b"done"):
         raw = b'data: {"type":"response.output_item.%b","output_index":0,"item":%b}\n\n' % (kind, item)
         deltas, decoder = run(raw, completed())
-        read(decoder.body())
+        completion_from_body(decoder.rebuilt_body())
         assert isinstance(deltas[-1], FinishDelta) or only_error(deltas).code == "protocol_error"
 
 

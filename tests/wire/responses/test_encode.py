@@ -36,7 +36,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.failure import failure
-from tailrace.wire.responses import ResponsesDecoder, StreamEncoder, encode_body, read
+from tailrace.wire.responses import ResponsesDecoder, StreamEncoder, completion_from_body, encode_body
 from tailrace.wire.sse import SseDecoder
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
@@ -169,7 +169,7 @@ def test_H94_an_error_is_said_and_nothing_ends_cleanly() -> None:
         as_the_sdk_holds_it(raw)
     deltas, decoder = decoded(raw)
     assert deltas[-1] == ErrorDelta("retryable", "overloaded", "overloaded_error", 529)
-    assert read(decoder.body()).text == "Hel"
+    assert completion_from_body(decoder.rebuilt_body()).text == "Hel"
 
 
 def test_A18_a_lone_surrogate_cannot_break_the_stream() -> None:
@@ -211,7 +211,7 @@ def test_decoding_gives_back_what_was_encoded(deltas: list[AnyDelta]) -> None:
     again = [d for d in again if not isinstance(d, NativeDelta)]  # where one part ends and the next begins
     assert [d for d in again if not is_head(d)] == [d for d in deltas if not is_head(d)]
     assert [d for d in again if is_head(d)] == [d for d in deltas if is_head(d)]
-    assert decoder.body() == encoder.response
+    assert decoder.rebuilt_body() == encoder.response
     events_of(raw)
 
 
@@ -224,7 +224,7 @@ def is_head(delta: Delta) -> bool:
 
 def test_a_body_of_this_dialect_is_its_own() -> None:
     body = {"id": "r", "output": [], "status": "completed", "novel": 1}
-    assert encode_body(read(body)) is body
+    assert encode_body(completion_from_body(body)) is body
 
 
 def test_a_completion_of_another_dialect() -> None:
@@ -246,7 +246,7 @@ def test_a_completion_of_another_dialect() -> None:
         "Hello",
     )
     assert body["usage"]["input_tokens"] == 15  # here the cached ones count among them
-    again = read(body)
+    again = completion_from_body(body)
     assert (again.text, again.reasoning, again.refusal) == ("Hello", "hm", "no")
     assert again.tool_calls == completion.tool_calls
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.messages import ErrorDelta, JsonObject
-from tailrace.wire.responses import read
+from tailrace.wire.responses import completion_from_body
 from tailrace.wire.sse import encode_event
 from wire.recordings import split_at
 from wire.responses.responses_streams import USAGE, call_delta, call_item, completed, created, event, run, text_delta
@@ -29,12 +29,12 @@ WHOLE = run(RAW)
 def test_A01_A02_A04_any_split_gives_the_same(cuts: list[int]) -> None:
     deltas, decoder = run(*split_at(RAW, cuts))
     assert deltas == WHOLE[0]
-    assert decoder.body() == WHOLE[1].body()
+    assert decoder.rebuilt_body() == WHOLE[1].rebuilt_body()
 
 
 def test_A01_byte_by_byte() -> None:
     deltas, decoder = run(*(RAW[i : i + 1] for i in range(len(RAW))))
-    assert (deltas, decoder.body()) == (WHOLE[0], WHOLE[1].body())
+    assert (deltas, decoder.rebuilt_body()) == (WHOLE[0], WHOLE[1].rebuilt_body())
 
 
 json_values = st.recursive(
@@ -64,7 +64,7 @@ odd_events = st.builds(
 def test_fields_of_any_kind_never_crash_it(events: list[JsonObject]) -> None:
     deltas, decoder = run(*(encode_event(json.dumps(e, allow_nan=False, default=str)) for e in map(finite, events)))
     assert sum(isinstance(delta, ErrorDelta) for delta in deltas) == (0 if decoder.complete else 1)
-    read(decoder.body())
+    completion_from_body(decoder.rebuilt_body())
 
 
 def finite(value: Any) -> Any:
@@ -80,7 +80,7 @@ def finite(value: Any) -> Any:
 def test_reading_never_crashes(value: Any) -> None:
     body = {"output": [value, {"type": "message", "content": value}, {"type": "reasoning", "summary": value}]}
     for whole in ({**body, "usage": value, "incomplete_details": value}, {"output": value, "status": value}):
-        assert read(whole).dialect == "responses"
+        assert completion_from_body(whole).dialect == "responses"
 
 
 def test_cost_per_delta_does_not_grow() -> None:

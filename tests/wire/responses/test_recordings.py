@@ -23,7 +23,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.failure import failure_in
 from tailrace.wire.peer_json import decode_object
-from tailrace.wire.responses import ResponsesDecoder, read
+from tailrace.wire.responses import ResponsesDecoder, completion_from_body
 from tailrace.wire.sse import SseDecoder, encode_event
 from wire.recordings import Recording, load, needs_recordings, random_pieces
 
@@ -87,7 +87,7 @@ def decoded(raw: bytes) -> tuple[list[AnyDelta], JsonObject, bool]:
 def decode(pieces: list[bytes]) -> tuple[list[AnyDelta], JsonObject, bool]:
     decoder = ResponsesDecoder()
     deltas = [delta for piece in pieces for delta in decoder.feed(piece)] + decoder.close()
-    return deltas, decoder.body(), decoder.complete
+    return deltas, decoder.rebuilt_body(), decoder.complete
 
 
 def text_of(deltas: list[AnyDelta], kind: type[TextDelta | ReasoningDelta]) -> str:
@@ -131,7 +131,7 @@ def expected_summary(recording: Recording) -> JsonObject:
 @each_of(r for r in RECORDINGS if r.id not in ERRORS)
 def test_the_answer_is_the_expected_one(recording: Recording) -> None:
     _, body, complete = decoded(recording.raw)
-    ours, expected = summary(read(body)), expected_summary(recording)
+    ours, expected = summary(completion_from_body(body)), expected_summary(recording)
     if recording.id in BETTER_THAN_THE_SDK:
         assert expected["items"] == []
         wire = recording.expected["wire"]
@@ -150,7 +150,7 @@ def test_the_answer_is_the_expected_one(recording: Recording) -> None:
 @each_of(RECORDINGS)
 def test_the_deltas_say_what_the_body_says(recording: Recording) -> None:
     deltas, body, complete = decoded(recording.raw)
-    completion = read(body)
+    completion = completion_from_body(body)
     calls = [(call.id, call.name, call.arguments) for call in completion.tool_calls]
     alike = (text_of(deltas, TextDelta), calls_of(deltas)) == (completion.text, calls)
     assert alike == (recording.id not in DELTAS_DIFFER_FROM_DONE)
@@ -259,7 +259,7 @@ def test_D54_the_pieces_alone_give_the_terminal_events_items(recording: Recordin
 def test_D55_nothing_announced_and_nothing_repeated_gives_the_same_text(recording: Recording) -> None:
     events = events_of(recording.raw)
     bare = without(events, ".done", "item.added", "part.added")
-    completion, whole = read(decode([bare])[1]), read(decoded(recording.raw)[1])
+    completion, whole = completion_from_body(decode([bare])[1]), completion_from_body(decoded(recording.raw)[1])
     assert (completion.text, completion.reasoning, completion.refusal) == (whole.text, whole.reasoning, whole.refusal)
     assert citations(completion.body["output"]) == citations(terminal_output(events))
 
@@ -275,15 +275,15 @@ def test_D48_D57_a_stream_without_its_end_is_cut_and_keeps_what_came(recording: 
     deltas, body, complete = decode([cut])
     assert isinstance(deltas[-1], ErrorDelta)
     assert (deltas[-1].cut, deltas[-1].kind, complete) == (True, "retryable", False)
-    completion = read(body)
+    completion = completion_from_body(body)
     assert completion.finish_reason == ""
-    assert completion.text == read(decoded(recording.raw)[1]).text
+    assert completion.text == completion_from_body(decoded(recording.raw)[1]).text
 
 
 @each_of(r for r in RECORDINGS if "output" in (r.meta.get("nonstream") or ()))
 def test_a_recorded_non_streaming_answer_is_read_alike(recording: Recording) -> None:
     body = recording.meta["nonstream"]
-    completion = read(body)
+    completion = completion_from_body(body)
     assert completion.body is body
     assert completion.finish_reason == body["status"]
     assert completion.message.parts

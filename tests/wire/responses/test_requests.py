@@ -23,7 +23,7 @@ from tailrace.messages import (
     assistant,
     user,
 )
-from tailrace.wire.responses import encode_request, read
+from tailrace.wire.responses import completion_from_body, encode_request
 from tailrace.wire.responses.provider_request import CONTINUE
 
 INPUT_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseInputItem)
@@ -152,7 +152,7 @@ def test_an_answer_that_was_read_can_be_sent_back() -> None:
         {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "secret"},
         {"id": "fc_1", "type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
     ]
-    history = read({"output": output}).message
+    history = completion_from_body({"output": output}).message
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
     assert items(history) == [output[0], call]
 

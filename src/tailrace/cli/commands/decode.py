@@ -130,7 +130,7 @@ def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
     if BODY_KEY[wire.dialect] not in body:
         raise Unreadable(f"a JSON object, but not an answer in the {wire.dialect} dialect{_hint_for_body(body)}")
     complete = body.get("status") not in {"queued", "in_progress"}  # a response that was asked for in the background
-    return _report(wire.read(body), complete=complete), DONE if complete else INCOMPLETE
+    return _report(wire.completion_from_body(body), complete=complete), DONE if complete else INCOMPLETE
 
 
 def _payloads(data: bytes) -> list[bytes] | None:
@@ -175,7 +175,7 @@ class Reader:
         error = self._error
         if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
             _refuse_what_is_no_stream(head, self._wire)
-        said = _report(self._wire.read(self._decoder.body()), complete=self._decoder.complete)
+        said = _report(self._wire.completion_from_body(self._decoder.rebuilt_body()), complete=self._decoder.complete)
         if error is None:
             return said, DONE if said.complete else INCOMPLETE
         said.error = ErrorSaid(error.kind, error.message)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, dataclass_transform, get_ar
 import msgspec
 from msgspec import Meta
 
-from tailrace.errors import TailraceError
+from tailrace.errors import TailraceError, validation_mistake
 from tailrace.messages import JsonObject
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -164,11 +164,10 @@ def parsed(value: Any) -> Definition:
     try:
         return msgspec.convert(value, Definition)
     except msgspec.ValidationError as exc:
-        message, _, path = str(exc).partition(" - at `")
-        path = path.rstrip("`") or "$"
-        if path.endswith(".type"):
+        place, message = validation_mistake(exc)
+        if place.endswith(".type"):
             message += f"; there are {', '.join(BLOCK_TYPES)}"
-        raise DefinitionError(path, message[:1].lower() + message[1:]) from exc
+        raise DefinitionError(f"${place}", message[:1].lower() + message[1:]) from exc
     except RecursionError as exc:
         raise DefinitionError("$", "nested too deeply") from exc
 

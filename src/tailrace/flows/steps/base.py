@@ -12,7 +12,15 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from tailrace.errors import ConfigError, ErrorKind, ProviderError, Retryable, TailraceError, TimedOut
+from tailrace.errors import (
+    ConfigError,
+    ErrorKind,
+    ProviderError,
+    Retryable,
+    TailraceError,
+    TimedOut,
+    validation_mistake,
+)
 from tailrace.events import RunFailure, SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.language.templates import has_template
@@ -133,9 +141,8 @@ class Handler(ABC, Generic[P]):
         try:
             return msgspec.convert(params, self.Params)
         except msgspec.ValidationError as exc:
-            message, _, path = str(exc).partition(" - at `$")
-            where = path.rstrip("`").lstrip(".")
-            raise StepError(f"{where}: {message}" if where else message, code="params") from exc
+            place, message = validation_mistake(exc)
+            raise StepError(f"{place.lstrip('.')}: {message}" if place else message, code="params") from exc
 
     def invalid(self, params: JsonObject) -> tuple[str, str] | None:
         """What is wrong with these parameters although their templates are not filled in yet: the place and why."""
@@ -151,8 +158,8 @@ class Handler(ABC, Generic[P]):
                 try:
                     msgspec.convert(value, fields[name].type)
                 except msgspec.ValidationError as exc:
-                    message, _, path = str(exc).partition(" - at `$")
-                    return f".{name}{path.rstrip('`')}", message[:1].lower() + message[1:]
+                    place, message = validation_mistake(exc)
+                    return f".{name}{place}", message[:1].lower() + message[1:]
         return None
 
 

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
+from tailrace.errors import validation_mistake
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -101,7 +102,6 @@ def query_of(request: web.Request, kind: type[S]) -> S:
 
 
 def _invalid(exc: msgspec.ValidationError) -> ApiError:
-    """`Expected `int`, got `str` - at `$.n`` → the same words, with the field apart."""
-    what, _, where = str(exc).partition(" - at `$")
-    param = where.rstrip("`").lstrip(".") or None
-    return ApiError(400, f"{param}: {what}" if param else what, param=param)
+    place, message = validation_mistake(exc)
+    param = place.lstrip(".") or None
+    return ApiError(400, f"{param}: {message}" if param else message, param=param)

@@ -14,10 +14,10 @@ import msgspec
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, Message, Stop, Usage
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire import anthropic, chat, responses
-from tailrace.wire.anthropic.client_request import read_request as read_messages
-from tailrace.wire.chat.client_request import read_request as read_chat
+from tailrace.wire.anthropic.client_request import parse_client_request as parse_messages
+from tailrace.wire.chat.client_request import parse_client_request as parse_chat
 from tailrace.wire.client_request import ClientRequest
-from tailrace.wire.responses.client_request import read_request as read_responses
+from tailrace.wire.responses.client_request import parse_client_request as parse_responses
 
 
 class Encoder(Protocol):
@@ -94,9 +94,9 @@ def _responses_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
     return {**body, **saying.fields, **ours}
 
 
-CHAT = ApiFormat("chat", "chatcmpl-", read_chat, _chat_encoder, _chat_body)
-MESSAGES = ApiFormat("anthropic", "msg_", read_messages, _messages_encoder, _messages_body)
-RESPONSES = ApiFormat("responses", "resp_", read_responses, _responses_encoder, _responses_body)
+CHAT = ApiFormat("chat", "chatcmpl-", parse_chat, _chat_encoder, _chat_body)
+MESSAGES = ApiFormat("anthropic", "msg_", parse_messages, _messages_encoder, _messages_body)
+RESPONSES = ApiFormat("responses", "resp_", parse_responses, _responses_encoder, _responses_body)
 
 
 def answer_id(voice: ApiFormat, run_id: str) -> str:

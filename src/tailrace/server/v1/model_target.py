@@ -128,7 +128,7 @@ def _refuse_what_no_turn_honours(app: App, asked: ClientRequest) -> None:
     request = asked.request
     if not request.messages:
         raise ApiError(400, "there is no message to answer", param="messages")
-    param = next(iter(asked.beyond), None) or asked.opaque or None
+    param = next(iter(asked.dialect_only_fields), None) or asked.opaque_at or None
     if param is None and request.prefill:
         param = "prefill"
     match request.tool_choice:
@@ -140,7 +140,7 @@ def _refuse_what_no_turn_honours(app: App, asked: ClientRequest) -> None:
             pass
     for route in app.models.routes(app.config.model):
         param = param or first_unsupported_param(
-            msgspec.structs.replace(asked, beyond=(), opaque=""), route.provider.dialect
+            msgspec.structs.replace(asked, dialect_only_fields=(), opaque_at=""), route.provider.dialect
         )
     if param is not None:
         raise ApiError(400, f"the agent cannot honour {param}", code="unsupported_parameter", param=param)

@@ -94,7 +94,7 @@ class _RawAnswer:
         return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
 
     async def streamed(self, request: web.Request) -> web.StreamResponse:
-        live = _LiveListener(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque)
+        live = _LiveListener(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque_at)
         live.stream = self._frame.stream(request, frame=live.error_frame)
         result = await self._complete(live)
         try:

@@ -101,7 +101,7 @@ class ScriptedProvider:
         told = self._asked(request, stream=False)
         await asyncio.sleep(0)  # a place to be cancelled, as every real call has
         if isinstance(turn, Reply):
-            return DIALECTS[self.dialect].read(body_of(self.dialect, turn, told))
+            return DIALECTS[self.dialect].completion_from_body(body_of(self.dialect, turn, told))
         raise await self._failure(turn, told)
 
     async def _failure(self, turn: Stall | Cut | Fail, told: Asked) -> ProviderError:
@@ -147,7 +147,7 @@ class _ScriptedAnswer:
         return self._deltas
 
     def completion(self) -> Completion:
-        return self._wire.read(self._decoder.body())
+        return self._wire.completion_from_body(self._decoder.rebuilt_body())
 
     async def close(self) -> None:
         await self._deltas.aclose()

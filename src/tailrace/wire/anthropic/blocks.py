@@ -105,7 +105,7 @@ class Block:
             case _:
                 self.start[name] = value
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         """The block as the non-streaming answer would have it."""
         body = {name: list(value) if isinstance(value, list) else value for name, value in self.start.items()}
         for name, pieces in self.grown.items():

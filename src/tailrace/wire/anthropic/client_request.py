@@ -1,32 +1,29 @@
-"""A client's Messages request, read: the reverse of `request`."""
+"""A client's Messages request, parsed: the reverse of `provider_request`."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from tailrace.messages import (
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Native,
-    Part,
-    Text,
-    ToolResult,
-    ToolSpec,
+from tailrace.messages import Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolResult, ToolSpec
+from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.client_request import (
+    ClientRequest,
+    InvalidRequest,
+    ToolChoice,
+    converted,
+    dialect_only_fields,
+    unique,
 )
-from tailrace.wire.anthropic.completion import read
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, beyond_of, converted, named
+from tailrace.wire.conversation import Conversation, result_content, unknown_role
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
     "mcp_servers": ([],),
     "context_management": ({},),
 }
-_LOW_BUDGET, _HIGH_BUDGET = 4096, 16_384  # tokens of thought below and above which others call the effort low or high
+_LOW_BUDGET, _HIGH_BUDGET = 4096, 16_384  # tokens: a smaller budget is low effort, a larger one high
 
 
 class _Metadata(msgspec.Struct):
@@ -49,7 +46,7 @@ class _Fields(msgspec.Struct):
     thinking: JsonObject | None = None
     output_config: JsonObject | None = None
     metadata: _Metadata | None = None
-    cache_control: JsonObject | None = None  # where to cache: changes what is paid, not what is said
+    cache_control: JsonObject | None = None  # changes the price, not the answer
 
 
 class _Tool(msgspec.Struct):
@@ -59,25 +56,25 @@ class _Tool(msgspec.Struct):
     strict: bool | None = None
 
 
-def read_request(body: JsonObject) -> ClientRequest:
+def parse_client_request(body: JsonObject) -> ClientRequest:
     """Raises `InvalidRequest`."""
     fields = converted(body, _Fields)
     if fields.max_tokens < 1:
         raise InvalidRequest("expected a number of 1 or more", "max_tokens")
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
-    beyond = beyond_of(body, _Fields.__struct_fields__, _DEFAULTS)
-    conversation = _Conversation()
+    dialect_only = dialect_only_fields(body, _Fields.__struct_fields__, _DEFAULTS)
+    conversation = _Conversation("anthropic")
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
     choice, parallel = _choice(fields.tool_choice)
     config = fields.output_config or {}
-    beyond += [f"output_config.{name}" for name in config.keys() - {"effort", "format"}]
+    dialect_only += [f"output_config.{name}" for name in config.keys() - {"effort", "format"}]
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=_system(fields.system),
-        tools=_tools(fields.tools or [], beyond),
+        tools=_tools(fields.tools or [], dialect_only),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         max_tokens=fields.max_tokens,
@@ -94,66 +91,42 @@ def read_request(body: JsonObject) -> ClientRequest:
         body,
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
-        beyond=named(beyond),
-        opaque=conversation.opaque,
+        dialect_only_fields=unique(dialect_only),
+        opaque_at=conversation.opaque_at,
         reasoning=thinks,
     )
 
 
-class _Conversation:
-    """The messages, in neutral words."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self.opaque = ""
-
+class _Conversation(Conversation):
     def add(self, message: JsonObject, where: str) -> None:
+        """Adds the message that stands at `where`. Raises `InvalidRequest`."""
         content = message.get("content")
-        if isinstance(content, str):
-            blocks: list[Any] = [{"type": "text", "text": content}]
-        elif isinstance(content, list):
-            blocks = content
-        else:
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(blocks, list):
             raise InvalidRequest("expected a text or a list of blocks", f"{where}.content")
         match message.get("role"):
             case "user":
-                parts = [self._part(block, f"{where}.content[{index}]") for index, block in enumerate(blocks)]
-                self.messages.append(Message("user", tuple(parts)))
+                self.messages.append(Message("user", tuple(self.parts_of(blocks, f"{where}.content"))))
             case "assistant":
-                self.messages.append(read({"content": blocks}).message)
+                self.messages.append(completion_from_body({"content": blocks}).message)
             case "system":
                 text = "".join(block["text"] for block in blocks if _is_text(block))
                 self.messages.append(Message("system", (Text(text),)))
             case role:
-                raise InvalidRequest(f"no such role: {str(role)[:40]!r}", f"{where}.role")
+                raise unknown_role(role, where)
 
-    def _part(self, block: object, where: str) -> Part:
-        match block:
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
+        match part:
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image", "source": dict(source)}:
-                if (image := _image(source)) is not None:
-                    return image
-            case {"type": "tool_result", "tool_use_id": str(call_id)} if isinstance(block, dict):
-                return self._result(call_id, block, where)
+                return _image(source)
+            case {"type": "tool_result", "tool_use_id": str(call_id)}:
+                content = part.get("content")
+                parts = self.parts_of("" if content is None else content, f"{where}.content", "blocks")
+                return ToolResult(call_id, result_content(parts), not part.get("is_error"))
             case _:
-                pass
-        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-            raise InvalidRequest("expected an object with a type", where)
-        self.opaque = self.opaque or where
-        return Native("anthropic", block)
-
-    def _result(self, call_id: str, block: JsonObject, where: str) -> ToolResult:
-        content, ok = block.get("content"), not block.get("is_error")
-        if content is None or isinstance(content, str):
-            return ToolResult(call_id, content or "", ok)
-        if not isinstance(content, list):
-            raise InvalidRequest("expected a text or a list of blocks", f"{where}.content")
-        parts = [self._part(inner, f"{where}.content[{index}]") for index, inner in enumerate(content)]
-        kept = tuple(part for part in parts if isinstance(part, Text | Image))
-        if all(isinstance(part, Text) for part in kept):
-            return ToolResult(call_id, "".join(part.text for part in kept if isinstance(part, Text)), ok)
-        return ToolResult(call_id, kept, ok)
+                return None
 
 
 def _is_text(block: object) -> bool:
@@ -179,24 +152,22 @@ def _system(system: str | list[JsonObject] | None) -> str:
     return "\n\n".join(block["text"] for block in system)
 
 
-def _tools(tools: list[JsonObject], beyond: list[str]) -> tuple[ToolSpec, ...]:
+def _tools(tools: list[JsonObject], dialect_only: list[str]) -> tuple[ToolSpec, ...]:
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
         if tool.get("type") not in (None, "custom"):
-            beyond.append("tools")  # a tool that Anthropic runs or defines
+            dialect_only.append("tools")  # a tool that Anthropic runs or defines
             continue
         known = converted(tool, _Tool, f"tools[{index}]")
         specs.append(ToolSpec(known.name, known.description or "", known.input_schema, known.strict))
     return tuple(specs)
 
 
-def _choice(
-    choice: JsonObject | None,
-) -> tuple[Literal["auto", "none", "required"] | NamedTool | None, bool | None]:
+def _choice(choice: JsonObject | None) -> tuple[ToolChoice, bool | None]:
     if choice is None:
         return None, None
-    apart = choice.get("disable_parallel_tool_use")
-    parallel = not apart if isinstance(apart, bool) else None
+    disabled = choice.get("disable_parallel_tool_use")
+    parallel = not disabled if isinstance(disabled, bool) else None
     match choice:
         case {"type": "auto"}:
             return "auto", parallel
@@ -211,7 +182,7 @@ def _choice(
 
 
 def _effort(thinking: JsonObject | None, effort: object) -> str | None:
-    """How hard to think, in the one word that the other dialects have for it."""
+    """How hard to think, as the other dialects name it."""
     if isinstance(effort, str):
         return effort
     match thinking:

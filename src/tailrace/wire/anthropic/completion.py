@@ -23,7 +23,7 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-def read(body: JsonObject) -> Completion:
+def completion_from_body(body: JsonObject) -> Completion:
     """One function for both kinds of body: streamed equals non-streamed by construction."""
     blocks = [block for block in _list(body.get("content")) if isinstance(block, dict)]
     reason = text_of(body.get("stop_reason"))

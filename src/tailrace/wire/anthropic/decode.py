@@ -93,12 +93,12 @@ class AnthropicDecoder:
             self._fail(cut(f"the stream ended without {missing}"), out)
         return out
 
-    def body(self) -> JsonObject:
+    def rebuilt_body(self) -> JsonObject:
         blocks = self._blocks
         if len(self._newest) == len(blocks):  # no index was used twice: they are the places (B33)
             blocks = sorted(blocks, key=lambda block: block.index)
         message = self._message or {"type": "message", "role": "assistant", "stop_reason": None}
-        return {**message, "content": [block.body() for block in blocks], "usage": dict(self._usage)}
+        return {**message, "content": [block.rebuilt() for block in blocks], "usage": dict(self._usage)}
 
     def _grow(self, raw: bytes, out: list[AnyDelta]) -> bool:
         """The steady state: the next piece of a known block. False, with nothing changed, for anything else."""
@@ -238,7 +238,7 @@ class AnthropicDecoder:
             out.append(_native(stop=True))
         if block.call is not None and not any(block.pieces):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
-            out.append(ToolCallDelta(block.call, "", "", arguments_of(block.body()["input"])))
+            out.append(ToolCallDelta(block.call, "", "", arguments_of(block.rebuilt()["input"])))
 
     def _block_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
         delta = body.get("delta")

@@ -73,16 +73,16 @@ class ChoiceState:
         if isinstance(reason, str) and reason:
             self._finish(reason, deltas)
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         """The choice as the non-streaming answer has it."""
-        message: JsonObject = {"role": self._role or "assistant", "content": self.content.body()}
-        message |= copied(self._message) | self.reasoning.body()
+        message: JsonObject = {"role": self._role or "assistant", "content": self.content.rebuilt()}
+        message |= copied(self._message) | self.reasoning.rebuilt()
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
         if self.tool_calls.calls:
-            message["tool_calls"] = self.tool_calls.body()
+            message["tool_calls"] = self.tool_calls.rebuilt()
         if self._function_call is not None:
-            message["function_call"] = self._function_call.body()["function"]
+            message["function_call"] = self._function_call.rebuilt()["function"]
         if self._audio or self._audio_pieces:
             message["audio"] = self._audio | {k: "".join(pieces) for k, pieces in self._audio_pieces.items()}
         choice: JsonObject = {"index": self.index, "message": message, "finish_reason": self.finish_reason}

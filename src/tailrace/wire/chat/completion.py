@@ -30,7 +30,7 @@ _STOPS: dict[str, Stop] = {
 _CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
-def read(body: JsonObject) -> Completion:
+def completion_from_body(body: JsonObject) -> Completion:
     """The answer that the body of a chat completion gives: its first choice."""
     choices = body.get("choices")
     choice = next((c for c in choices if isinstance(c, dict)), {}) if isinstance(choices, list) else {}

@@ -45,9 +45,9 @@ class Content:
                 thoughts.append(thought)
         return "".join(texts), "".join(thoughts)
 
-    def body(self) -> str | list[JsonObject] | None:
+    def rebuilt(self) -> str | list[JsonObject] | None:
         if self._typed:
-            return [part.body() for part in self._parts]
+            return [part.rebuilt() for part in self._parts]
         return "".join(self._text) if self.seen else None
 
     def _add_part(self, item: JsonObject) -> tuple[str, str]:
@@ -87,7 +87,7 @@ class _Part:
     def assign(self, item: JsonObject) -> None:
         self.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         match self.kind:
             case "text":
                 return {"type": "text", "text": "".join(self.pieces)} | self.fields

@@ -88,11 +88,11 @@ class ChatDecoder:
             self._fail(cut(f"the stream ended without {missing}"), deltas)
         return deltas
 
-    def body(self) -> JsonObject:
+    def rebuilt_body(self) -> JsonObject:
         head = self._head
         body: JsonObject = {"id": head.get("id", ""), "object": "chat.completion"}
         body |= {field: head[field] for field in ("created", "model") if field in head}
-        body["choices"] = [self._choices[index].body() for index in sorted(self._choices)]
+        body["choices"] = [self._choices[index].rebuilt() for index in sorted(self._choices)]
         body |= copied(self._fields)
         if self._raw_usage is not None:
             body["usage"] = self._raw_usage.copy()

@@ -40,11 +40,11 @@ class ReasoningState:
             new = new or text_of_details(details)
         return new
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         """The message's fields, whole."""
         fields: JsonObject = {field: "".join(pieces) for field, pieces in self.pieces.items()}
         if self._details:
-            fields[DETAILS] = [detail.body() for detail in self._details]
+            fields[DETAILS] = [detail.rebuilt() for detail in self._details]
         return fields
 
     def _add_detail(self, item: JsonObject) -> None:
@@ -79,7 +79,7 @@ class _Detail:
             elif value or field not in self._fields:
                 self._fields[field] = value
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         return self._fields | {field: "".join(pieces) for field, pieces in self._pieces.items()}
 
 

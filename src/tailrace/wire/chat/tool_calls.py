@@ -102,7 +102,7 @@ class GrowingCall:
             self._scanned += 1
         return self._whole
 
-    def body(self) -> JsonObject:
+    def rebuilt(self) -> JsonObject:
         """The call as the whole message has it: no `index`, which only the stream needs."""
         call: JsonObject = {"id": self.id} if self.id else {}
         arguments = "".join(self.pieces)
@@ -138,8 +138,8 @@ class ToolCalls:
             if call.name and not call.announced:
                 self._announce(call, deltas)
 
-    def body(self) -> list[JsonObject]:
-        return [call.body() for call in self.calls]
+    def rebuilt(self) -> list[JsonObject]:
+        return [call.rebuilt() for call in self.calls]
 
     def _add(self, item: JsonObject, position: int | None, deltas: list[AnyDelta]) -> None:
         function = item.get("function")

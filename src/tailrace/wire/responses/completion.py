@@ -25,7 +25,7 @@ _UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the 
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
 
 
-def read(body: JsonObject) -> Completion:
+def completion_from_body(body: JsonObject) -> Completion:
     """Never raises: what is missing or of another kind than documented reads as absent."""
     parts = tuple(part for item in objects(body.get("output")) for part in _parts_of(item))
     status = string(body.get("status"))

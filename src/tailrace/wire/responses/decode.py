@@ -77,8 +77,8 @@ class ResponsesDecoder:
             return []
         return [self._answer.fail(cut("the stream ended without response.completed"))]
 
-    def body(self) -> JsonObject:
-        return self._answer.body()
+    def rebuilt_body(self) -> JsonObject:
+        return self._answer.rebuilt_body()
 
     def _ends_with(self, block: bytes, out: list[AnyDelta]) -> bool:
         """Reads one block of any shape and says whether it ended the answer. `[DONE]`, empty data and comments sent

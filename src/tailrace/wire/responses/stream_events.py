@@ -137,7 +137,7 @@ class GrowingAnswer:
             self._response |= {"status": "failed", "error": {"code": error.code, "message": error.message}}
         return error
 
-    def body(self) -> JsonObject:
+    def rebuilt_body(self) -> JsonObject:
         body = {"object": "response", **self._response}
         if not objects(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
             body["output"] = self._output.built(string(body.get("status")))
