@@ -119,7 +119,7 @@ class GatewayStreamConsumer:
             ledger.id,
             spec.place,
             platform.capabilities(spec.place),
-            platform.presenter(spec.chrome),
+            Presenter(spec.chrome),
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
@@ -178,8 +178,8 @@ class GatewayStreamConsumer:
 async def say(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
     """One text of our own, in the chat's order and within its budget. Not in the ledger: nobody misses it after a
     restart."""
-    presenter: Presenter = platform.presenter("none")
-    planner = Planner(key, place, platform.capabilities(place), presenter, showing=Showing(), pace=line.pace)
+    capabilities = platform.capabilities(place)
+    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace)
     driver = _Driver(platform, line, planner, None)
     driver.heard(Entry(1, RunFinished("completed", text)))
     await driver.drive()

@@ -11,14 +11,11 @@ decides nothing: it neither retries nor waits nor splits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from tailrace.messages import Value
-
-if TYPE_CHECKING:
-    from tailrace.delivery.planning.presenter import Chrome, Presenter
 
 ChatKind = Literal["private", "group"]
 
@@ -364,9 +361,6 @@ class Platform(Protocol):
 
     def capabilities(self, place: Place) -> Capabilities:
         """Its numbers there. The same for the same place while the process lives."""
-
-    def presenter(self, chrome: Chrome) -> Presenter:
-        """How tools, notices and questions look there; `chrome` is how much the user wants to see of tools."""
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         """One request. Never raises but `CancelledError`; has a deadline of its own (`Unknown` when it passes).

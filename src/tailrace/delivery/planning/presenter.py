@@ -1,7 +1,6 @@
 """How everything that is not the answer looks in a chat: tools, comments, notices, questions, failures.
 
-Pure: events in, Markdown out. A platform that wants it otherwise subclasses `Presenter` and overrides what it wants;
-one that overrides nothing behaves right. Never knows when or whether a text is sent.
+Pure: events in, Markdown out, the same for every platform. Never knows when or whether a text is sent.
 """
 
 from __future__ import annotations
