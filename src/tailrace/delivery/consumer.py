@@ -71,7 +71,7 @@ class _Driver:
                 if not isinstance(step, Wait | Done):
                     if ahead := self.planner.write_ahead:
                         await self._record([ahead])
-                    reply = await self._platform.perform(self.planner.place, step)
+                    reply = await self._platform.perform(self.planner.state.place, step)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -160,7 +160,7 @@ class GatewayStreamConsumer:
             await self._driver.drive()
             reading.cancel()
         if not self._suspended or planner.outline.finished is not None:
-            await self._ledger.close(error="the chat is gone" if planner.over else "")
+            await self._ledger.close(error="the chat is gone" if planner.state.over else "")
 
     async def _read(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:

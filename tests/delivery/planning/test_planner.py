@@ -276,7 +276,7 @@ def test_G85_a_topic_that_is_gone_leads_to_the_chat_itself_with_a_notice() -> No
         message.deleted = True
 
     def gone(action: AnyAction) -> Fault:
-        return Gone("thread") if isinstance(action, Edit) and stage.planner.place.thread else None
+        return Gone("thread") if isinstance(action, Edit) and stage.planner.state.place.thread else None
 
     stage.fault = gone
     stage.feed(entries := numbered([MessageChunk("".join(WORDS[50:])), RunFinished("completed", TEXT)], first=60))
@@ -284,7 +284,7 @@ def test_G85_a_topic_that_is_gone_leads_to_the_chat_itself_with_a_notice() -> No
     assert [message.text for message in stage.chat.visible] == ["ℹ️ The thread is gone, so the answer is here.", TEXT]
     assert all(message.thread == "" for message in stage.chat.visible)
     stage.restart(entries)
-    assert stage.planner.place.thread == ""
+    assert stage.planner.state.place.thread == ""
 
 
 def test_a_chat_that_is_gone_ends_the_delivery() -> None:
