@@ -15,7 +15,7 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace.delivery.planning import replies
-from tailrace.delivery.planning.messages import Chain, Message, Wanted
+from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
@@ -236,7 +236,7 @@ class Planner:
                 at = self._time_for(message, now, final=final)
                 yield Flight(action, at, chain, message, wanted, first=final or not message.message_id)
 
-    def _time_for(self, message: Message, now: float, *, final: bool) -> float:
+    def _time_for(self, message: ChatMessage, now: float, *, final: bool) -> float:
         at = max(self._pace.free_at(now, final=final), message.not_before)
         return at if final else max(at, self._updated_at + self._pace.interval(self._interval_s))
 
@@ -304,7 +304,7 @@ class Planner:
             below = buttons if part is parts[-1] else ()
             yield Wanted(shown, True, below, lasting=lasting) if shown.strip() else None
 
-    def _cut_short(self, text: str, message: Message) -> Wanted:
+    def _cut_short(self, text: str, message: ChatMessage) -> Wanted:
         """What is half shown when the process ends says so (`suspend`)."""
         ending = f"\n\n{self._presenter.suspended()}"
         room = message.limit - units(ending, self._capabilities.unit) - 32
@@ -313,7 +313,7 @@ class Planner:
 
     # ── what brings it there ─────────────────────────────────────────────────────────────────────────────────
 
-    def _action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         if message.native:
             return self._stream_action(message, wanted)
         if message.message_id:
@@ -337,7 +337,7 @@ class Planner:
             return None
         return self._first_action(slot, message, wanted)
 
-    def _first_action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _first_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """How something that still grows is first shown."""
         if self.state.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
             return Open(self._key(message), wanted.streamed, wanted.cards)
@@ -347,11 +347,11 @@ class Planner:
             return None
         return Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
 
-    def _draft_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
         return Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
 
-    def _stream_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         streamed = message.streamed
         cards = tuple(card for card in wanted.cards if card not in message.cards)
         if streamed is None or not wanted.streamed.startswith(streamed):
@@ -361,7 +361,7 @@ class Planner:
             return Close(message.message_id, added, cards)
         return Append(message.message_id, added, cards) if added.strip() or cards else None
 
-    def _key(self, message: Message) -> str:
+    def _key(self, message: ChatMessage) -> str:
         return f"{self._name}.{message.key}.{message.sends}"
 
     def _roll_over(self, slot: TextSlot, chain: Chain, source: str, now: float) -> None:
@@ -394,14 +394,14 @@ class Planner:
                     if gone := self._emptied(message):
                         yield self._removal(chain, message, gone, now)
 
-    def _emptied(self, message: Message) -> AnyAction | None:
+    def _emptied(self, message: ChatMessage) -> AnyAction | None:
         if message.native:
             return Close(message.message_id)
         if self._capabilities.deletes:
             return Delete(message.message_id)
         return Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
 
-    def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> Flight:
+    def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         at = max(self._pace.free_at(now, final=True), message.not_before)
         return Flight(action, at, chain, message, first=True)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.delivery.planning.messages import Chain, Message, MessageState, Shown, digest_of
+from tailrace.delivery.planning.messages import Chain, ChatMessage, MessageState, Shown, digest_of
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import (
     Accepted,
@@ -64,7 +64,7 @@ def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Deliv
             pass
     if flight.chain is None or flight.message is None:
         return []
-    return _Handler(state, flight.chain, flight.message, flight, now).apply(reply)
+    return _MessageReply(state, flight.chain, flight.message, flight, now).apply(reply)
 
 
 def _thread_gone(state: DeliveryState, flight: Flight) -> list[Delivered]:
@@ -83,10 +83,10 @@ def delay_s(tries: int) -> float:
     return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (tries - 1)))
 
 
-class _Handler:
+class _MessageReply:
     """One reply to one action on one message."""
 
-    def __init__(self, state: DeliveryState, chain: Chain, message: Message, flight: Flight, now: float) -> None:
+    def __init__(self, state: DeliveryState, chain: Chain, message: ChatMessage, flight: Flight, now: float) -> None:
         self._delivery, self._chain, self._message = state, chain, message
         self._flight, self._now = flight, now
         self._capabilities = state.capabilities
@@ -377,7 +377,7 @@ def _restore_message(state: DeliveryState, fact: Delivered) -> None:
         _restore_doubt(state, message)
 
 
-def _restore_doubt(state: DeliveryState, message: Message) -> None:
+def _restore_doubt(state: DeliveryState, message: ChatMessage) -> None:
     """The process died between asking and hearing, or never heard."""
     match state.capabilities.resend:
         case "look_up":

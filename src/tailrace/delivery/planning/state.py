@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tailrace.delivery.planning.messages import Chain, Message, Wanted
+from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.port import AnyAction, Capabilities, Mode, Place
 
@@ -23,7 +23,7 @@ class Flight(NamedTuple):
     action: AnyAction
     at: float
     chain: Chain | None = None
-    message: Message | None = None
+    message: ChatMessage | None = None
     wanted: Wanted | None = None
     first: bool = False
 
