@@ -249,7 +249,7 @@ class LlmDelta(Event):
 
 # ── a delivery's own facts ───────────────────────────────────────────────────────────────────────────────────
 
-DeliveryState = Literal["unknown", "sent", "unsent", "confirmed", "failed", "gone"]
+DeliveredState = Literal["unknown", "sent", "unsent", "confirmed", "failed", "gone"]
 
 
 class Delivered(Event, omit_defaults=True):
@@ -261,7 +261,7 @@ class Delivered(Event, omit_defaults=True):
     """
 
     key: str
-    state: DeliveryState
+    state: DeliveredState
     message_id: str = ""
     number: int = 0  # counts the messages that have stood in this place
     final: bool = False  # what was sent would not have grown

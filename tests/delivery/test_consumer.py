@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from delivery.planning.played_plans import EDITING
-from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, say
+from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
@@ -17,7 +17,7 @@ from tailrace.events import AnyEvent, ApprovalAsked, MessageChunk, MessageStop, 
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import ENDED, Lease, NewRun
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.base import Fault, Lost, MemoryPlatform
+from tailrace.testing.platforms.base import Fault, LostReply, MemoryPlatform
 
 PLACE = Place("telegram", "42", extra={"message": "7"})
 WORDS = [f"word{number} " for number in range(100)]
@@ -283,7 +283,7 @@ async def test_whoever_asked_hears_of_an_approval() -> None:
 async def test_a_text_of_our_own_is_split_and_paced_like_any_other() -> None:
     scene = Scene()
     line = scene.lines.to(PLACE)
-    await say(scene.platform, line, PLACE, "many words " * 800, key="say.1")
+    await deliver_text(scene.platform, line, PLACE, "many words " * 800, key="say.1")
     assert "".join(scene.texts) == "many words " * 800
     assert scene.platform.chat("42").overruns == []
 
@@ -291,7 +291,7 @@ async def test_a_text_of_our_own_is_split_and_paced_like_any_other() -> None:
 @driven
 async def test_a_reply_that_was_lost_is_not_answered_by_a_second_send() -> None:
     scene = Scene()
-    scene.platform.fault = lambda _place, action: Lost(done=True) if isinstance(action, Send) else None
+    scene.platform.fault = lambda _place, action: LostReply(done=True) if isinstance(action, Send) else None
     lease = await scene.start_run()
     consumer = await scene.consumer(lease.run_id)
     await scene.say(lease, ["Yes."])

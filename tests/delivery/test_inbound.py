@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed
+from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed
 from tailrace.delivery.port import MessageReceived, Place, Sender
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairing
@@ -15,17 +15,17 @@ from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairi
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("/new", Command("new")),
-        (" /Stop ", Command("stop")),
-        ("/model@our_bot openrouter/minimax-m2", Command("model", "openrouter/minimax-m2")),
-        ("/approve always", Command("approve", "always")),
+        ("/new", ChatCommand("new")),
+        (" /Stop ", ChatCommand("stop")),
+        ("/model@our_bot openrouter/minimax-m2", ChatCommand("model", "openrouter/minimax-m2")),
+        ("/approve always", ChatCommand("approve", "always")),
         ("/usr/bin/env", None),
         ("/unknown", None),
         ("stop", None),
         ("see /stop", None),
     ],
 )
-def test_commands(text: str, command: Command | None) -> None:
+def test_commands(text: str, command: ChatCommand | None) -> None:
     assert command_in(text) == command
 
 
@@ -38,7 +38,7 @@ def test_ids_are_compared_as_text_and_numbers_without_their_plus() -> None:
 
 
 def test_G88_recent_ids_are_bounded() -> None:
-    recent = Recent(limit=2)
+    recent = RecentIds(limit=2)
     assert [recent.add(key) for key in ("a", "b", "a", "c", "b", "a")] == [True, True, False, True, False, True]
     recent.forget("a")
     assert recent.add("a")
@@ -53,9 +53,9 @@ def test_G89_only_the_same_sender_in_the_same_place_continues_a_paste() -> None:
     assert pastes.add(message("long", at_limit=True), 10.0) is None
     other = message("hello", user="2")
     assert pastes.add(other, 10.5) is other
-    assert pastes.take(11.0) == []
+    assert pastes.take_complete(11.0) == []
     assert pastes.due_at == 11.5
-    [whole] = pastes.take(11.5)
+    [whole] = pastes.take_complete(11.5)
     assert whole.text == "long"
     assert pastes.due_at is None
 

@@ -51,27 +51,27 @@ class _Driver:
     def __init__(self, platform: Platform, line: ChatLine, planner: Planner, ledger: Ledger | None) -> None:
         self.planner = planner
         self._platform, self._line, self._ledger = platform, line, ledger
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._patient = False  # more text changes nothing about what is due next
 
-    def heard(self, entry: Entry) -> None:
+    def apply_entry(self, entry: Entry) -> None:
         self.planner.apply(entry)
         if not (self._patient and isinstance(entry.event, _TEXT)):
-            self._news.set()
+            self._changed.set()
 
     def suspend(self) -> None:
         self.planner.suspend()
-        self._news.set()
+        self._changed.set()
 
     async def drive(self) -> None:
         while True:
-            self._news.clear()
+            self._changed.clear()
             async with self._line.lock:
                 step = self.planner.step(_now())
                 if not isinstance(step, Wait | Done):
                     if ahead := self.planner.write_ahead:
                         await self._record([ahead])
-                    reply = await self._platform.perform(self.planner.place, step)
+                    reply = await self._platform.perform(self.planner.state.place, step)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -89,7 +89,7 @@ class _Driver:
         self._patient = wait.patient
         try:
             async with asyncio.timeout_at(wait.until):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             pass
         finally:
@@ -119,7 +119,7 @@ class GatewayStreamConsumer:
             ledger.id,
             spec.place,
             platform.capabilities(spec.place),
-            platform.presenter(spec.chrome),
+            Presenter(spec.chrome),
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
@@ -153,35 +153,35 @@ class GatewayStreamConsumer:
         planner.restore(await self._ledger.facts())
         seq = 0
         for entry in await self._journal.read(self.spec.run_id):  # all that is there, so that nothing shown shrinks
-            self._hear(entry)
+            self._apply_entry(entry)
             seq = entry.seq
         async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._read(seq))
+            reading = group.create_task(self._tail_log(seq))
             await self._driver.drive()
             reading.cancel()
         if not self._suspended or planner.outline.finished is not None:
-            await self._ledger.close(error="the chat is gone" if planner.over else "")
+            await self._ledger.close(error="the chat is gone" if planner.state.over else "")
 
-    async def _read(self, after: int) -> None:
+    async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:
             return
         async for batch in self._journal.tail(self.spec.run_id, after=after):
             for entry in batch:
-                self._hear(entry)
+                self._apply_entry(entry)
 
-    def _hear(self, entry: Entry) -> None:
+    def _apply_entry(self, entry: Entry) -> None:
         if isinstance(entry.event, ApprovalAsked) and self._on_approval is not None:
             self._on_approval(entry.event)
-        self._driver.heard(entry)
+        self._driver.apply_entry(entry)
 
 
-async def say(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
+async def deliver_text(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
     """One text of our own, in the chat's order and within its budget. Not in the ledger: nobody misses it after a
     restart."""
-    presenter: Presenter = platform.presenter("none")
-    planner = Planner(key, place, platform.capabilities(place), presenter, showing=Showing(), pace=line.pace)
+    capabilities = platform.capabilities(place)
+    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace)
     driver = _Driver(platform, line, planner, None)
-    driver.heard(Entry(1, RunFinished("completed", text)))
+    driver.apply_entry(Entry(1, RunFinished("completed", text)))
     await driver.drive()
 
 

@@ -22,19 +22,19 @@ _NAMES: frozenset[str] = frozenset(get_args(CommandName))
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:@\S+)?(?:\s+(.*))?\s*", re.DOTALL)
 
 
-class Command(Value):
+class ChatCommand(Value):
     """`/name argument`."""
 
     name: CommandName
     argument: str = ""
 
 
-def command_in(text: str) -> Command | None:
+def command_in(text: str) -> ChatCommand | None:
     """The command that the text is; None where it is something to be answered. `/help@our_bot` is `/help`."""
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() not in _NAMES:
         return None
-    return msgspec.convert({"name": match[1].lower(), "argument": (match[2] or "").strip()}, Command)
+    return msgspec.convert({"name": match[1].lower(), "argument": (match[2] or "").strip()}, ChatCommand)
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:
@@ -48,7 +48,7 @@ def is_for_us(message: MessageReceived, respond: Literal["mentions", "all"]) -> 
     return message.place.kind == "private" or respond == "all" or message.addressed
 
 
-class Recent:
+class RecentIds:
     """Ids that were seen lately (G88). Bounded: the oldest are forgotten first."""
 
     def __init__(self, limit: int = 4096) -> None:
@@ -84,13 +84,13 @@ class Pastes:
         """The whole message, or None while more of it may come."""
         key = (message.place.key, message.sender.id)
         held = self._held.pop(key, None)
-        whole = joined(held[0], message) if held is not None else message
+        whole = joined_message(held[0], message) if held is not None else message
         if not message.at_limit:
             return whole
         self._held[key] = (whole, now + PASTE_GAP_S)
         return None
 
-    def take(self, now: float) -> list[MessageReceived]:
+    def take_complete(self, now: float) -> list[MessageReceived]:
         """Those that nothing came after."""
         due = [key for key, (_, until) in self._held.items() if until <= now]
         return [self._held.pop(key)[0] for key in due]
@@ -101,7 +101,7 @@ class Pastes:
         return held
 
 
-def joined(first: MessageReceived, second: MessageReceived) -> MessageReceived:
+def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:
     """One message, with the first one's id. Clients cut at a space or a line end and drop it: a line end stands in."""
     return msgspec.structs.replace(
         first,

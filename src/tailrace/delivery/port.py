@@ -3,7 +3,7 @@
 It stands here and not in `ports` because only delivery and the adapters above it speak this language, and it fills a
 page of its own. Values and Protocols: no I/O, no clock, no platform's name.
 
-Outwards: a `Place`, its `Capabilities`, an `Action` to perform there, the `Reply` to it. Inwards: an `Update`.
+Outwards: a `Place`, its `Capabilities`, an `AnyAction` to perform there, the `AnyReply` to it. Inwards: an `Update`.
 The planner decides every action; an adapter translates one action into one request and the answer into one reply, and
 decides nothing: it neither retries nor waits nor splits.
 """
@@ -11,14 +11,11 @@ decides nothing: it neither retries nor waits nor splits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from tailrace.messages import Value
-
-if TYPE_CHECKING:
-    from tailrace.delivery.planning.presenter import Chrome, Presenter
 
 ChatKind = Literal["private", "group"]
 
@@ -82,7 +79,7 @@ class Capabilities(Value):
 # ── actions: what the planner wants done ─────────────────────────────────────────────────────────────────────
 
 
-class Action(Value):
+class PlatformAction(Value):
     """Base of what can be asked of a platform. Text is Markdown, balanced and within the limit; where `markup` is
     False it is shown as it is, character by character."""
 
@@ -105,7 +102,7 @@ class Card(Value):
     status: CardStatus = "running"
 
 
-class Send(Action):
+class Send(PlatformAction):
     """A new message. Reply: `Sent`.
 
     `key` is the same whenever this message is attempted, in another process too, and differs from every other
@@ -120,7 +117,7 @@ class Send(Action):
     buttons: tuple[Button, ...] = ()
 
 
-class LookUp(Action):
+class LookUp(PlatformAction):
     """Was the message with this key sent? Only where `resend="look_up"`. Reply: `Sent`, or `NotFound` when it is
     certain that it was not; `Unknown` when it cannot be told."""
 
@@ -129,7 +126,7 @@ class LookUp(Action):
     markup: bool = True
 
 
-class Edit(Action):
+class Edit(PlatformAction):
     """The message shows exactly this from now on; buttons that are not named go. Safe to repeat. Reply: `Accepted`
     or `NotModified`."""
 
@@ -140,7 +137,7 @@ class Edit(Action):
     buttons: tuple[Button, ...] = ()
 
 
-class Draft(Action):
+class Draft(PlatformAction):
     """The ephemeral preview shows this. It vanishes by itself when the message is sent. Reply: `Accepted`."""
 
     draft_id: int  # never 0; another number is another preview
@@ -148,7 +145,7 @@ class Draft(Action):
     markup: bool = True
 
 
-class Open(Action):
+class Open(PlatformAction):
     """Begins a native stream: a message that grows. Reply: `Sent`."""
 
     key: str
@@ -156,7 +153,7 @@ class Open(Action):
     cards: tuple[Card, ...] = ()
 
 
-class Append(Action):
+class Append(PlatformAction):
     """Adds to a native stream: the next piece of its text, cards that are new or changed. Reply: `Accepted`."""
 
     message_id: str
@@ -164,7 +161,7 @@ class Append(Action):
     cards: tuple[Card, ...] = ()
 
 
-class Close(Action):
+class Close(PlatformAction):
     """Adds the last piece and ends the native stream; the message stays. One that has ended already is `Gone`.
     Reply: `Accepted`."""
 
@@ -173,13 +170,13 @@ class Close(Action):
     cards: tuple[Card, ...] = ()
 
 
-class Delete(Action):
+class Delete(PlatformAction):
     """Reply: `Accepted`, also when it is not there any more."""
 
     message_id: str
 
 
-class Typing(Action):
+class Typing(PlatformAction):
     """Shows that an answer is being made, for `Capabilities.typing_s`. Reply: `Accepted`; whatever else it is, it is
     not worth a second try."""
 
@@ -189,68 +186,68 @@ AnyAction: TypeAlias = Send | LookUp | Edit | Draft | Open | Append | Close | De
 # ── replies: what became of it ───────────────────────────────────────────────────────────────────────────────
 
 
-class Reply(Value):
+class PlatformReply(Value):
     """Base of what a platform answers. Every reply but `Unknown` is certain: either it was done, or it was not."""
 
 
-class Sent(Reply):
+class Sent(PlatformReply):
     """Done; the message has this id. `pause_s`: the platform's headers say that the next request must wait so long."""
 
     message_id: str
     pause_s: float = 0.0
 
 
-class Accepted(Reply):
+class Accepted(PlatformReply):
     """Done."""
 
     pause_s: float = 0.0
 
 
-class NotModified(Reply):
+class NotModified(PlatformReply):
     """The message shows exactly that already (G79): as good as `Accepted`."""
 
 
-class Flood(Reply):
+class Flood(PlatformReply):
     """Not done: too many requests; not before `retry_after_s`."""
 
     retry_after_s: float
 
 
-class MarkupRejected(Reply):
+class MarkupRejected(PlatformReply):
     """Not done: the platform cannot parse the markup. The same text is asked for again without it."""
 
 
-class TooLong(Reply):
+class TooLong(PlatformReply):
     """Not done: the text exceeds the platform's limit after all."""
 
 
-class Unknown(Reply):
+class Unknown(PlatformReply):
     """No reply came, or one that says nothing: a time-out, a connection cut after the request was written, a 5xx from
     a gateway in between. It may have been done or not."""
 
     reason: str = ""
 
 
-class Gone(Reply):
+class Gone(PlatformReply):
     """Not done: the message, the native stream, the thread or the chat does not exist any more, or the bot was put out
     of it."""
 
     what: Literal["message", "stream", "thread", "chat"]
 
 
-class Refused(Reply):
+class Refused(PlatformReply):
     """Not done, and it will not be: rights, a policy, a closed window of time. `reason` is for people."""
 
     reason: str = ""
 
 
-class Failed(Reply):
+class Failed(PlatformReply):
     """Not done, certainly (the connection was refused, an error of the platform's own): worth another try."""
 
     reason: str = ""
 
 
-class NotFound(Reply):
+class NotFound(PlatformReply):
     """The answer to a `LookUp`: it was not sent."""
 
 
@@ -364,9 +361,6 @@ class Platform(Protocol):
 
     def capabilities(self, place: Place) -> Capabilities:
         """Its numbers there. The same for the same place while the process lives."""
-
-    def presenter(self, chrome: Chrome) -> Presenter:
-        """How tools, notices and questions look there; `chrome` is how much the user wants to see of tools."""
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         """One request. Never raises but `CancelledError`; has a deadline of its own (`Unknown` when it passes).

@@ -83,7 +83,7 @@ class Stage:
         self.actions.append(action)
         fault = self.fault(action) if self.fault else None
         self.now += self.latency_s / 2
-        reply = self.chat.perform(self.planner.place, action, self.now, fault)
+        reply = self.chat.perform(self.planner.state.place, action, self.now, fault)
         self.now += self.latency_s / 2
         self.replies.append(reply)
         self.facts += self.planner.replied(reply, self.now)

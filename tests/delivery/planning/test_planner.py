@@ -52,7 +52,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.testing.platforms.base import Fault, Lost
+from tailrace.testing.platforms.base import Fault, LostReply
 
 WORDS = [f"word{number} " for number in range(100)]
 TEXT = "".join(WORDS)
@@ -276,7 +276,7 @@ def test_G85_a_topic_that_is_gone_leads_to_the_chat_itself_with_a_notice() -> No
         message.deleted = True
 
     def gone(action: AnyAction) -> Fault:
-        return Gone("thread") if isinstance(action, Edit) and stage.planner.place.thread else None
+        return Gone("thread") if isinstance(action, Edit) and stage.planner.state.place.thread else None
 
     stage.fault = gone
     stage.feed(entries := numbered([MessageChunk("".join(WORDS[50:])), RunFinished("completed", TEXT)], first=60))
@@ -284,7 +284,7 @@ def test_G85_a_topic_that_is_gone_leads_to_the_chat_itself_with_a_notice() -> No
     assert [message.text for message in stage.chat.visible] == ["ℹ️ The thread is gone, so the answer is here.", TEXT]
     assert all(message.thread == "" for message in stage.chat.visible)
     stage.restart(entries)
-    assert stage.planner.place.thread == ""
+    assert stage.planner.state.place.thread == ""
 
 
 def test_a_chat_that_is_gone_ends_the_delivery() -> None:
@@ -307,7 +307,7 @@ def test_failures_are_retried_with_growing_pauses_and_given_up_in_the_end() -> N
 
 @pytest.mark.parametrize("done", [True, False])
 def test_G80_a_whole_text_whose_reply_was_lost_is_never_sent_again(done: bool) -> None:
-    _, strike = once(Lost(done=done), Send)
+    _, strike = once(LostReply(done=done), Send)
     stage = Stage(showing=Showing(), fault=strike)  # type: ignore[arg-type]
     stage.feed(entries := numbered(answer(*WORDS)))
     stage.finish()
@@ -319,7 +319,7 @@ def test_G80_a_whole_text_whose_reply_was_lost_is_never_sent_again(done: bool) -
 
 
 def test_G80_a_partial_text_whose_reply_was_lost_is_one_stray_and_the_answer_comes_whole() -> None:
-    _, strike = once(Lost(done=True), Send)
+    _, strike = once(LostReply(done=True), Send)
     stage = Stage(fault=strike)  # type: ignore[arg-type]
     stage.stream(answer(*WORDS))
     assert len(stage.chat.messages) == 2
@@ -329,7 +329,7 @@ def test_G80_a_partial_text_whose_reply_was_lost_is_one_stray_and_the_answer_com
 
 @pytest.mark.parametrize("done", [True, False])
 def test_G80_where_the_platform_can_be_asked_it_is_asked(done: bool) -> None:
-    _, strike = once(Lost(done=done), Send)
+    _, strike = once(LostReply(done=done), Send)
     capabilities = Capabilities(mode="edit", edits=True, resend="look_up")
     stage = Stage(capabilities, fault=strike)  # type: ignore[arg-type]
     stage.stream(answer(*WORDS))
@@ -339,7 +339,7 @@ def test_G80_where_the_platform_can_be_asked_it_is_asked(done: bool) -> None:
 
 @pytest.mark.parametrize("done", [True, False])
 def test_G80_where_a_key_makes_it_safe_the_same_message_is_asked_for_again(done: bool) -> None:
-    _, strike = once(Lost(done=done), Send)
+    _, strike = once(LostReply(done=done), Send)
     capabilities = Capabilities(mode="edit", edits=True, resend="idempotent")
     stage = Stage(capabilities, fault=strike)  # type: ignore[arg-type]
     stage.stream(answer(*WORDS))
@@ -355,7 +355,7 @@ def test_G80_an_edit_is_simply_repeated() -> None:
     def lose(action: AnyAction) -> Fault:
         if isinstance(action, Edit) and action.final and len(lost) < 3:
             lost.append(action)
-            return Lost(done=len(lost) == 2)
+            return LostReply(done=len(lost) == 2)
         return None
 
     stage.fault = lose
@@ -499,7 +499,7 @@ def test_G90_what_an_expired_stream_did_not_get_is_edited_in() -> None:
 @pytest.mark.parametrize("kind", [Append, Close])
 @pytest.mark.parametrize("done", [True, False])
 def test_an_append_whose_reply_was_lost_leaves_the_right_text(kind: type, done: bool) -> None:
-    _, strike = once(Lost(done=done), kind)
+    _, strike = once(LostReply(done=done), kind)
     stage = Stage(NATIVE, fault=strike)  # type: ignore[arg-type]
     stage.stream(answer(*WORDS))
     assert stage.chat.texts == (TEXT,)

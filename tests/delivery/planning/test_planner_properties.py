@@ -46,7 +46,7 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
 )
-from tailrace.testing.platforms.base import Fault, Lost
+from tailrace.testing.platforms.base import Fault, LostReply
 
 EXAMPLES = 10_000 if os.environ.get("CI") else 500
 WORDS = ["alpha ", "beta ", "漢字、", "😀 ", "line\n", "para\n\n", "שלום ", "x" * 30 + " "]
@@ -138,10 +138,10 @@ class Faults:
                 self.unreachable = self.unreachable or final
                 self.strays += not final and done
             case LookUp():
-                return Lost(done=False)
+                return LostReply(done=False)
             case Append() | Close() | Edit() | Delete() | Draft() | Send() | Open() | Typing():
                 pass
-        return Lost(done=done)
+        return LostReply(done=done)
 
 
 def play(stage: Stage, log: list[Entry], rng: random.Random, *, restarts: bool) -> None:

@@ -38,7 +38,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(slots=True)
-class Message:
+class ChatMessage:
     """One message of a chain; `key` is its name in the ledger."""
 
     key: str
@@ -106,7 +106,7 @@ class Chain:
 
     def __init__(self, key: str, capabilities: Capabilities) -> None:
         self.key = key
-        self.messages: list[Message] = []
+        self.messages: list[ChatMessage] = []
         self._limit = capabilities.limit
         self._unit: Unit = capabilities.unit
         self._source = ""
@@ -115,10 +115,10 @@ class Chain:
             int, tuple[Part, str]
         ] = {}  # of parts that a cut has ended: they are looked at again and again
 
-    def message(self, index: int) -> Message:
+    def message(self, index: int) -> ChatMessage:
         while len(self.messages) <= index:
             limit = self.messages[-1].limit if self.messages else self._limit
-            self.messages.append(Message(f"{self.key}.{len(self.messages)}", limit))
+            self.messages.append(ChatMessage(f"{self.key}.{len(self.messages)}", limit))
         return self.messages[index]
 
     def parts(self, source: str) -> list[Part]:
@@ -150,7 +150,7 @@ class Chain:
             return Part(start, message.end, part.before, whole=True)
         return part
 
-    def shrink(self, message: Message) -> bool:
+    def shrink(self, message: ChatMessage) -> bool:
         """The platform found it too long: from here on the parts are smaller. False where they cannot be."""
         if message.limit <= MIN_LIMIT:
             return False
@@ -160,12 +160,12 @@ class Chain:
         del self._parts[index:]
         return True
 
-    def end_at(self, message: Message, end: int) -> None:
+    def end_at(self, message: ChatMessage, end: int) -> None:
         """This message ends there; what follows is the next one's."""
         message.end = end
         del self._parts[self.messages.index(message) :]
 
-    def surplus(self, source: str) -> list[Message]:
+    def surplus(self, source: str) -> list[ChatMessage]:
         """Messages that the text has become too short for."""
         kept = len(self._parts) if source.strip() else 0
         return [message for message in self.messages[kept:] if message.message_id and not message.given_up]

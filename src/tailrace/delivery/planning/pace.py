@@ -14,7 +14,7 @@ SLOWEST = 16.0  # times the platform's own interval
 RECOVERY = 0.1  # of the platform's own interval, less to wait after each update that went through
 
 
-def reserve(window: Window) -> int:
+def final_reserve(window: Window) -> int:
     """Requests of a window that only a final text may use: it never waits for the updates before it (G81)."""
     return max(1, window.count // 5) if window.count > 1 else 0
 
@@ -33,7 +33,7 @@ class Pace:
         """The earliest time for the next request, `now` where that is at once."""
         at = max(now, self._blocked_until)
         for window in self._windows:
-            count = window.count if final else window.count - reserve(window)
+            count = window.count if final else window.count - final_reserve(window)
             if len(self._made) >= count:
                 at = max(at, self._made[-count] + window.seconds)
         return at

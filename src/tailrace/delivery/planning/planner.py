@@ -15,10 +15,11 @@ from typing import TypeAlias, assert_never
 import msgspec
 
 from tailrace.delivery.planning import replies
-from tailrace.delivery.planning.messages import Chain, Message, Wanted
+from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -83,26 +84,22 @@ class Planner:
         pace: Pace,
         hints: bool = False,
     ) -> None:
-        self.place = place
+        mode: Mode = capabilities.mode if showing.streaming else "whole"
+        if mode in ("edit", "stream") and not capabilities.edits:
+            mode = "whole"
+        self.state = DeliveryState(place, capabilities, pace, mode)
         self.outline = Outline(presenter, hints=hints)
-        self.capabilities = capabilities
-        self.pace = pace
-        self.mode: Mode = capabilities.mode if showing.streaming else "whole"
-        if self.mode in ("edit", "stream") and not capabilities.edits:
-            self.mode = "whole"
-        self.over = False  # the chat is gone
+        self._capabilities = capabilities
+        self._pace = pace
         self._name = name
         self._presenter = presenter
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
-        self._chains: dict[str, Chain] = {}
         self._settled = 0  # slots before this place need no more looking at
         self._suspended = False
         self._updated_at = float("-inf")
         self._typing_at = float("-inf")
         self._roll_over_at = float("inf")  # when a native stream must be seen to, whatever else happens
-        self._draft: tuple[int, str] = (1, "")  # the preview's number and what it shows
-        self.flight: replies.Flight | None = None
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -117,31 +114,39 @@ class Planner:
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """What another process has done already. The events come first or after, as they like."""
-        replies.restore(self, facts)
+        replies.restore(self.state, facts)
+        self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Takes in the reply to the last action; returns what the ledger must know of it."""
-        return replies.take(self, reply, now)
+        facts = replies.apply_reply(self.state, reply, now)
+        self._note_move()
+        return facts
+
+    def _note_move(self) -> None:
+        """The chat itself is told that the thread is gone (G85)."""
+        if self.state.moved and not any(slot.key == MOVED for slot in self.outline.slots):
+            self.outline.slots.insert(self._settled, NoteSlot(MOVED, self._presenter.moved()))
 
     @property
     def write_ahead(self) -> Delivered | None:
         """What must be on record before the action that was just handed out is performed (G77, G80)."""
-        flight = self.flight
+        flight = self.state.flight
         if flight is None or flight.message is None or not isinstance(flight.action, Send | Open):
             return None
-        return flight.message.fact("unknown", self.capabilities.limit)
+        return flight.message.fact("unknown", self._capabilities.limit)
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, now: float) -> Step:
         """The next thing to do. An action that it hands out is under way until `replied`."""
-        if self.flight is not None:
+        if self.state.flight is not None:
             raise RuntimeError("the action before this one has not been answered")
-        if self.over:
+        if self.state.over:
             return Done()
         self._roll_over_at = float("inf")
         if (fades_at := self._draft_fades_at()) <= now:
-            self.drafted("")  # about to vanish while the answer stalls: it is drawn again
+            self.state.show_preview("")  # about to vanish while the answer stalls: it is drawn again
             fades_at = float("inf")
         until, pending = fades_at, False
         for flight in self._due(now):
@@ -154,13 +159,13 @@ class Planner:
             return Done()
         if (typing_at := self._typing_due(now)) is not None:
             if typing_at <= now:
-                return self._hand_out(replies.Flight(Typing(), now), now)
+                return self._hand_out(Flight(Typing(), now), now)
             until = min(until, typing_at)
         until = min(until, self._roll_over_at)
         return Wait(None if until == float("inf") else until, patient=pending)
 
-    def _hand_out(self, flight: replies.Flight, now: float) -> AnyAction:
-        self.flight = flight
+    def _hand_out(self, flight: Flight, now: float) -> AnyAction:
+        self.state.flight = flight
         match flight.action:
             case Typing():
                 self._typing_at = now
@@ -175,36 +180,31 @@ class Planner:
             message, opens = flight.message, isinstance(flight.action, Open)
             message.final_sent = flight.final
             message.native_sent = opens or (message.native_sent and message.doubt == "resend")
-        self.pace.begin(now)
+        self._pace.begin(now)
         return flight.action
 
     def _draft_fades_at(self) -> float:
         """When the preview on the screen has to be drawn again although nothing new came."""
-        life = self.capabilities.draft_lifetime_s
-        if life is None or not self._draft[1] or self._suspended or self.outline.finished is not None:
+        life = self._capabilities.draft_lifetime_s
+        if life is None or not self.state.preview.text or self._suspended or self.outline.finished is not None:
             return float("inf")
         return self._updated_at + life * TYPING_SHARE
 
     def _typing_due(self, now: float) -> float | None:
         """When the typing indicator is to be shown again; None while the answer itself can be seen to grow."""
-        life = self.capabilities.typing_s
+        life = self._capabilities.typing_s
         if life is None or self._suspended or self.outline.finished is not None:
             return None
         growing = self.outline.answer
-        if growing is not None and growing.growing and (self._is_there(growing.key) or self._draft[1]):
+        if growing is not None and growing.growing and (self._is_there(growing.key) or self.state.preview.text):
             return None
         return max(now, self._typing_at + life * TYPING_SHARE)
 
     def _is_there(self, key: str) -> bool:
-        chain = self._chains.get(key)
+        chain = self.state.chains.get(key)
         return chain is not None and any(message.message_id for message in chain.messages)
 
-    def chain(self, key: str) -> Chain:
-        if key not in self._chains:
-            self._chains[key] = Chain(key, self.capabilities)
-        return self._chains[key]
-
-    def _due(self, now: float) -> Iterator[replies.Flight]:
+    def _due(self, now: float) -> Iterator[Flight]:
         """What differs from what it should be, in order, each with the time from which it may be done."""
         slots = self.outline.slots
         for place in range(self._settled, len(slots)):
@@ -222,11 +222,11 @@ class Planner:
             return False
         if isinstance(slot, ApprovalSlot) and slot.approval.decision is None:
             return False
-        chain = self._chains.get(slot.key)
+        chain = self.state.chains.get(slot.key)
         return chain is None or all(message.closed for message in chain.messages)
 
-    def _slot_due(self, slot: Slot, now: float) -> Iterator[replies.Flight]:
-        chain = self.chain(slot.key)
+    def _slot_due(self, slot: Slot, now: float) -> Iterator[Flight]:
+        chain = self.state.chain(slot.key)
         for index, wanted in enumerate(self._wanted(slot, chain, now)):
             message = chain.message(index)
             if wanted is None or message.given_up:
@@ -234,11 +234,11 @@ class Planner:
             if action := self._action(slot, message, wanted):
                 final = wanted.final or isinstance(action, LookUp)
                 at = self._time_for(message, now, final=final)
-                yield replies.Flight(action, at, chain, message, wanted, first=final or not message.message_id)
+                yield Flight(action, at, chain, message, wanted, first=final or not message.message_id)
 
-    def _time_for(self, message: Message, now: float, *, final: bool) -> float:
-        at = max(self.pace.free_at(now, final=final), message.not_before)
-        return at if final else max(at, self._updated_at + self.pace.interval(self._interval_s))
+    def _time_for(self, message: ChatMessage, now: float, *, final: bool) -> float:
+        at = max(self._pace.free_at(now, final=final), message.not_before)
+        return at if final else max(at, self._updated_at + self._pace.interval(self._interval_s))
 
     # ── what a message should show ───────────────────────────────────────────────────────────────────────────
 
@@ -250,17 +250,17 @@ class Planner:
             case ToolSlot():
                 yield from self._wanted_tools(slot)
             case ApprovalSlot(approval=approval):
-                buttons = self._presenter.approval_buttons(approval) if self.capabilities.buttons else ()
-                text = self._presenter.approval(approval, buttons=self.capabilities.buttons)
+                buttons = self._presenter.approval_buttons(approval) if self._capabilities.buttons else ()
+                text = self._presenter.approval(approval, buttons=self._capabilities.buttons)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
-                if self.mode != "whole" or slot.key in (ENDING, MOVED):
+                if self.state.mode != "whole" or slot.key in (ENDING, MOVED):
                     yield from self._in_parts(chain, text)
             case _:
                 assert_never(slot)
 
     def _wanted_text(self, slot: TextSlot, chain: Chain, now: float) -> Iterator[Wanted | None]:
-        if self.mode == "whole" and (slot.growing or slot is not self.outline.answer):
+        if self.state.mode == "whole" and (slot.growing or slot is not self.outline.answer):
             return  # one message: the answer
         source = slot.text
         self._roll_over(slot, chain, source, now)
@@ -274,24 +274,24 @@ class Planner:
             elif self._suspended:
                 yield self._cut_short(text, message)
             elif index or slot.tokens >= self._min_tokens or message.message_id:
-                cursor = CURSOR if self.mode == "edit" else ""
+                cursor = CURSOR if self.state.mode == "edit" else ""
                 yield Wanted(balance(text, cursor), final=False, streamed=text)
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
-        if self.mode == "whole":
+        if self.state.mode == "whole":
             return
         final = not slot.growing
-        if self.mode == "stream" and self.capabilities.cards:
+        if self.state.mode == "stream" and self._capabilities.cards:
             cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
             if cards:
                 yield Wanted("", final, cards=cards)
             return
         lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
-        if lines and (final or self.capabilities.edits):
+        if lines and (final or self._capabilities.edits):
             text = "\n".join(lines)
-            room = self.capabilities.limit - 64
-            if units(text, self.capabilities.unit) > room:  # the latest lines: a long row of tools has one message
-                text = "…\n" + "\n".join(_last_lines(lines, room, self.capabilities))
+            room = self._capabilities.limit - 64
+            if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
+                text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
             yield Wanted(text, final)
 
     def _in_parts(
@@ -304,16 +304,16 @@ class Planner:
             below = buttons if part is parts[-1] else ()
             yield Wanted(shown, True, below, lasting=lasting) if shown.strip() else None
 
-    def _cut_short(self, text: str, message: Message) -> Wanted:
+    def _cut_short(self, text: str, message: ChatMessage) -> Wanted:
         """What is half shown when the process ends says so (`suspend`)."""
         ending = f"\n\n{self._presenter.suspended()}"
-        room = message.limit - units(ending, self.capabilities.unit) - 32
-        shown = balance(text[: fitting(text, 0, room, self.capabilities.unit)]) + ending
+        room = message.limit - units(ending, self._capabilities.unit) - 32
+        shown = balance(text[: fitting(text, 0, room, self._capabilities.unit)]) + ending
         return Wanted(shown, final=True, streamed=_closed(text) + ending, lasting=False)
 
     # ── what brings it there ─────────────────────────────────────────────────────────────────────────────────
 
-    def _action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         if message.native:
             return self._stream_action(message, wanted)
         if message.message_id:
@@ -322,34 +322,36 @@ class Planner:
                 return None
             if message.confirmed_by_another(wanted):
                 return None
-            if not self.capabilities.edits or (message.quiet and not wanted.final):
+            if not self._capabilities.edits or (message.quiet and not wanted.final):
                 return None
             return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
         if message.doubt == "look_up":
             return LookUp(self._key(message), wanted.text, not message.plain)
         if isinstance(slot, TextSlot) and not wanted.lasting:  # what nobody has seen needs no excuse
-            return self._draft_action(message, wanted) if self.mode == "draft" and self._draft[1] else None
+            return (
+                self._draft_action(message, wanted) if self.state.mode == "draft" and self.state.preview.text else None
+            )
         if wanted.final and not wanted.cards:
             return Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
         if message.quiet:
             return None
         return self._first_action(slot, message, wanted)
 
-    def _first_action(self, slot: Slot, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _first_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """How something that still grows is first shown."""
-        if self.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
+        if self.state.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
             return Open(self._key(message), wanted.streamed, wanted.cards)
-        if self.mode == "draft" and isinstance(slot, TextSlot):
+        if self.state.mode == "draft" and isinstance(slot, TextSlot):
             return self._draft_action(message, wanted)
-        if not self.capabilities.edits:
+        if not self._capabilities.edits:
             return None
         return Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
 
-    def _draft_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
-        number, shown = self._draft
+    def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+        number, shown = self.state.preview
         return Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
 
-    def _stream_action(self, message: Message, wanted: Wanted) -> AnyAction | None:
+    def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         streamed = message.streamed
         cards = tuple(card for card in wanted.cards if card not in message.cards)
         if streamed is None or not wanted.streamed.startswith(streamed):
@@ -359,12 +361,12 @@ class Planner:
             return Close(message.message_id, added, cards)
         return Append(message.message_id, added, cards) if added.strip() or cards else None
 
-    def _key(self, message: Message) -> str:
+    def _key(self, message: ChatMessage) -> str:
         return f"{self._name}.{message.key}.{message.sends}"
 
     def _roll_over(self, slot: TextSlot, chain: Chain, source: str, now: float) -> None:
         """A native stream that is about to expire ends at a word, and the next message goes on (G90)."""
-        life = self.capabilities.stream_lifetime_s
+        life = self._capabilities.stream_lifetime_s
         if life is None or not slot.growing:
             return
         part = chain.parts(source)[-1]
@@ -378,45 +380,30 @@ class Planner:
         space = max(source.rfind(" ", least), source.rfind("\n", least))
         chain.end_at(message, max(space + 1, least, part.start + 1))
 
-    def _to_remove(self, now: float) -> Iterator[replies.Flight]:
+    def _to_remove(self, now: float) -> Iterator[Flight]:
         """Messages that something else has replaced, once that is confirmed and never before (G87)."""
         for slot in self.outline.slots:
-            chain = self._chains.get(slot.key)
+            chain = self.state.chains.get(slot.key)
             if chain is None or self._suspended:
                 continue
             for message in chain.messages:
-                if message.strays and message.confirmed and self.capabilities.deletes:
+                if message.strays and message.confirmed and self._capabilities.deletes:
                     yield self._removal(chain, message, Delete(message.strays[0]), now)
             if isinstance(slot, TextSlot) and not slot.growing:
                 for message in chain.surplus(slot.text):  # the text has become shorter than what was shown of it
                     if gone := self._emptied(message):
                         yield self._removal(chain, message, gone, now)
 
-    def _emptied(self, message: Message) -> AnyAction | None:
+    def _emptied(self, message: ChatMessage) -> AnyAction | None:
         if message.native:
             return Close(message.message_id)
-        if self.capabilities.deletes:
+        if self._capabilities.deletes:
             return Delete(message.message_id)
-        return Edit(message.message_id, NOTHING_MORE, markup=False) if self.capabilities.edits else None
+        return Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
 
-    def _removal(self, chain: Chain, message: Message, action: AnyAction, now: float) -> replies.Flight:
-        at = max(self.pace.free_at(now, final=True), message.not_before)
-        return replies.Flight(action, at, chain, message, first=True)
-
-    # ── for `outcome` ────────────────────────────────────────────────────────────────────────────────────────
-
-    def drafted(self, text: str) -> None:
-        self._draft = (self._draft[0], text)
-
-    def next_draft(self) -> None:
-        """A message has taken the preview's place."""
-        self._draft = (self._draft[0] + 1, "")
-
-    def move(self) -> None:
-        """The thread is gone: from here on in the chat itself, which is told so (G85)."""
-        self.place = msgspec.structs.replace(self.place, thread="")
-        if not any(slot.key == MOVED for slot in self.outline.slots):
-            self.outline.slots.insert(self._settled, NoteSlot(MOVED, self._presenter.moved()))
+    def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
+        at = max(self._pace.free_at(now, final=True), message.not_before)
+        return Flight(action, at, chain, message, first=True)
 
 
 def _closed(text: str) -> str:

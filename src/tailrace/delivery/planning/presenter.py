@@ -1,7 +1,6 @@
 """How everything that is not the answer looks in a chat: tools, comments, notices, questions, failures.
 
-Pure: events in, Markdown out. A platform that wants it otherwise subclasses `Presenter` and overrides what it wants;
-one that overrides nothing behaves right. Never knows when or whether a text is sent.
+Pure: events in, Markdown out, the same for every platform. Never knows when or whether a text is sent.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Presenter:
             return None
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        if preview := one_line(tool.preview or "", MAX_PREVIEW if self.chrome == "lines" else 10 * MAX_PREVIEW):
+        if preview := preview_line(tool.preview or "", MAX_PREVIEW if self.chrome == "lines" else 10 * MAX_PREVIEW):
             shown.append(code_span(preview))
         if tool.ok is not None:
             shown.append(f"({tool.duration:.1f} s)")
@@ -55,7 +54,7 @@ class Presenter:
         """The same where a native stream shows tools as cards."""
         if self.chrome == "none":
             return None
-        title = one_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
+        title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
     def commentary(self, text: str) -> str | None:
@@ -108,7 +107,7 @@ class Presenter:
         return "ℹ️ The thread is gone, so the answer is here."
 
 
-def one_line(text: str, limit: int) -> str:
+def preview_line(text: str, limit: int) -> str:
     """The text without line ends and controls, cut at `limit` characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""What a platform's reply does to what is known of a message. Pure; the planner's other half.
+"""What a platform's reply does to a delivery and to the message that it concerns. Pure.
 
 Every certain reply is either success or a reason to do something else; `Unknown` alone leaves a doubt, and how a doubt
 is settled depends on what was asked: an edit is simply repeated, a message is looked up or repeated under the same key
@@ -8,12 +8,11 @@ where the platform can do that, and else never sent whole again (G80).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
 
-from tailrace.delivery.planning.messages import Chain, Message, MessageState, Shown, Wanted, digest_of
+from tailrace.delivery.planning.messages import Chain, ChatMessage, MessageState, Shown, digest_of
+from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import (
     Accepted,
-    AnyAction,
     AnyReply,
     Append,
     Close,
@@ -36,9 +35,6 @@ from tailrace.delivery.port import (
 )
 from tailrace.events import Delivered
 
-if TYPE_CHECKING:
-    from tailrace.delivery.planning.planner import Planner
-
 MAX_TRIES = 20  # in a row, about a quarter of an hour
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for
 MAX_FLOODS = 100
@@ -47,54 +43,39 @@ FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
 
 
-class Flight(NamedTuple):
-    """An action and what it is for. `at`: not before; `first`: what stands below it in the chat must come after it."""
-
-    action: AnyAction
-    at: float
-    chain: Chain | None = None
-    message: Message | None = None
-    wanted: Wanted | None = None
-    first: bool = False
-
-    @property
-    def final(self) -> bool:
-        return self.wanted is None or self.wanted.final
-
-
-def take(planner: Planner, reply: AnyReply, now: float) -> list[Delivered]:
+def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Delivered]:
     """Takes in the reply to the action that is under way; returns what the ledger must know."""
-    flight = planner.flight
+    flight = state.flight
     if flight is None:
         raise RuntimeError("nothing was asked")
-    planner.flight = None
+    state.flight = None
     if not isinstance(flight.action, Typing):
         pause_s = reply.pause_s if isinstance(reply, Sent | Accepted) else 0.0
-        planner.pace.end(now, pause_s=pause_s)
+        state.pace.end(now, pause_s=pause_s)
     match reply:
         case Flood(retry_after_s=seconds):
-            planner.pace.flooded(now, seconds)
+            state.pace.flooded(now, seconds)
         case Gone(what="chat"):
-            planner.over = True
+            state.over = True
             return [Delivered(CHAT, "gone")]
         case Gone(what="thread"):
-            return _thread_gone(planner, flight)
+            return _thread_gone(state, flight)
         case _:
             pass
     if flight.chain is None or flight.message is None:
         return []
-    return _Handler(planner, flight.chain, flight.message, flight, now).take(reply)
+    return _MessageReply(state, flight.chain, flight.message, flight, now).apply(reply)
 
 
-def _thread_gone(planner: Planner, flight: Flight) -> list[Delivered]:
-    if not planner.place.thread:
-        planner.over = True
+def _thread_gone(state: DeliveryState, flight: Flight) -> list[Delivered]:
+    if not state.place.thread:
+        state.over = True
         return [Delivered(CHAT, "gone")]
-    planner.move()
+    state.leave_thread()
     if flight.chain is None:
         return [Delivered(THREAD, "gone")]
     flight.chain.restart()
-    limit = planner.capabilities.limit
+    limit = state.capabilities.limit
     return [Delivered(THREAD, "gone"), *(message.fact("unsent", limit) for message in flight.chain.messages)]
 
 
@@ -102,18 +83,18 @@ def delay_s(tries: int) -> float:
     return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (tries - 1)))
 
 
-class _Handler:
+class _MessageReply:
     """One reply to one action on one message."""
 
-    def __init__(self, planner: Planner, chain: Chain, message: Message, flight: Flight, now: float) -> None:
-        self._planner, self._chain, self._message = planner, chain, message
+    def __init__(self, state: DeliveryState, chain: Chain, message: ChatMessage, flight: Flight, now: float) -> None:
+        self._delivery, self._chain, self._message = state, chain, message
         self._flight, self._now = flight, now
-        self._capabilities = planner.capabilities
+        self._capabilities = state.capabilities
 
     def fact(self, state: MessageState) -> Delivered:
         return self._message.fact(state, self._capabilities.limit)
 
-    def take(self, reply: AnyReply) -> list[Delivered]:
+    def apply(self, reply: AnyReply) -> list[Delivered]:
         match self._flight.action:
             case Send() | Open():
                 return self._sent(reply)
@@ -135,7 +116,7 @@ class _Handler:
     def _succeeded(self) -> None:
         self._message.tries = 0
         if not self._flight.final:
-            self._planner.pace.eased()
+            self._delivery.pace.eased()
 
     def _confirmed(self) -> list[Delivered]:
         """The message shows what it should; where that is final, the ledger says so."""
@@ -158,7 +139,7 @@ class _Handler:
                 resent, message.doubt = message.doubt == "resend", ""
                 message.message_id = message_id
                 message.sends += 1
-                self._planner.next_draft()
+                self._delivery.next_preview()
                 message.native, message.opened_at = message.native_sent, self._now
                 if isinstance(action, Open):
                     message.streamed, message.cards = action.text, action.cards
@@ -272,9 +253,9 @@ class _Handler:
         match reply:
             case Accepted() | NotModified() | Unknown() | Failed() | Sent():
                 # It is gone in seconds anyway; what it should have shown comes with the next one.
-                self._planner.pace.eased()
+                self._delivery.pace.eased()
                 if isinstance(self._flight.action, Draft):
-                    self._planner.drafted(self._flight.action.text)
+                    self._delivery.show_preview(self._flight.action.text)
                 return []
             case Flood():
                 return []
@@ -284,8 +265,8 @@ class _Handler:
             case TooLong() if self._chain.shrink(self._message):
                 return []
             case _:
-                self._planner.mode = "edit"
-                self._planner.drafted("")
+                self._delivery.mode = "edit"
+                self._delivery.show_preview("")
                 return []
 
     def _deleted(self, reply: AnyReply) -> list[Delivered]:
@@ -347,7 +328,7 @@ class _Handler:
         and what it replaces goes afterwards."""
         message = self._message
         if isinstance(self._flight.action, Open):
-            self._planner.mode = "edit"
+            self._delivery.mode = "edit"
             return []
         if not self._flight.wanted or not self._flight.wanted.final:
             message.quiet = True
@@ -369,20 +350,20 @@ class _Handler:
 # ── after a restart ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore(planner: Planner, facts: Iterable[Delivered]) -> None:
+def restore(state: DeliveryState, facts: Iterable[Delivered]) -> None:
     for fact in facts:
         match fact:
             case Delivered(key="chat", state="gone"):
-                planner.over = True
+                state.over = True
             case Delivered(key="thread", state="gone"):
-                planner.move()
+                state.leave_thread()
             case _:
-                _restore_message(planner, fact)
+                _restore_message(state, fact)
 
 
-def _restore_message(planner: Planner, fact: Delivered) -> None:
+def _restore_message(state: DeliveryState, fact: Delivered) -> None:
     slot_key, _, index = fact.key.rpartition(".")
-    message = planner.chain(slot_key).message(int(index))
+    message = state.chain(slot_key).message(int(index))
     message.message_id, message.end, message.digest = fact.message_id, fact.end, fact.digest
     message.native = fact.native and bool(fact.message_id)
     message.final_sent, message.native_sent = fact.final, fact.native
@@ -393,12 +374,12 @@ def _restore_message(planner: Planner, fact: Delivered) -> None:
     message.given_up = fact.state == "failed"
     message.doubt, message.quiet = "", False
     if fact.state == "unknown":
-        _restore_doubt(planner, message)
+        _restore_doubt(state, message)
 
 
-def _restore_doubt(planner: Planner, message: Message) -> None:
+def _restore_doubt(state: DeliveryState, message: ChatMessage) -> None:
     """The process died between asking and hearing, or never heard."""
-    match planner.capabilities.resend:
+    match state.capabilities.resend:
         case "look_up":
             message.doubt = "look_up"
         case "idempotent":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 
-from tailrace.delivery.planning.presenter import fenced, one_line
+from tailrace.delivery.planning.presenter import fenced, preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
 from tailrace.errors import PlatformError
 from tailrace.messages import Image, Message, Part, Text
@@ -46,4 +46,6 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
 
 
 def _named(attachment: Attachment) -> str:
-    return one_line(attachment.name or "a file", 120) + (f" ({attachment.media_type})" if attachment.media_type else "")
+    return preview_line(attachment.name or "a file", 120) + (
+        f" ({attachment.media_type})" if attachment.media_type else ""
+    )

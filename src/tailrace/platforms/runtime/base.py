@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.delivery.planning.presenter import Chrome, Presenter
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -33,9 +32,6 @@ class BasePlatform:
         """One whole message after the other: what any platform can do."""
         del place
         return Capabilities()
-
-    def presenter(self, chrome: Chrome) -> Presenter:
-        return Presenter(chrome)
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         return Refused(f"{self.name} cannot {type(action).__name__.lower()} to {place.key}")

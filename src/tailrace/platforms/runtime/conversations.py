@@ -14,7 +14,7 @@ from tailrace.agent.service import KIND, TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings, Surface
-from tailrace.delivery.inbound import Command, Pastes, Recent, command_in, is_allowed, is_for_us
+from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, code_span
@@ -56,7 +56,7 @@ class Conversations:
         self._deliveries = deliveries
         self._choices = choices
         self._pairing = pairing
-        self._recent = Recent()
+        self._recent = RecentIds()
         self._pastes = Pastes()
         self._held = asyncio.Event()  # a paste may be incomplete
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
@@ -96,7 +96,7 @@ class Conversations:
                 async with asyncio.timeout_at(due_at):
                     await self._held.wait()
             except TimeoutError:
-                for message in self._pastes.take(loop.time()):
+                for message in self._pastes.take_complete(loop.time()):
                     await self._ask_logged(message)
 
     async def flush(self) -> None:
@@ -208,7 +208,7 @@ class Conversations:
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _command(self, message: MessageReceived, command: Command) -> None:
+    async def _command(self, message: MessageReceived, command: ChatCommand) -> None:
         place, sender, key = message.place, message.sender, message.update_id
         match command.name:
             case "approve" | "deny":

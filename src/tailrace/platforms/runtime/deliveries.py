@@ -10,7 +10,7 @@ import logging
 from collections.abc import Coroutine
 
 from tailrace.app import App
-from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, say
+from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DeliverySpec, Ledger, begin, orphaned
 from tailrace.delivery.port import Place, Platform
 from tailrace.errors import TailraceError
@@ -49,7 +49,7 @@ class Deliveries:
 
     def say(self, place: Place, text: str, *, key: str) -> None:
         """Something of our own, as soon as the chat's budget allows."""
-        self._spawn(say(self._platform, self._lines.to(place), place, text, key=f"say.{key}"))
+        self._spawn(deliver_text(self._platform, self._lines.to(place), place, text, key=f"say.{key}"))
 
     def asked(self, approval_id: str) -> tuple[str, ApprovalAsked] | None:
         """Whose run asked, and what."""

@@ -44,7 +44,7 @@ from tailrace.platforms.runtime.base import BasePlatform
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenMessage:
     """A message as the user sees it."""
 
     message_id: str
@@ -61,13 +61,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostReply:
     """The request was `done` or not; no reply comes back either way."""
 
     done: bool = True
 
 
-Fault = Lost | AnyReply | None
+Fault = LostReply | AnyReply | None
 Screen = tuple[str, ...]
 
 
@@ -76,7 +76,7 @@ class ChatView:
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
-        self.messages: list[Seen] = []
+        self.messages: list[SeenMessage] = []
         self.draft = ""
         self.typing_at: list[float] = []
         self.screens: list[tuple[float, Screen]] = []
@@ -86,7 +86,7 @@ class ChatView:
         self.finals = 0  # sends and edits that were meant to be final
 
     @property
-    def visible(self) -> list[Seen]:
+    def visible(self) -> list[SeenMessage]:
         return [message for message in self.messages if not message.deleted]
 
     @property
@@ -96,17 +96,17 @@ class ChatView:
         return (*(message.text for message in self.visible), *drafted)
 
     def perform(self, place: Place, action: AnyAction, now: float, fault: Fault = None) -> AnyReply:
-        """`fault`: the reply that is given instead, with nothing done; or `Lost`."""
+        """`fault`: the reply that is given instead, with nothing done; or `LostReply`."""
         if not isinstance(action, Typing):
             self._count(now)
-        if fault is not None and not isinstance(fault, Lost):
+        if fault is not None and not isinstance(fault, LostReply):
             return fault
-        if isinstance(fault, Lost) and not fault.done:
+        if isinstance(fault, LostReply) and not fault.done:
             return Unknown("lost on the way there")
         reply = self._perform(place, action, now)
         if not self.screens or self.screens[-1][1] != self.texts:
             self.screens.append((now, self.texts))
-        return Unknown("lost on the way back") if isinstance(fault, Lost) else reply
+        return Unknown("lost on the way back") if isinstance(fault, LostReply) else reply
 
     def _count(self, now: float) -> None:
         self.requests.append(now)
@@ -142,7 +142,7 @@ class ChatView:
     def _too_long(self, text: str) -> bool:
         return units(text, self.capabilities.unit) > self.capabilities.limit
 
-    def _find(self, message_id: str) -> Seen | None:
+    def _find(self, message_id: str) -> SeenMessage | None:
         return next((message for message in self.visible if message.message_id == message_id), None)
 
     def _new(self, place: Place, action: Send | Open, now: float) -> AnyReply:
@@ -154,7 +154,7 @@ class ChatView:
             for message in self.messages:
                 if message.key == action.key:
                     return Sent(message.message_id)
-        seen = Seen(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
+        seen = SeenMessage(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
         match action:
             case Send(markup=markup, buttons=buttons, final=final):
                 seen.markup, seen.buttons = markup, buttons
