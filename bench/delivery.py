@@ -17,7 +17,7 @@ from tailrace.delivery.ledger import DeliverySpec, begin
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
-from tailrace.delivery.text.markup import discord, slack, whatsapp
+from tailrace.delivery.text.markup import discord, slack_markdown, whatsapp
 from tailrace.delivery.text.markup_matrix import matrix
 from tailrace.delivery.text.markup_telegram import telegram
 from tailrace.delivery.text.split import CURSOR, parts
@@ -111,7 +111,7 @@ def main() -> list[Table]:
     for name, write in (
         ("telegram", telegram),
         ("discord", discord),
-        ("slack", slack),
+        ("slack", slack_markdown),
         ("matrix", matrix),
         ("whatsapp", whatsapp),
     ):

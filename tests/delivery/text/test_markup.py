@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import blocks
-from tailrace.delivery.text.markup import columns, discord, plain, slack, slack_markdown, whatsapp
+from tailrace.delivery.text.markup import columns, discord, plain, slack_markdown, whatsapp
 from tailrace.delivery.text.markup_matrix import matrix
 from tailrace.delivery.text.markup_telegram import Entity, Rich, telegram
 
@@ -64,13 +64,6 @@ def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
             starts = sorted([(entity.offset, entity.length), (other.offset, other.length)])
             (a, la), (b, lb) = starts
             assert b >= a + la or b + lb <= a + la or a == b, "two entities overlap without nesting"
-
-
-def test_slack_has_marks_of_its_own() -> None:
-    assert slack(SAMPLE) == (
-        "*Title*\nSome *bold _both_ text*, `a&lt;b`, ~gone~ and <https://e.org/?a=1&b=2|link>.\n"
-        "• one\n  ◦ two\n> said\n\n```\nx &lt; 1\n```"
-    )
 
 
 def test_whatsapp_has_marks_of_its_own() -> None:
@@ -141,7 +134,7 @@ def test_html_from_the_model_stays_text() -> None:
 @given(text=texts)
 @settings(max_examples=300)
 def test_nothing_that_a_model_writes_makes_a_writer_fail(text: str) -> None:
-    for write in (discord, slack, whatsapp, plain, matrix, telegram):
+    for write in (discord, slack_markdown, whatsapp, plain, matrix, telegram):
         write(text)
         write(balance(text, " ▌"))
 

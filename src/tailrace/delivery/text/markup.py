@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple, assert_never
 
 from tailrace.delivery.text.markdown import (
@@ -125,21 +125,16 @@ def _fenced_table(source: str) -> str:
 
 
 class _Flavour(NamedTuple):
-    """How one platform writes each thing. `escape` is applied to text, never to code."""
+    """The marks of one platform, each of which stands before and after what it marks. Empty: there is no such mark."""
 
-    bold: str
-    italic: str
-    strike: str
-    code: Callable[[str], str]
-    block: Callable[[str, str], str]
-    link: Callable[[str, str], str]
-    escape: Callable[[str], str]
-    quote: str
+    bold: str = ""
+    italic: str = ""
+    strike: str = ""
+    code: str = ""
+    block: str = ""
 
 
-def slack(text: str) -> str:
-    """Slack's mrkdwn."""
-    return _write(text, _SLACK)
+_WHATSAPP = _Flavour(bold="*", italic="_", strike="~", code="`", block="```")
 
 
 def whatsapp(text: str) -> str:
@@ -147,8 +142,8 @@ def whatsapp(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """What the text says, without marks: for whoever shows no markup at all."""
-    return _write(text, _PLAIN)
+    """What the text says, without marks: for a platform that shows no markup."""
+    return _write(text, _Flavour())
 
 
 def _write(text: str, flavour: _Flavour) -> str:
@@ -164,11 +159,11 @@ def _block(block: Block, flavour: _Flavour) -> str:
         case Item(indent=indent, marker=marker, children=children):
             return f"{' ' * indent}{bullet(indent, marker)} {_inline(children, flavour)}"
         case Quote(children=children):
-            return "\n".join(flavour.quote + line for line in _inline(children, flavour).split("\n"))
-        case CodeBlock(info=info, text=text):
-            return flavour.block(text, info)
+            return "\n".join("> " + line for line in _inline(children, flavour).split("\n"))
+        case CodeBlock(text=text):
+            return _fenced(text, flavour)
         case Table():
-            return flavour.block(columns(block), "")
+            return _fenced(columns(block), flavour)
         case Rule():
             return RULE
         case Blank():
@@ -187,14 +182,14 @@ def _inline(nodes: Iterable[Node], flavour: _Flavour) -> str:
     for node in nodes:
         match node:
             case str():
-                said.append(flavour.escape(node))
+                said.append(node)
             case Code(text=text):
-                said.append(flavour.code(text))
+                said.append(f"{flavour.code}{text}{flavour.code}")
             case Styled(style=style, children=children):
                 mark = {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
                 said.append(_marked(mark, _inline(children, flavour)))
             case Link(url=url, children=children):
-                said.append(_link(url, _inline(children, flavour), flavour))
+                said.append(_link(url, _inline(children, flavour)))
             case _:
                 assert_never(node)
     return "".join(said)
@@ -209,45 +204,11 @@ def _marked(mark: str, text: str) -> str:
     return f"{text[:start]}{mark}{inner}{mark}{text[start + len(inner) :]}"
 
 
-def _link(url: str, text: str, flavour: _Flavour) -> str:
-    return flavour.link(url, text) if is_link(url) else text or url
+def _fenced(text: str, flavour: _Flavour) -> str:
+    return f"{flavour.block}\n{text}\n{flavour.block}" if flavour.block else text
 
 
-def _escape_slack(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _link_in_brackets(url: str, text: str) -> str:
+def _link(url: str, text: str) -> str:
+    if not is_link(url):
+        return text or url
     return url if not text or text == url else f"{text} ({url})"
-
-
-_SLACK = _Flavour(
-    bold="*",
-    italic="_",
-    strike="~",
-    code=lambda text: f"`{_escape_slack(text)}`",
-    block=lambda text, _: f"```\n{_escape_slack(text)}\n```",
-    link=lambda url, text: f"<{url.replace('|', '%7C').replace('>', '%3E')}|{text}>" if text else f"<{url}>",
-    escape=_escape_slack,
-    quote="> ",
-)
-_WHATSAPP = _Flavour(
-    bold="*",
-    italic="_",
-    strike="~",
-    code=lambda text: f"`{text}`",
-    block=lambda text, _: f"```\n{text}\n```",
-    link=_link_in_brackets,
-    escape=str,
-    quote="> ",
-)
-_PLAIN = _Flavour(
-    bold="",
-    italic="",
-    strike="",
-    code=str,
-    block=lambda text, _: text,
-    link=_link_in_brackets,
-    escape=str,
-    quote="> ",
-)
