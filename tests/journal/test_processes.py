@@ -156,7 +156,7 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "mkfifo")
-    monkeypatch.setattr(store, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(store, "POLL_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
@@ -174,14 +174,14 @@ def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     first, second = WakeupPipe(tmp_path / "x.db"), WakeupPipe(tmp_path / "x.db")
     name = second.name
     assert first.is_alive(name)
-    assert second.has_company
-    first.heard()
-    company = [first.has_company]
+    assert second.has_peers
+    first.drain()
+    peers = [first.has_peers]
     second.close()
     assert not first.is_alive(name)
-    first.ring_others()
-    company.append(first.has_company)
-    assert company == [True, False]
+    first.wake_peers()
+    peers.append(first.has_peers)
+    assert peers == [True, False]
     first.close()
     assert list((tmp_path / "x.db-bells").iterdir()) == []
 
@@ -196,11 +196,11 @@ def test_a_newcomer_rings_and_is_rung_back(tmp_path: Path) -> None:
     first = WakeupPipe(tmp_path / "x.db")
     newcomer = WakeupPipe(tmp_path / "x.db")
     rung = [is_rung(first), is_rung(newcomer)]
-    first.heard()
+    first.drain()
     rung += [is_rung(first), is_rung(newcomer)]
-    newcomer.heard()
+    newcomer.drain()
     rung += [is_rung(newcomer)]
-    first.heard()
+    first.drain()
     rung += [is_rung(newcomer)]  # old acquaintances are rung for commits alone
     assert rung == [True, False, False, True, False, False]
     first.close()

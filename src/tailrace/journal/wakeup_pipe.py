@@ -28,7 +28,7 @@ class WakeupPipe:
     def __init__(self, database: Path) -> None:
         self._directory = database.with_name(database.name + "-bells")
         self._lock = threading.Lock()
-        self._others: dict[str, int] = {}
+        self._peers: dict[str, int] = {}
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.fd: int | None = None
         self._own_writer: int | None = None
@@ -43,19 +43,19 @@ class WakeupPipe:
             self.close()
             self.name = ""  # nobody can tell by a bell whether this process lives
             return
-        self._welcome_newcomers()
+        self._discover_peers()
 
-    def heard(self) -> None:
+    def drain(self) -> None:
         """Takes what was rung. Call when `fd` is readable."""
         if self.fd is not None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.fd, 65536)
-            self._welcome_newcomers()
+            self._discover_peers()
 
     @property
-    def has_company(self) -> bool:
+    def has_peers(self) -> bool:
         """Whether another process has the journal open."""
-        return bool(self._others)
+        return bool(self._peers)
 
     def is_alive(self, name: str) -> bool:
         """Whether the process that owns this bell lives; True where nobody can know."""
@@ -67,40 +67,40 @@ class WakeupPipe:
         os.close(fd)
         return True
 
-    def ring_others(self) -> None:
-        if self._others:
+    def wake_peers(self) -> None:
+        if self._peers:
             with self._lock:
-                self._ring(list(self._others))
+                self._wake(list(self._peers))
 
     def close(self) -> None:
-        for fd in (self.fd, self._own_writer, *self._others.values()):
+        for fd in (self.fd, self._own_writer, *self._peers.values()):
             if fd is not None:
                 os.close(fd)
         self.fd = self._own_writer = None
-        self._others.clear()
+        self._peers.clear()
         if self.name:
-            self._bury(self.name)
+            self._remove_dead_pipe(self.name)
 
-    def _welcome_newcomers(self) -> None:
+    def _discover_peers(self) -> None:
         with self._lock:
             names = {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
-            for name in names - self._others.keys() - {self.name}:
+            for name in names - self._peers.keys() - {self.name}:
                 fd = self._open(name)
                 if fd is None:
-                    self._bury(name)
+                    self._remove_dead_pipe(name)
                 else:
-                    self._others[name] = fd
-                    self._ring([name])
+                    self._peers[name] = fd
+                    self._wake([name])
 
-    def _ring(self, names: list[str]) -> None:
+    def _wake(self, names: list[str]) -> None:
         for name in names:
             try:
-                os.write(self._others[name], b"\0")
+                os.write(self._peers[name], b"\0")
             except BlockingIOError:
                 pass  # it has been rung often enough
             except OSError:  # nobody reads it any more
-                os.close(self._others.pop(name))
-                self._bury(name)
+                os.close(self._peers.pop(name))
+                self._remove_dead_pipe(name)
 
     def _open(self, name: str) -> int | None:
         try:
@@ -108,6 +108,6 @@ class WakeupPipe:
         except OSError:  # no such pipe, or nobody reads it
             return None
 
-    def _bury(self, name: str) -> None:
+    def _remove_dead_pipe(self, name: str) -> None:
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()

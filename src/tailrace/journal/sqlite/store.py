@@ -29,7 +29,7 @@ from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
-LOOK_AGAIN_S = 0.25  # only where bells do not work: how often other processes' runs are looked at
+POLL_S = 0.25  # only where bells do not work: how often other processes' runs are looked at
 
 
 class SqliteJournal:
@@ -39,22 +39,22 @@ class SqliteJournal:
     def __init__(
         self,
         path: Path,
-        bell: WakeupPipe,
+        pipe: WakeupPipe,
         connection: sqlite3.Connection,
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
     ) -> None:
         self._clock = clock
-        self._bell = bell
+        self._pipe = pipe
         self._readers = Readers(path)
         self._commits = Commits(
-            path, connection, after_commit=bell.ring_others, checkpoint=self._checkpoint, on_lag=on_lag
+            path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
         self._checkpointing: asyncio.Future[None] | None = None
         self._logs: dict[str, StoredLog] = {}  # what this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
         self._seen_signal = 0
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
 
@@ -63,8 +63,8 @@ class SqliteJournal:
         cls, path: Path, *, clock: Callable[[], float] = time.time, on_lag: OnLag | None = None
     ) -> SqliteJournal:
         """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used."""
-        bell, connection = await asyncio.to_thread(_open_file, path)
-        return cls(path, bell, connection, clock, on_lag)
+        pipe, connection = await asyncio.to_thread(_open_file, path)
+        return cls(path, pipe, connection, clock, on_lag)
 
     # ── a run's life ──
 
@@ -90,18 +90,18 @@ class SqliteJournal:
         )
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        claimant, is_alive = self._claimant(owner, lease_s), self._bell.is_alive
+        claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
         num, lease = await self._commits.call(
             partial(statements.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
         )
-        run, state = await self._readers.ask(
+        run, state = await self._readers.query(
             lambda connection: (queries.run_of(connection, run_id), queries.folded(connection, run_id))
         )
         self._hold(lease, num, state, fsync=run.new.durability == "fsync")
         return lease
 
     def _claimant(self, owner: str, lease_s: float) -> Claimant:
-        return Claimant(owner, self._bell.name, self._clock() + lease_s)
+        return Claimant(owner, self._pipe.name, self._clock() + lease_s)
 
     def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
         if (older := self._logs.get(lease.run_id)) is not None:
@@ -189,20 +189,20 @@ class SqliteJournal:
 
     async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
         while True:
-            rung = self._held(lease).signalled.next_time()
-            found = await self._readers.ask(partial(queries.signals_after, run_id=lease.run_id, after=after))
+            signalled = self._held(lease).signalled.next_time()
+            found = await self._readers.query(partial(queries.signals_after, run_id=lease.run_id, after=after))
             if found:
                 self._held(lease)
                 return found
-            await rung.wait()
+            await signalled.wait()
 
     # ── reading ──
 
     async def get(self, run_id: str) -> Run:
-        return await self._readers.ask(partial(queries.run_of, run_id=run_id))
+        return await self._readers.query(partial(queries.run_of, run_id=run_id))
 
     async def run_with_key(self, idempotency_key: str) -> Run | None:
-        return await self._readers.ask(partial(queries.run_with_key, idempotency_key=idempotency_key))
+        return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
 
     async def runs(
         self,
@@ -215,7 +215,7 @@ class SqliteJournal:
         before: str | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        question = partial(
+        query = partial(
             queries.list_runs,
             session=session,
             kind=kind,
@@ -225,24 +225,24 @@ class SqliteJournal:
             before=before,
             limit=limit,
         )
-        return await self._readers.ask(question)
+        return await self._readers.query(query)
 
     async def orphans(self) -> list[Run]:
         now = self._clock()
         return [
             run
-            for run, lease_until, bell in await self._readers.ask(queries.unfinished_runs)
-            if run.state == "pending" or lease_until <= now or not self._bell.is_alive(bell)
+            for run, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
+            if run.state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
         ]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._readers.ask(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
+        return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
 
     async def page(self, run_id: str, after: int) -> Batch:
-        return await self._readers.ask(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
+        return await self._readers.query(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
 
     async def facts(self, run_id: str) -> list[Entry]:
-        return await self._readers.ask(partial(queries.facts_of, run_id=run_id))
+        return await self._readers.query(partial(queries.facts_of, run_id=run_id))
 
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
@@ -251,7 +251,7 @@ class SqliteJournal:
             with contextlib.suppress(JournalError):
                 await self._written(log, entry.seq)  # folded, but not to be shown before it is written
                 return entry
-        state = await self._readers.ask(partial(queries.folded, run_id=run_id))
+        state = await self._readers.query(partial(queries.folded, run_id=run_id))
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
@@ -262,7 +262,7 @@ class SqliteJournal:
             return tail
         run = await self.get(run_id)
         tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
-        self._rung.set()  # what was written since `get` has rung for nobody
+        self._woken.set()  # what was written since `get` woke nobody
         return tail
 
     # ── other processes ──
@@ -270,33 +270,33 @@ class SqliteJournal:
     async def _listen(self) -> None:
         """Wakes whoever waits for something that another process has written."""
         loop = asyncio.get_running_loop()
-        if self._bell.fd is not None:
-            loop.add_reader(self._bell.fd, self._hear)
+        if self._pipe.fd is not None:
+            loop.add_reader(self._pipe.fd, self._on_wakeup)
         try:
             while True:
-                if self._bell.fd is not None:
-                    await self._rung.wait()
+                if self._pipe.fd is not None:
+                    await self._woken.wait()
                 else:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._rung.wait(), LOOK_AGAIN_S)
-                self._rung.clear()
+                        await asyncio.wait_for(self._woken.wait(), POLL_S)
+                self._woken.clear()
                 await self._look_for_signals()
                 for run_id, tail in list(self._tails.items()):
                     if run_id not in self._logs and not tail.ended:
                         await self._follow(run_id, tail)
         finally:
-            if self._bell.fd is not None:
-                loop.remove_reader(self._bell.fd)
+            if self._pipe.fd is not None:
+                loop.remove_reader(self._pipe.fd)
 
-    def _hear(self) -> None:
-        self._bell.heard()
-        self._rung.set()
+    def _on_wakeup(self) -> None:
+        self._pipe.drain()
+        self._woken.set()
 
     async def _look_for_signals(self) -> None:
         if not self._logs:
             return
         with contextlib.suppress(JournalError):  # the lease's own reads and writes will say so
-            new = await self._readers.ask(partial(queries.signalled_since, after=self._seen_signal))
+            new = await self._readers.query(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
                 if (log := self._logs.get(run_id)) is not None:
@@ -319,7 +319,7 @@ class SqliteJournal:
             raise RunOwned(f"run {run_id} has not ended", owner=run.owner)
         if run.first_seq > 1:
             return run
-        snapshot, kept = await self._readers.ask(partial(_compacted, run_id=run_id))
+        snapshot, kept = await self._readers.query(partial(_compacted, run_id=run_id))
         return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def delete(self, run_id: str) -> None:
@@ -341,11 +341,11 @@ class SqliteJournal:
         for tail in list(self._tails.values()):
             tail.close()
         await asyncio.to_thread(self._readers.close)
-        self._bell.close()
+        self._pipe.close()
 
     def _checkpoint(self) -> None:
         if self._checkpointing is None or self._checkpointing.done():
-            self._checkpointing = asyncio.ensure_future(self._readers.ask(checkpoint))
+            self._checkpointing = asyncio.ensure_future(self._readers.query(checkpoint))
 
     def _held(self, lease: Lease) -> StoredLog:
         log = self._logs.get(lease.run_id)
@@ -364,12 +364,12 @@ def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise JournalError(f"{path.parent} cannot be made: {exc.strerror}") from exc
-    bell = WakeupPipe(path)
+    pipe = WakeupPipe(path)
     try:
-        prepare(path, alone=not bell.has_company)
-        return bell, connect(path, writer=True)
+        prepare(path, alone=not pipe.has_peers)
+        return pipe, connect(path, writer=True)
     except BaseException:
-        bell.close()
+        pipe.close()
         raise
 
 
