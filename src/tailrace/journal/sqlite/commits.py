@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -28,6 +29,7 @@ from tailrace.journal.sqlite.integrity import translated
 from tailrace.journal.sqlite.queries import rows_of
 from tailrace.ports import Batch
 
+log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
 OnLag: TypeAlias = Callable[[float], None]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
@@ -182,6 +184,9 @@ class Commits:
         self._queue(_PendingCall(work, future, fsync=fsync))
         return await future
 
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        self._writer.trace(callback)
+
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
         while self._waiting or self._in_flight:
@@ -219,13 +224,13 @@ class Commits:
             self._send_group()  # before anything else: the writer works while viewers are woken
         for part in group:
             part.settle()
-        if appended_at is not None and self._on_lag is not None:
-            self._on_lag(self._loop.time() - appended_at)
+        if not self._in_flight:
+            self._idle.wake()
         if self._writer.pages > CHECKPOINT_PAGES:
             self._writer.pages = 0
             self._checkpoint()
-        if not self._in_flight:
-            self._idle.wake()
+        if appended_at is not None and self._on_lag is not None:
+            self._on_lag(self._loop.time() - appended_at)
 
 
 class _Writer(threading.Thread):
@@ -247,6 +252,9 @@ class _Writer(threading.Thread):
         self.pages = 0  # written since the last checkpoint was asked for; an estimate
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
 
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        self._connection.set_trace_callback(callback)
+
     def run(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # whatever is wrong, the first group will meet it and say so
             compile_inserts(self._connection)
@@ -259,9 +267,15 @@ class _Writer(threading.Thread):
             except Exception as exc:  # noqa: BLE001 - the top of the thread: a group that breaks must not take it along
                 self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
-                self._after_commit()
+                self._wake_others()
             self._settle(group)
         self._connection.close()
+
+    def _wake_others(self) -> None:
+        try:
+            self._after_commit()
+        except Exception:  # committed all the same: the group settles, and the thread goes on
+            log.exception("other processes could not be woken")
 
     def _fail(self, group: _Group, error: JournalError) -> None:
         with contextlib.suppress(sqlite3.Error):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -28,8 +29,11 @@ from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
 
+logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
-POLL_S = 0.25  # only where bells do not work: how often other processes' runs are looked at
+POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
+RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
+RETRY_MAX_S = 10.0
 
 
 class SqliteJournal:
@@ -50,7 +54,7 @@ class SqliteJournal:
         self._commits = Commits(
             path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
-        self._checkpointing: asyncio.Future[None] | None = None
+        self._checkpointing: asyncio.Task[None] | None = None
         self._logs: dict[str, StoredLog] = {}  # what this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
@@ -65,6 +69,11 @@ class SqliteJournal:
         """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used."""
         pipe, connection = await asyncio.to_thread(_open_file, path)
         return cls(path, pipe, connection, clock, on_lag)
+
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        """Calls `callback` with each SQL statement of the writer before it is executed, in the writer's thread; None
+        ends that. The write waits until the callback returns."""
+        self._commits.trace(callback)
 
     # ── a run's life ──
 
@@ -268,25 +277,39 @@ class SqliteJournal:
     # ── other processes ──
 
     async def _listen(self) -> None:
-        """Wakes whoever waits for something that another process has written."""
-        loop = asyncio.get_running_loop()
-        if self._pipe.fd is not None:
-            loop.add_reader(self._pipe.fd, self._on_wakeup)
+        """Wakes viewers and waits for signals when another process has written, until it is cancelled. A failure is
+        logged, and after a pause the pipe is made again: without wake-ups a viewer would wait for ever."""
+        loop, pause_s = asyncio.get_running_loop(), RETRY_FIRST_S
+        while True:
+            began = loop.time()
+            try:
+                await self._serve_wakeups()
+            except Exception as exc:  # noqa: BLE001 - the top of the task
+                if loop.time() - began > RETRY_MAX_S:
+                    pause_s = RETRY_FIRST_S
+                logger.warning("wake-ups between processes failed (%r); trying again in %g s", exc, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+            self._pipe.reopen()
+            self._woken.set()  # for what was written meanwhile
+
+    async def _serve_wakeups(self) -> None:
+        loop, fd = asyncio.get_running_loop(), self._pipe.fd
+        if fd is not None:
+            loop.add_reader(fd, self._on_wakeup)
         try:
             while True:
-                if self._pipe.fd is not None:
-                    await self._woken.wait()
-                else:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._woken.wait(), POLL_S)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), POLL_S if fd is None else None)
                 self._woken.clear()
+                self._pipe.discover_peers()
                 await self._look_for_signals()
                 for run_id, tail in list(self._tails.items()):
                     if run_id not in self._logs and not tail.ended:
                         await self._follow(run_id, tail)
         finally:
-            if self._pipe.fd is not None:
-                loop.remove_reader(self._pipe.fd)
+            if fd is not None:
+                loop.remove_reader(fd)
 
     def _on_wakeup(self) -> None:
         self._pipe.drain()
@@ -295,7 +318,7 @@ class SqliteJournal:
     async def _look_for_signals(self) -> None:
         if not self._logs:
             return
-        with contextlib.suppress(JournalError):  # the lease's own reads and writes will say so
+        with contextlib.suppress(JournalError):  # reads and writes under the lease will raise it
             new = await self._readers.query(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
@@ -310,6 +333,9 @@ class SqliteJournal:
                 tail.publish(batch)
         except JournalError as error:
             tail.fail(error)
+        except Exception as exc:  # the viewers of one run learn of it; the other runs are still followed
+            logger.exception("run %s cannot be followed", run_id)
+            tail.fail(JournalError(f"run {run_id} cannot be followed: {exc!r}"))
 
     # ── keeping ──
 
@@ -345,7 +371,13 @@ class SqliteJournal:
 
     def _checkpoint(self) -> None:
         if self._checkpointing is None or self._checkpointing.done():
-            self._checkpointing = asyncio.ensure_future(self._readers.query(checkpoint))
+            self._checkpointing = asyncio.create_task(self._run_checkpoint())
+
+    async def _run_checkpoint(self) -> None:
+        try:
+            await self._readers.query(checkpoint)
+        except JournalError as exc:
+            logger.warning("the write-ahead log could not be checkpointed: %s", exc)
 
     def _held(self, lease: Lease) -> StoredLog:
         log = self._logs.get(lease.run_id)
