@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from operator import attrgetter
+from typing import Unpack
 
 import msgspec
 
@@ -18,7 +19,7 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal.fold import Fold, fold, is_fact
 from tailrace.journal.live_tail import NOTHING, Tail, Viewer, Waiters
 from tailrace.journal.open_log import OpenLog, new_run_id
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, RunFilter, Signal
 
 
 class _MemoryRun:
@@ -37,6 +38,17 @@ class _MemoryRun:
     def set(self, **changes: object) -> Run:
         self.run = msgspec.structs.replace(self.run, **changes)
         return self.run
+
+    def matches(self, wanted: RunFilter) -> bool:
+        run = self.run
+        return (
+            wanted.get("session") in (None, run.new.session)
+            and wanted.get("kind") in (None, run.new.kind)
+            and ((states := wanted.get("states")) is None or run.state in states)
+            and ((ended := wanted.get("ended_before")) is None or (run.state in ENDED and self.ended_at < ended))
+            and wanted.get("compacted") in (None, self.compacted is not None)
+            and ((before := wanted.get("before")) is None or run.id < before)
+        )
 
 
 class MemoryJournal:
@@ -197,28 +209,9 @@ class MemoryJournal:
     async def get(self, run_id: str) -> Run:
         return self._run(run_id).run
 
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        states: Collection[RunState] | None = None,
-        ended_before: float | None = None,
-        compacted: bool | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        found = [
-            known.run
-            for known in self._runs.values()
-            if (session is None or known.run.new.session == session)
-            and (kind is None or known.run.new.kind == kind)
-            and (states is None or known.run.state in states)
-            and (ended_before is None or (known.run.state in ENDED and known.ended_at < ended_before))
-            and (compacted is None or (known.compacted is not None) == compacted)
-            and (before is None or known.run.id < before)
-        ]
-        return sorted(found, key=attrgetter("id"), reverse=True)[:limit]
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        found = [known.run for known in self._runs.values() if known.matches(wanted)]
+        return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
 
     async def orphans(self) -> list[Run]:
         now = self._clock()

@@ -12,9 +12,10 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
@@ -27,7 +28,7 @@ from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
+from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
@@ -213,28 +214,8 @@ class SqliteJournal:
     async def run_with_key(self, idempotency_key: str) -> Run | None:
         return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
 
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        states: Collection[RunState] | None = None,
-        ended_before: float | None = None,
-        compacted: bool | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        query = partial(
-            queries.list_runs,
-            session=session,
-            kind=kind,
-            states=states,
-            ended_before=ended_before,
-            compacted=compacted,
-            before=before,
-            limit=limit,
-        )
-        return await self._readers.query(query)
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        return await self._readers.query(partial(queries.list_runs, wanted=wanted))
 
     async def orphans(self) -> list[Run]:
         now = self._clock()
