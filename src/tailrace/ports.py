@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Seque
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypedDict, Unpack
 
 import msgspec
 
@@ -175,6 +175,21 @@ class Run(msgspec.Struct, frozen=True):
     parked: RunFailure | None = None  # why nobody executes it until a person says so
 
 
+class RunFilter(TypedDict, total=False):
+    """Which runs `Journal.runs` lists. A condition that is left out or None does not narrow the list."""
+
+    session: str | None
+    kind: str | None
+    states: Collection[RunState] | None
+    ended_before: float | None  # wall clock, seconds since the epoch
+    compacted: bool | None
+    before: str | None  # the id of the last run of the previous page
+    limit: int  # `RUNS_LIMIT` where it is left out
+
+
+RUNS_LIMIT = 50
+
+
 class Lease(msgspec.Struct, frozen=True):
     """The right to write to one run. A newer claim has a higher epoch and fences this one off."""
 
@@ -295,18 +310,8 @@ class Journal(Protocol):
     async def get(self, run_id: str) -> Run:
         """Raises `RunNotFound`, as does every method below that takes an id."""
 
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        states: Collection[RunState] | None = None,
-        ended_before: float | None = None,
-        compacted: bool | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        """Newest first. `before` is the id of the last run of the previous page."""
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        """Newest first."""
 
     async def orphans(self) -> list[Run]:
         """Unfinished runs that anybody may claim, oldest first: never claimed, given back, lease run out, owner

@@ -46,3 +46,24 @@ async def test_old_runs_are_compacted_and_older_ones_deleted_while_the_process_s
         await asyncio.sleep(EVERY_S)
         with pytest.raises(RunNotFound):
             await journal.get(run.id)
+
+
+@driven
+async def test_a_round_that_fails_does_not_end_the_rounds(caplog: pytest.LogCaptureFixture) -> None:
+    class FailingOnce(MemoryJournal):
+        failed = False
+
+        async def compact(self, run_id: str) -> Run:
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("once")
+            return await super().compact(run_id)
+
+    now = 1_000_000.0
+    journal = FailingOnce(clock=lambda: now)
+    run = await ended(journal)
+    now += 2 * DAY_S
+    async with kept_tidy(journal, Retention(DAY_S, None), clock=lambda: now):
+        await asyncio.sleep(FIRST_AFTER_S + EVERY_S + 1)
+    assert (await journal.get(run.id)).first_seq > 1
+    assert "once" in caplog.text

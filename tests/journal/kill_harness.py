@@ -156,16 +156,7 @@ def check(connection: sqlite3.Connection, seen: Seen, run_ids: set[str]) -> None
 
 
 def check_ends(connection: sqlite3.Connection) -> int:
-    runs = list_runs(
-        connection,
-        session=None,
-        kind=None,
-        states=None,
-        ended_before=None,
-        compacted=None,
-        before=None,
-        limit=1_000_000,
-    )
+    runs = list_runs(connection, {"limit": 1_000_000})
     for run in runs:
         entries = read_all(connection, run.id, 0, None)
         assert run.state in ENDED, run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import shutil
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -13,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import RunOwned, StaleEpoch
+from tailrace.errors import JournalError, RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.sqlite import store
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import Run, Signal
+from tailrace.ports import Batch, Run, Signal
 from tailrace.runs.recovery import recover, stop
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
 
@@ -90,7 +91,7 @@ async def test_the_second_process_is_told_who_owns_a_run_and_that_it_lives(tmp_p
 
 
 async def test_I101_a_dead_owners_run_is_taken_over_at_once(tmp_path: Path) -> None:
-    """No lease has run out: the bell says that the process is gone."""
+    """No lease has run out: the pipe says that the process is gone."""
     journal = await SqliteJournal.open(tmp_path / "runs.db")
     async with executor(tmp_path / "runs.db", "3", "die") as (process, run_id):
         go(process)
@@ -156,7 +157,7 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "mkfifo")
-    monkeypatch.setattr(store, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(store, "POLL_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
@@ -170,39 +171,45 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
     await theirs.close()
 
 
-def test_a_bell_tells_the_living_from_the_dead(tmp_path: Path) -> None:
+def answer_wakeup(pipe: WakeupPipe) -> None:
+    """What a journal does when its pipe is readable."""
+    pipe.drain()
+    pipe.discover_peers()
+
+
+def test_a_pipe_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     first, second = WakeupPipe(tmp_path / "x.db"), WakeupPipe(tmp_path / "x.db")
     name = second.name
     assert first.is_alive(name)
-    assert second.has_company
-    first.heard()
-    company = [first.has_company]
+    assert second.has_peers
+    answer_wakeup(first)
+    peers = [first.has_peers]
     second.close()
     assert not first.is_alive(name)
-    first.ring_others()
-    company.append(first.has_company)
-    assert company == [True, False]
+    first.wake_peers()
+    peers.append(first.has_peers)
+    assert peers == [True, False]
     first.close()
     assert list((tmp_path / "x.db-bells").iterdir()) == []
 
 
-def is_rung(bell: WakeupPipe) -> bool:
-    assert bell.fd is not None
-    return bool(select.select([bell.fd], [], [], 0)[0])
+def is_woken(pipe: WakeupPipe) -> bool:
+    assert pipe.fd is not None
+    return bool(select.select([pipe.fd], [], [], 0)[0])
 
 
-def test_a_newcomer_rings_and_is_rung_back(tmp_path: Path) -> None:
+def test_a_new_process_wakes_the_others_and_is_woken_back(tmp_path: Path) -> None:
     """So that a commit made before the newcomer was known to the writer is not missed."""
     first = WakeupPipe(tmp_path / "x.db")
     newcomer = WakeupPipe(tmp_path / "x.db")
-    rung = [is_rung(first), is_rung(newcomer)]
-    first.heard()
-    rung += [is_rung(first), is_rung(newcomer)]
-    newcomer.heard()
-    rung += [is_rung(newcomer)]
-    first.heard()
-    rung += [is_rung(newcomer)]  # old acquaintances are rung for commits alone
-    assert rung == [True, False, False, True, False, False]
+    woken = [is_woken(first), is_woken(newcomer)]
+    answer_wakeup(first)
+    woken += [is_woken(first), is_woken(newcomer)]
+    answer_wakeup(newcomer)
+    woken += [is_woken(newcomer)]
+    answer_wakeup(first)
+    woken += [is_woken(newcomer)]  # a known process is woken for commits alone
+    assert woken == [True, False, False, True, False, False]
     first.close()
     newcomer.close()
 
@@ -219,11 +226,92 @@ async def test_what_is_committed_while_a_viewer_arrives_is_not_missed(
         found = await get(run_id)
         await written(ours, lease, [MessageChunk("meanwhile")])
         for _ in range(20):
-            await get(run_id)  # the bell is heard, and nobody is there to be woken
+            await get(run_id)  # the wake-up comes while no viewer waits
         return found
 
     monkeypatch.setattr(theirs, "get", slow_get)
     async with asyncio.timeout(10):
         assert texts_of(await anext(theirs.tail(run.id, after=1))) == ["meanwhile"]
+    await ours.close()
+    await theirs.close()
+
+
+async def test_wakeups_come_back_after_their_directory_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    viewer = theirs.tail(run.id, after=1)
+    own_run, own_lease = await started(theirs)
+    shutil.rmtree(tmp_path / "runs.db-bells")
+    async with asyncio.timeout(10):
+        await written(ours, lease, [MessageChunk("a")])
+        assert texts_of(await anext(viewer)) == ["a"]
+        await written(theirs, own_lease, [MessageChunk("x")])  # wakes `ours`, which makes its own pipe again
+        signalled = asyncio.ensure_future(ours.signals(lease))
+        await theirs.signal(run.id, Signal("stop"))
+        assert [signal.name for signal in await signalled] == ["stop"]
+        await written(ours, lease, [MessageChunk("b")])
+        assert texts_of(await anext(viewer)) == ["b"]
+        with pytest.raises(RunOwned):  # each still sees that the other lives
+            await theirs.claim(run.id, "them")
+        with pytest.raises(RunOwned):
+            await ours.claim(own_run.id, "them")
+    assert "wake-ups between processes failed" in caplog.text
+    await ours.close()
+    await theirs.close()
+
+
+async def test_a_failure_of_any_kind_does_not_end_wakeups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    watching = asyncio.ensure_future(everything(theirs.tail(run.id)))
+    failures = [RuntimeError("once")]
+    look = theirs._look_for_signals
+
+    async def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+        await look()
+
+    monkeypatch.setattr(theirs, "_look_for_signals", fail_once)
+    await written(ours, lease, [MessageChunk("a")])
+    await ours.seal(lease, RunFinished("completed", "a"))
+    async with asyncio.timeout(10):
+        assert texts_of(await watching) == ["a"]
+    assert "once" in caplog.text
+    await ours.close()
+    await theirs.close()
+
+
+async def test_a_run_that_cannot_be_read_fails_its_own_viewers_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    (bad, bad_lease), (good, good_lease) = await started(ours), await started(ours)
+    tails = [await theirs.attach(run.id) for run in (bad, good)]
+    waiting = [asyncio.ensure_future(anext(theirs.tail(run.id, after=1))) for run in (bad, good)]
+    page = theirs.page
+
+    async def read_page(run_id: str, after: int) -> Batch:
+        if run_id == bad.id:
+            raise RuntimeError("unreadable")
+        return await page(run_id, after)
+
+    monkeypatch.setattr(theirs, "page", read_page)
+    await written(ours, bad_lease, [MessageChunk("a")])
+    await written(ours, good_lease, [MessageChunk("b")])
+    async with asyncio.timeout(10):
+        with pytest.raises(JournalError, match="unreadable"):
+            await waiting[0]
+        assert texts_of(await waiting[1]) == ["b"]
+    assert [tail.last_seq for tail in tails] == [1, 2]
     await ours.close()
     await theirs.close()

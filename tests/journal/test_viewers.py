@@ -159,21 +159,21 @@ async def test_F75_the_tail_keeps_a_window_however_long_the_run() -> None:
     tail = Tail(last_seq=0)
     for seq in range(1, 20 * WINDOW_ENTRIES):
         tail.publish(Batch((Entry(seq, MessageChunk("x")),)))
-        assert tail.take(seq - 1) == (Entry(seq, MessageChunk("x")),)
-    kept = [after for after in range(20 * WINDOW_ENTRIES) if tail.take(after)]
+        assert tail.entries_after(seq - 1) == (Entry(seq, MessageChunk("x")),)
+    kept = [after for after in range(20 * WINDOW_ENTRIES) if tail.entries_after(after)]
     assert WINDOW_ENTRIES <= len(kept) <= 2 * WINDOW_ENTRIES
-    assert tail.take(0) is None
+    assert tail.entries_after(0) is None
 
 
 async def test_batches_are_taken_whole_and_joined_once() -> None:
     tail = Tail(last_seq=0)
     for seq in (1, 3, 5):
         tail.publish(Batch((Entry(seq, MessageChunk("a")), Entry(seq + 1, MessageChunk("b")))))
-    joined = tail.take(2)
+    joined = tail.entries_after(2)
     assert joined is not None
     assert [entry.seq for entry in joined] == [3, 4, 5, 6]
-    assert tail.take(2) is joined
-    middle = tail.take(3)
+    assert tail.entries_after(2) is joined
+    middle = tail.entries_after(3)
     assert middle is not None
     assert [entry.seq for entry in middle] == [4, 5, 6]
-    assert tail.take(6) == ()
+    assert tail.entries_after(6) == ()

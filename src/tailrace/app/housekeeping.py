@@ -49,7 +49,9 @@ async def _keep(journal: Journal, retention: Retention, clock: Callable[[], floa
         try:
             done = await retain(journal, retention, clock())
         except JournalError as exc:
-            log.warning("old runs could not be tidied away: %s", exc)
+            log.warning("old runs could not be compacted or deleted: %s", exc)
+        except Exception:  # the top of the task: the next hour's round must still come
+            log.exception("old runs could not be compacted or deleted")
         else:
             if done.compacted or done.deleted:
                 log.info("%d old runs compacted, %d deleted", done.compacted, done.deleted)

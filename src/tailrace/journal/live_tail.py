@@ -92,7 +92,7 @@ class Tail(Waiters):
             self.last_seq = seq
             self.wake()
 
-    def take(self, after: int) -> Batch | None:
+    def entries_after(self, after: int) -> Batch | None:
         """All that is new to this cursor, at most a page; None where it lies before what is kept here."""
         if after >= self.last_seq:
             return NOTHING
@@ -174,7 +174,7 @@ class Viewer:
 
     async def _next(self, tail: Tail) -> Batch:
         arrival = tail.next_time()
-        batch = tail.take(self.cursor)
+        batch = tail.entries_after(self.cursor)
         if batch is None:
             batch = await self._source.page(self._run_id, self.cursor)
             if not batch:

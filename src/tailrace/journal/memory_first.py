@@ -1,27 +1,41 @@
-"""Durability "memory": a run lives in memory and is recorded when it ends.
+"""Durability "memory": a run lives in memory and is stored when it ends.
 
-Routes each call to the journal that has the run. A plain API request costs storage one write, at its end; if the
-process dies before that the run never was, which is what its durability says.
+Routes each call to the journal that has the run. A plain API request costs storage one write, at its end. If the
+process dies before that, the run is lost, as its durability says.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, Unpack, cast
 
-from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import Batch, Journal, Lease, NewRun, Run, RunState, Signal
+from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Storage(Journal, Protocol):
-    """A journal that can take a run whole."""
+    """A journal that can store a whole run at once."""
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None: ...
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
+
+
+def _routed(method: Method) -> Method:
+    """The same method of the journal that has the run. Its first argument is the run's id or its lease."""
+
+    @wraps(method)
+    def forward(self: MemoryFirst, target: str | Lease, *args: object, **kwargs: object) -> object:
+        journal = self._having(target if isinstance(target, str) else target.run_id)
+        return getattr(journal, method.__name__)(target, *args, **kwargs)
+
+    return cast("Method", forward)
 
 
 class MemoryFirst:
@@ -31,112 +45,57 @@ class MemoryFirst:
         self._storage = storage
         self._memory = MemoryJournal(clock=clock, record_end=storage.record)
 
-    def _of(self, run_id: str) -> Journal:
+    def _having(self, run_id: str) -> Journal:
         return self._memory if run_id in self._memory else self._storage
 
+    claim = _routed(Journal.claim)
+    renew = _routed(Journal.renew)
+    release = _routed(Journal.release)
+    park = _routed(Journal.park)
+    unpark = _routed(Journal.unpark)
+    commit = _routed(Journal.commit)
+    signal = _routed(Journal.signal)
+    signals = _routed(Journal.signals)
+    get = _routed(Journal.get)
+    read = _routed(Journal.read)
+    facts = _routed(Journal.facts)
+    snapshot = _routed(Journal.snapshot)
+    tail = _routed(Journal.tail)
+    compact = _routed(Journal.compact)
+    delete = _routed(Journal.delete)
+
     async def create(self, new: NewRun) -> Run:
-        known = self._memory.run_with_key(new.idempotency_key)
-        if known is not None:
+        if (known := await self._run_with_key(new)) is not None:
             return known
-        if new.durability != "memory":
-            return await self._storage.create(new)
-        return await self._stored_twin(new) or await self._memory.create(new)
+        return await (self._memory if new.durability == "memory" else self._storage).create(new)
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        known = self._memory.run_with_key(new.idempotency_key)
-        if known is not None:
+        if (known := await self._run_with_key(new)) is not None:
             return known, None
-        if new.durability != "memory":
-            return await self._storage.start(new, owner, lease_s=lease_s)
-        if (twin := await self._stored_twin(new)) is not None:
-            return twin, None
-        return await self._memory.start(new, owner, lease_s=lease_s)
+        return await (self._memory if new.durability == "memory" else self._storage).start(new, owner, lease_s=lease_s)
 
-    async def _stored_twin(self, new: NewRun) -> Run | None:
-        return await self._storage.run_with_key(new.idempotency_key) if new.idempotency_key else None
-
-    async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        return await self._of(run_id).claim(run_id, owner, lease_s=lease_s)
-
-    async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
-        await self._of(lease.run_id).renew(lease, lease_s=lease_s)
-
-    async def release(self, lease: Lease) -> None:
-        await self._of(lease.run_id).release(lease)
-
-    async def park(self, lease: Lease, failure: RunFailure) -> None:
-        await self._of(lease.run_id).park(lease, failure)
-
-    async def unpark(self, run_id: str) -> Run:
-        return await self._of(run_id).unpark(run_id)
+    async def _run_with_key(self, new: NewRun) -> Run | None:
+        """A stored run is looked for only where the new one would not be stored: storage itself knows its keys."""
+        known = self._memory.run_with_key(new.idempotency_key)
+        if known is None and new.idempotency_key and new.durability == "memory":
+            return await self._storage.run_with_key(new.idempotency_key)
+        return known
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
-        return self._of(lease.run_id).append(lease, events, attempt=attempt)
-
-    async def commit(self, lease: Lease) -> None:
-        await self._of(lease.run_id).commit(lease)
+        return self._having(lease.run_id).append(lease, events, attempt=attempt)  # not `_routed`: the hot path
 
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
-        entry = await self._of(lease.run_id).seal(lease, finished)
+        entry = await self._having(lease.run_id).seal(lease, finished)
         if lease.run_id in self._memory:
-            self._memory.forget(lease.run_id)  # recorded: storage answers from here on, viewers keep their tail
+            self._memory.forget(lease.run_id)  # stored: storage answers from here on, viewers keep their tail
         return entry
 
-    async def signal(self, run_id: str, signal: Signal) -> Signal:
-        return await self._of(run_id).signal(run_id, signal)
-
-    async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
-        return await self._of(lease.run_id).signals(lease, after=after)
-
-    async def get(self, run_id: str) -> Run:
-        return await self._of(run_id).get(run_id)
-
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        states: Collection[RunState] | None = None,
-        ended_before: float | None = None,
-        compacted: bool | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        found = [
-            run
-            for journal in (self._memory, self._storage)
-            for run in await journal.runs(
-                session=session,
-                kind=kind,
-                states=states,
-                ended_before=ended_before,
-                compacted=compacted,
-                before=before,
-                limit=limit,
-            )
-        ]
-        return sorted(found, key=attrgetter("id"), reverse=True)[:limit]
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        found = [run for journal in (self._memory, self._storage) for run in await journal.runs(**wanted)]
+        return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
 
     async def orphans(self) -> list[Run]:
         return [*await self._storage.orphans(), *await self._memory.orphans()]
-
-    async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._of(run_id).read(run_id, after=after, limit=limit)
-
-    async def facts(self, run_id: str) -> list[Entry]:
-        return await self._of(run_id).facts(run_id)
-
-    async def snapshot(self, run_id: str) -> Entry:
-        return await self._of(run_id).snapshot(run_id)
-
-    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return self._of(run_id).tail(run_id, after=after, snapshot=snapshot)
-
-    async def compact(self, run_id: str) -> Run:
-        return await self._of(run_id).compact(run_id)
-
-    async def delete(self, run_id: str) -> None:
-        await self._of(run_id).delete(run_id)
 
     async def close(self) -> None:
         await self._memory.close()

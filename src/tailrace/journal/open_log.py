@@ -66,7 +66,7 @@ class OpenLog:
         self.refusal = RunSealed(f"run {self.run_id} has ended")
         return entry
 
-    def take(self) -> Batch:
+    def take_pending(self) -> Batch:
         """What is pending, for the commit: it is no longer pending here."""
         batch = Batch(self._pending)
         self._pending.clear()

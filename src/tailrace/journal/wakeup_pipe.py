@@ -1,12 +1,12 @@
-"""Bells: how processes that share one database file wake each other, and how they know who is dead.
+"""How processes that share one database file wake each other, and how they know which of them are dead.
 
 Each process that has the journal open owns a named pipe in `<database>-bells/`. After a commit the writer puts one
-byte into every other process's pipe: that is all a viewer in another process needs in order not to poll. The kernel
-closes a pipe with its process, however that died, so a bell without a reader is a dead process: no heartbeat, no
-process id that may have been reused.
+byte into the pipe of every other process, so a viewer in another process need not poll. The kernel closes a pipe with
+its process, however that process died. A pipe without a reader therefore belongs to a dead process: no heartbeat is
+needed, and no process id that may have been reused.
 
-Where named pipes do not exist (Windows, some network mounts) the bell is deaf: callers must look again on a timer,
-and a dead owner is only known by its lease.
+Where named pipes do not exist (Windows, some network mounts) `fd` is None: the journal polls, and a dead owner is known
+by its lease alone.
 """
 
 from __future__ import annotations
@@ -19,46 +19,68 @@ from pathlib import Path
 
 
 class WakeupPipe:
-    """This process's bell and its way to ring the others'. Any thread may ring; the loop listens.
+    """The pipe of this process and the writing ends of the others. Any thread may wake peers; the loop reads.
 
-    Nobody looks into the directory at every commit: a newcomer rings all the others once, and whoever is rung looks
-    for newcomers and rings them back. So a commit that came before the newcomer was known is not missed either.
+    A commit does not look into the directory. A new process wakes all others once, and a process that was woken looks
+    for new pipes and wakes them in return. So a commit made before a new process was known is not missed either.
     """
 
     def __init__(self, database: Path) -> None:
         self._directory = database.with_name(database.name + "-bells")
         self._lock = threading.Lock()
-        self._others: dict[str, int] = {}
+        self._peers: dict[str, int] = {}
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.fd: int | None = None
         self._own_writer: int | None = None
+        if self._create():
+            self.discover_peers()
+        else:
+            self.name = ""  # other processes must not judge by a pipe whether this one lives
+
+    def _create(self) -> bool:
+        hidden = self._directory / f".{self.name}"  # under its own name a pipe without a reader would count as dead
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
-            hidden = self._directory / f".{self.name}"  # a pipe that nobody reads yet would pass for a dead process's
             os.mkfifo(hidden, 0o600)
             self.fd = os.open(hidden, os.O_RDONLY | os.O_NONBLOCK)
-            self._own_writer = os.open(hidden, os.O_WRONLY | os.O_NONBLOCK)  # without a writer it would be at its end
+            self._own_writer = os.open(hidden, os.O_WRONLY | os.O_NONBLOCK)  # without a writer it is at its end
             hidden.rename(self._directory / self.name)
         except (OSError, AttributeError):
-            self.close()
-            self.name = ""  # nobody can tell by a bell whether this process lives
-            return
-        self._welcome_newcomers()
+            self._close_own()
+            return False
+        return True
 
-    def heard(self) -> None:
-        """Takes what was rung. Call when `fd` is readable."""
+    def reopen(self) -> None:
+        """Makes the pipe again, under the same name. A peer that writes to the old one finds the new one instead."""
+        if self.name:
+            with self._lock:
+                self._close_own()
+                self._create()
+
+    def drain(self) -> None:
+        """Empties the pipe. Call when `fd` is readable."""
         if self.fd is not None:
             with contextlib.suppress(BlockingIOError):
                 os.read(self.fd, 65536)
-            self._welcome_newcomers()
+
+    def discover_peers(self) -> None:
+        """Finds and wakes processes that came since. Raises `OSError` where this pipe or its directory is gone."""
+        if self.fd is None:
+            return
+        with self._lock:
+            names = {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+            for name in names - self._peers.keys() - {self.name}:
+                self._connect(name)
+        if self.name not in names:
+            raise FileNotFoundError(f"{self._directory / self.name} was removed")
 
     @property
-    def has_company(self) -> bool:
+    def has_peers(self) -> bool:
         """Whether another process has the journal open."""
-        return bool(self._others)
+        return bool(self._peers)
 
     def is_alive(self, name: str) -> bool:
-        """Whether the process that owns this bell lives; True where nobody can know."""
+        """Whether the process that owns this pipe lives; True where that cannot be known."""
         if not name or self.fd is None or name == self.name:
             return True
         fd = self._open(name)
@@ -67,47 +89,49 @@ class WakeupPipe:
         os.close(fd)
         return True
 
-    def ring_others(self) -> None:
-        if self._others:
+    def wake_peers(self) -> None:
+        if self._peers:
             with self._lock:
-                self._ring(list(self._others))
+                for name in list(self._peers):
+                    self._wake(name)
 
     def close(self) -> None:
-        for fd in (self.fd, self._own_writer, *self._others.values()):
+        self._close_own()
+        for fd in self._peers.values():
+            os.close(fd)
+        self._peers.clear()
+        if self.name:
+            self._remove_dead_pipe(self.name)
+
+    def _close_own(self) -> None:
+        for fd in (self.fd, self._own_writer):
             if fd is not None:
                 os.close(fd)
         self.fd = self._own_writer = None
-        self._others.clear()
-        if self.name:
-            self._bury(self.name)
 
-    def _welcome_newcomers(self) -> None:
-        with self._lock:
-            names = {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
-            for name in names - self._others.keys() - {self.name}:
-                fd = self._open(name)
-                if fd is None:
-                    self._bury(name)
-                else:
-                    self._others[name] = fd
-                    self._ring([name])
+    def _connect(self, name: str) -> None:
+        fd = self._open(name)
+        if fd is None:
+            self._remove_dead_pipe(name)
+        else:
+            self._peers[name] = fd
+            self._wake(name)
 
-    def _ring(self, names: list[str]) -> None:
-        for name in names:
-            try:
-                os.write(self._others[name], b"\0")
-            except BlockingIOError:
-                pass  # it has been rung often enough
-            except OSError:  # nobody reads it any more
-                os.close(self._others.pop(name))
-                self._bury(name)
+    def _wake(self, name: str) -> None:
+        try:
+            os.write(self._peers[name], b"\0")
+        except BlockingIOError:
+            pass  # the pipe is full: its process will be woken
+        except OSError:  # no reader: the process is dead, or it has made its pipe again
+            os.close(self._peers.pop(name))
+            self._connect(name)
 
     def _open(self, name: str) -> int | None:
         try:
             return os.open(self._directory / name, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # no such pipe, or nobody reads it
+        except OSError:  # no such pipe, or it has no reader
             return None
 
-    def _bury(self, name: str) -> None:
+    def _remove_dead_pipe(self, name: str) -> None:
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()

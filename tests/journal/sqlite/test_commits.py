@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +14,9 @@ import pytest
 from tailrace.errors import JournalError
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite.commits import MAX_ROWS
+from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Durability, NewRun
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
 
@@ -29,7 +31,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[SqliteJournal]:
 def statements(journal: SqliteJournal) -> list[str]:
     """What the writer's connection is told from here on."""
     told: list[str] = []
-    journal._commits._writer._connection.set_trace_callback(told.append)
+    journal.trace(told.append)
     return told
 
 
@@ -84,12 +86,13 @@ async def held_up(journal: SqliteJournal) -> AsyncIterator[Callable[[], None]]:
     """The disk is busy until the block says that it may go on."""
     loop, entered, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-    def work(_: sqlite3.Connection) -> None:
+    def wait_for_gate(_statement: str) -> None:
         loop.call_soon_threadsafe(entered.set)
         gate.wait(30)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(journal._commits.call(work))
+        journal.trace(wait_for_gate)
+        group.create_task(journal.create(NewRun("call")))
         await entered.wait()
         try:
             yield gate.set
@@ -111,11 +114,14 @@ async def test_fsync_is_for_those_who_ask(journal: SqliteJournal, durability: Du
     assert [statement for statement in told if statement.startswith("PRAGMA")] == pragmas
 
 
-async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(journal: SqliteJournal) -> None:
+async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Path) -> None:
+    path = tmp_path / "full.db"
+    prepare(path)
+    connection = connect(path, writer=True)
+    journal = SqliteJournal(path, WakeupPipe(path), connection, time.time)
     run, lease = await started(journal)
     watching = asyncio.ensure_future(everything(journal.tail(run.id)))
     await written(journal, lease, [MessageChunk("a")])
-    connection = journal._commits._writer._connection
     (most,) = connection.execute("PRAGMA max_page_count").fetchone()
     connection.execute("PRAGMA max_page_count = 1")
     journal.append(lease, [MessageChunk("x" * 100_000)])
@@ -128,6 +134,7 @@ async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(journal: Sqli
     assert await written(journal, lease, [MessageChunk("b")]) == 3
     await journal.seal(lease, RunFinished("completed", "ab"))
     assert texts_of(await watching) == ["a", "b"]
+    await journal.close()
 
 
 @pytest.mark.parametrize("event", [MessageChunk("\ud800"), ToolCallChunk("t", args={"x": object()})])
@@ -167,3 +174,18 @@ async def test_closing_commits_what_is_queued(tmp_path: Path) -> None:
     again = await SqliteJournal.open(tmp_path / "late.db")
     assert texts_of(await again.read(run.id)) == ["a"]
     await again.close()
+
+
+async def test_a_wakeup_that_fails_takes_no_commit_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_pipe: WakeupPipe) -> None:
+        raise RuntimeError("no pipe")
+
+    monkeypatch.setattr(WakeupPipe, "wake_peers", fail)
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    await written(journal, lease, [MessageChunk("a")])
+    assert texts_of(await journal.read(run.id)) == ["a"]
+    assert "other processes could not be woken" in caplog.text
+    await journal.close()

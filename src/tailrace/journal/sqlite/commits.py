@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import queue
 import sqlite3
 import threading
@@ -28,6 +29,7 @@ from tailrace.journal.sqlite.integrity import translated
 from tailrace.journal.sqlite.queries import rows_of
 from tailrace.ports import Batch
 
+log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
 OnLag: TypeAlias = Callable[[float], None]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
@@ -89,7 +91,7 @@ class StoredLog(OpenLog):
         self.signalled.wake()
 
 
-class _Append:
+class _PendingAppend:
     """What one log has pending, as one part of a group."""
 
     __slots__ = ("batch", "error", "log", "rows")
@@ -102,7 +104,7 @@ class _Append:
 
     def freeze(self) -> None:
         """Encodes, on the loop: two threads that both have much to do in Python only hold each other up."""
-        self.batch = self.log.take()
+        self.batch = self.log.take_pending()
         try:
             self.rows = [(self.log.num, *row, self.log.epoch) for row in rows_of(self.batch)]
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
@@ -117,7 +119,7 @@ class _Append:
             self.log.progress.wake()
 
 
-class _Call:
+class _PendingCall:
     """Anything else that is written. What it raises it raises before it writes."""
 
     __slots__ = ("error", "fsync", "future", "result", "work")
@@ -138,7 +140,7 @@ class _Call:
             self.future.set_result(self.result)
 
 
-_Group: TypeAlias = list[_Append | _Call]
+_Group: TypeAlias = list[_PendingAppend | _PendingCall]
 
 
 class Commits:
@@ -159,7 +161,7 @@ class Commits:
         self._checkpoint = checkpoint
         self._on_lag = on_lag
         self._waiting_since: float | None = None  # when the oldest entry of the group that waits was appended
-        self._away_since: float | None = None  # the same of the group that is on its way
+        self._in_flight_since: float | None = None  # the same of the group that is on its way
         self._waiting: _Group = []
         self._scheduled = False
         self._in_flight = False
@@ -174,13 +176,16 @@ class Commits:
             log.queued = True
             if self._waiting_since is None:
                 self._waiting_since = self._loop.time()
-            self._queue(_Append(log))
+            self._queue(_PendingAppend(log))
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue(_Call(work, future, fsync=fsync))
+        self._queue(_PendingCall(work, future, fsync=fsync))
         return await future
+
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        self._writer.trace(callback)
 
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
@@ -190,20 +195,20 @@ class Commits:
         self._writer.groups.put(None)
         await asyncio.to_thread(self._writer.join)
 
-    def _queue(self, part: _Append | _Call) -> None:
+    def _queue(self, part: _PendingAppend | _PendingCall) -> None:
         if self._closed:
             raise JournalError("the journal is closed")
         self._waiting.append(part)
         if not self._scheduled and not self._in_flight:
             self._scheduled = True
-            self._loop.call_soon(self._leave)
+            self._loop.call_soon(self._send_group)
 
-    def _leave(self) -> None:
+    def _send_group(self) -> None:
         self._scheduled = False
         group, self._waiting = self._waiting, []
-        self._away_since, self._waiting_since = self._waiting_since, None
+        self._in_flight_since, self._waiting_since = self._waiting_since, None
         for part in group:
-            if isinstance(part, _Append):
+            if isinstance(part, _PendingAppend):
                 part.freeze()
         self._in_flight = True
         self._writer.groups.put(group)
@@ -214,18 +219,18 @@ class Commits:
 
     def _settle(self, group: _Group) -> None:
         self._in_flight = False
-        appended_at = self._away_since
+        appended_at = self._in_flight_since
         if self._waiting:
-            self._leave()  # before anything else: the writer works while viewers are woken
+            self._send_group()  # before anything else: the writer works while viewers are woken
         for part in group:
             part.settle()
-        if appended_at is not None and self._on_lag is not None:
-            self._on_lag(self._loop.time() - appended_at)
+        if not self._in_flight:
+            self._idle.wake()
         if self._writer.pages > CHECKPOINT_PAGES:
             self._writer.pages = 0
             self._checkpoint()
-        if not self._in_flight:
-            self._idle.wake()
+        if appended_at is not None and self._on_lag is not None:
+            self._on_lag(self._loop.time() - appended_at)
 
 
 class _Writer(threading.Thread):
@@ -247,6 +252,9 @@ class _Writer(threading.Thread):
         self.pages = 0  # written since the last checkpoint was asked for; an estimate
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
 
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        self._connection.set_trace_callback(callback)
+
     def run(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # whatever is wrong, the first group will meet it and say so
             compile_inserts(self._connection)
@@ -259,9 +267,15 @@ class _Writer(threading.Thread):
             except Exception as exc:  # noqa: BLE001 - the top of the thread: a group that breaks must not take it along
                 self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
-                self._after_commit()
+                self._wake_others()
             self._settle(group)
         self._connection.close()
+
+    def _wake_others(self) -> None:
+        try:
+            self._after_commit()
+        except Exception:  # committed all the same: the group settles, and the thread goes on
+            log.exception("other processes could not be woken")
 
     def _fail(self, group: _Group, error: JournalError) -> None:
         with contextlib.suppress(sqlite3.Error):
@@ -270,15 +284,17 @@ class _Writer(threading.Thread):
             part.error = part.error or error
 
     def _write(self, group: _Group) -> None:
-        self._set_synchronous(full=any(part.log.fsync if isinstance(part, _Append) else part.fsync for part in group))
-        appends = [part for part in group if isinstance(part, _Append)]
+        self._set_synchronous(
+            full=any(part.log.fsync if isinstance(part, _PendingAppend) else part.fsync for part in group)
+        )
+        appends = [part for part in group if isinstance(part, _PendingAppend)]
         if len(appends) == len(group) and sum(len(part.rows) for part in appends) <= MAX_ROWS:
             self._insert(appends)  # its own transaction
             return
         self._connection.execute("BEGIN IMMEDIATE")
         appends.clear()
         for part in group:
-            if isinstance(part, _Append):
+            if isinstance(part, _PendingAppend):
                 appends.append(part)
                 continue
             self._insert(appends)
@@ -297,7 +313,7 @@ class _Writer(threading.Thread):
             self._connection.execute(f"PRAGMA synchronous = {wanted}")
             self._synchronous = wanted
 
-    def _insert(self, appends: list[_Append]) -> None:
+    def _insert(self, appends: list[_PendingAppend]) -> None:
         rows = [row for part in appends for row in part.rows]
         self.pages += len(rows) + sum(len(row[5]) for row in rows if isinstance(row[5], bytes)) // PAGE_BYTES
         if rows and insert_rows(self._connection, rows) != len(rows):

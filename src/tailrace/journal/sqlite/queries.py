@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from tailrace.errors import CorruptLog, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot
 from tailrace.journal.fold import Fold, is_fact
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.ports import Batch, NewRun, Run, RunState, Signal
+from tailrace.ports import RUNS_LIMIT, Batch, NewRun, Run, RunFilter, Signal
 
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
@@ -31,6 +31,14 @@ _RUN = """
         ))
     FROM runs AS r JOIN heads AS h ON h.num = r.num
 """
+
+_CONDITIONS = {  # by the name in `RunFilter`
+    "session": "r.session = ?",
+    "kind": "r.kind = ?",
+    "ended_before": "h.ended_at < ?",
+    "compacted": "(h.first_seq > 1) = ?",
+    "before": "r.id < ?",
+}
 
 
 class Row(NamedTuple):
@@ -118,32 +126,14 @@ def _run(row: tuple[Any, ...]) -> Run:
         raise CorruptLog(f"run {run_id} cannot be read: {exc}") from exc
 
 
-def list_runs(
-    connection: sqlite3.Connection,
-    *,
-    session: str | None,
-    kind: str | None,
-    states: Collection[RunState] | None,
-    ended_before: float | None,
-    compacted: bool | None,
-    before: str | None,
-    limit: int,
-) -> list[Run]:
-    wanted: list[tuple[str, tuple[object, ...]]] = []
-    if session is not None:
-        wanted.append(("r.session = ?", (session,)))
-    if kind is not None:
-        wanted.append(("r.kind = ?", (kind,)))
-    if states is not None:
-        wanted.append((f"h.state IN ({', '.join('?' * len(states))})", tuple(states)))
-    if ended_before is not None:
-        wanted.append(("h.ended_at < ?", (ended_before,)))
-    if compacted is not None:
-        wanted.append(("(h.first_seq > 1) = ?", (compacted,)))
-    if before is not None:
-        wanted.append(("r.id < ?", (before,)))
-    where = " WHERE " + " AND ".join(condition for condition, _ in wanted) if wanted else ""
-    values = [value for _, some in wanted for value in some]
+def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
+    conditions = [_CONDITIONS[name] for name in _CONDITIONS if wanted.get(name) is not None]
+    values = [wanted.get(name) for name in _CONDITIONS if wanted.get(name) is not None]
+    if (states := wanted.get("states")) is not None:
+        conditions.append(f"h.state IN ({', '.join('?' * len(states))})")
+        values += states
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    limit = wanted.get("limit", RUNS_LIMIT)
     rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))
     return [_run(row) for row in rows.fetchall()]
 

@@ -18,7 +18,7 @@ THREADS = 4
 
 
 class Readers:
-    """Each thread has its own connection, opened at its first question."""
+    """Each thread has its own connection, opened at its first query."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,16 +26,16 @@ class Readers:
         self._connections: list[sqlite3.Connection] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tailrace-reader")
 
-    async def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, question)
+    async def query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._query_in_thread, work)
 
-    def _answer(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    def _query_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self._path):
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
             if connection is None:
                 connection = self._local.connection = connect(self._path, writer=False)
                 self._connections.append(connection)
-            return question(connection)
+            return work(connection)
 
     def close(self) -> None:
         """Blocks until the questions under way are answered."""

@@ -22,7 +22,7 @@ class Claimant(NamedTuple):
     """Who claims, how the others can tell that it lives, and until when it need not prove it."""
 
     owner: str
-    bell: str
+    pipe: str
     lease_until: float
 
 
@@ -32,7 +32,7 @@ class Head(NamedTuple):
     epoch: int
     kills: int
     owner: str
-    bell: str
+    pipe: str
     lease_until: float
 
 
@@ -86,7 +86,7 @@ def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) ->
         raise TypeError("an insert always has a rowid")
     connection.execute(
         "INSERT INTO heads (num, state, epoch, kills, owner, bell, lease_until, first_seq) VALUES (?,?,?,?,?,?,?,?)",
-        (num, run.state, run.claims, run.kills, claimant.owner, claimant.bell, claimant.lease_until, run.first_seq),
+        (num, run.state, run.claims, run.kills, claimant.owner, claimant.pipe, claimant.lease_until, run.first_seq),
     )
     return num
 
@@ -107,7 +107,7 @@ def claim(
     if head.state == "parked":
         raise RunParked(f"run {run_id} is parked; look at it with `tailrace show {run_id}`")
     held = head.state == "running" and head.owner != claimant.owner
-    if held and head.lease_until > now and is_alive(head.bell):
+    if held and head.lease_until > now and is_alive(head.pipe):
         raise RunOwned(f"run {run_id} is executed by {head.owner}", owner=head.owner)
     epoch = head.epoch + 1
     connection.execute(

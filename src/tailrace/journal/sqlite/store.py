@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
@@ -26,10 +28,13 @@ from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunState, Signal
+from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
 
+logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
-LOOK_AGAIN_S = 0.25  # only where bells do not work: how often other processes' runs are looked at
+POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
+RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
+RETRY_MAX_S = 10.0
 
 
 class SqliteJournal:
@@ -39,22 +44,22 @@ class SqliteJournal:
     def __init__(
         self,
         path: Path,
-        bell: WakeupPipe,
+        pipe: WakeupPipe,
         connection: sqlite3.Connection,
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
     ) -> None:
         self._clock = clock
-        self._bell = bell
+        self._pipe = pipe
         self._readers = Readers(path)
         self._commits = Commits(
-            path, connection, after_commit=bell.ring_others, checkpoint=self._checkpoint, on_lag=on_lag
+            path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
-        self._checkpointing: asyncio.Future[None] | None = None
+        self._checkpointing: asyncio.Task[None] | None = None
         self._logs: dict[str, StoredLog] = {}  # what this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
-        self._rung = asyncio.Event()
+        self._woken = asyncio.Event()
         self._seen_signal = 0
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
 
@@ -63,8 +68,13 @@ class SqliteJournal:
         cls, path: Path, *, clock: Callable[[], float] = time.time, on_lag: OnLag | None = None
     ) -> SqliteJournal:
         """Raises `CorruptLog` for a damaged file, `JournalError` for one that cannot be used."""
-        bell, connection = await asyncio.to_thread(_open_file, path)
-        return cls(path, bell, connection, clock, on_lag)
+        pipe, connection = await asyncio.to_thread(_open_file, path)
+        return cls(path, pipe, connection, clock, on_lag)
+
+    def trace(self, callback: Callable[[str], None] | None) -> None:
+        """Calls `callback` with each SQL statement of the writer before it is executed, in the writer's thread; None
+        ends that. The write waits until the callback returns."""
+        self._commits.trace(callback)
 
     # ── a run's life ──
 
@@ -90,18 +100,18 @@ class SqliteJournal:
         )
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        claimant, is_alive = self._claimant(owner, lease_s), self._bell.is_alive
+        claimant, is_alive = self._claimant(owner, lease_s), self._pipe.is_alive
         num, lease = await self._commits.call(
             partial(statements.claim, run_id=run_id, claimant=claimant, now=self._clock(), is_alive=is_alive)
         )
-        run, state = await self._readers.ask(
+        run, state = await self._readers.query(
             lambda connection: (queries.run_of(connection, run_id), queries.folded(connection, run_id))
         )
         self._hold(lease, num, state, fsync=run.new.durability == "fsync")
         return lease
 
     def _claimant(self, owner: str, lease_s: float) -> Claimant:
-        return Claimant(owner, self._bell.name, self._clock() + lease_s)
+        return Claimant(owner, self._pipe.name, self._clock() + lease_s)
 
     def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
         if (older := self._logs.get(lease.run_id)) is not None:
@@ -189,60 +199,40 @@ class SqliteJournal:
 
     async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
         while True:
-            rung = self._held(lease).signalled.next_time()
-            found = await self._readers.ask(partial(queries.signals_after, run_id=lease.run_id, after=after))
+            signalled = self._held(lease).signalled.next_time()
+            found = await self._readers.query(partial(queries.signals_after, run_id=lease.run_id, after=after))
             if found:
                 self._held(lease)
                 return found
-            await rung.wait()
+            await signalled.wait()
 
     # ── reading ──
 
     async def get(self, run_id: str) -> Run:
-        return await self._readers.ask(partial(queries.run_of, run_id=run_id))
+        return await self._readers.query(partial(queries.run_of, run_id=run_id))
 
     async def run_with_key(self, idempotency_key: str) -> Run | None:
-        return await self._readers.ask(partial(queries.run_with_key, idempotency_key=idempotency_key))
+        return await self._readers.query(partial(queries.run_with_key, idempotency_key=idempotency_key))
 
-    async def runs(
-        self,
-        *,
-        session: str | None = None,
-        kind: str | None = None,
-        states: Collection[RunState] | None = None,
-        ended_before: float | None = None,
-        compacted: bool | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Run]:
-        question = partial(
-            queries.list_runs,
-            session=session,
-            kind=kind,
-            states=states,
-            ended_before=ended_before,
-            compacted=compacted,
-            before=before,
-            limit=limit,
-        )
-        return await self._readers.ask(question)
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        return await self._readers.query(partial(queries.list_runs, wanted=wanted))
 
     async def orphans(self) -> list[Run]:
         now = self._clock()
         return [
             run
-            for run, lease_until, bell in await self._readers.ask(queries.unfinished_runs)
-            if run.state == "pending" or lease_until <= now or not self._bell.is_alive(bell)
+            for run, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
+            if run.state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
         ]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
-        return await self._readers.ask(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
+        return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))
 
     async def page(self, run_id: str, after: int) -> Batch:
-        return await self._readers.ask(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
+        return await self._readers.query(partial(queries.read_page, run_id=run_id, after=after, limit=PAGE_ENTRIES))
 
     async def facts(self, run_id: str) -> list[Entry]:
-        return await self._readers.ask(partial(queries.facts_of, run_id=run_id))
+        return await self._readers.query(partial(queries.facts_of, run_id=run_id))
 
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
@@ -251,7 +241,7 @@ class SqliteJournal:
             with contextlib.suppress(JournalError):
                 await self._written(log, entry.seq)  # folded, but not to be shown before it is written
                 return entry
-        state = await self._readers.ask(partial(queries.folded, run_id=run_id))
+        state = await self._readers.query(partial(queries.folded, run_id=run_id))
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
@@ -262,41 +252,55 @@ class SqliteJournal:
             return tail
         run = await self.get(run_id)
         tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
-        self._rung.set()  # what was written since `get` has rung for nobody
+        self._woken.set()  # what was written since `get` woke nobody
         return tail
 
     # ── other processes ──
 
     async def _listen(self) -> None:
-        """Wakes whoever waits for something that another process has written."""
-        loop = asyncio.get_running_loop()
-        if self._bell.fd is not None:
-            loop.add_reader(self._bell.fd, self._hear)
+        """Wakes viewers and waits for signals when another process has written, until it is cancelled. A failure is
+        logged, and after a pause the pipe is made again: without wake-ups a viewer would wait for ever."""
+        loop, pause_s = asyncio.get_running_loop(), RETRY_FIRST_S
+        while True:
+            began = loop.time()
+            try:
+                await self._serve_wakeups()
+            except Exception as exc:  # noqa: BLE001 - the top of the task
+                if loop.time() - began > RETRY_MAX_S:
+                    pause_s = RETRY_FIRST_S
+                logger.warning("wake-ups between processes failed (%r); trying again in %g s", exc, pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+            self._pipe.reopen()
+            self._woken.set()  # for what was written meanwhile
+
+    async def _serve_wakeups(self) -> None:
+        loop, fd = asyncio.get_running_loop(), self._pipe.fd
+        if fd is not None:
+            loop.add_reader(fd, self._on_wakeup)
         try:
             while True:
-                if self._bell.fd is not None:
-                    await self._rung.wait()
-                else:
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._rung.wait(), LOOK_AGAIN_S)
-                self._rung.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), POLL_S if fd is None else None)
+                self._woken.clear()
+                self._pipe.discover_peers()
                 await self._look_for_signals()
                 for run_id, tail in list(self._tails.items()):
                     if run_id not in self._logs and not tail.ended:
                         await self._follow(run_id, tail)
         finally:
-            if self._bell.fd is not None:
-                loop.remove_reader(self._bell.fd)
+            if fd is not None:
+                loop.remove_reader(fd)
 
-    def _hear(self) -> None:
-        self._bell.heard()
-        self._rung.set()
+    def _on_wakeup(self) -> None:
+        self._pipe.drain()
+        self._woken.set()
 
     async def _look_for_signals(self) -> None:
         if not self._logs:
             return
-        with contextlib.suppress(JournalError):  # the lease's own reads and writes will say so
-            new = await self._readers.ask(partial(queries.signalled_since, after=self._seen_signal))
+        with contextlib.suppress(JournalError):  # reads and writes under the lease will raise it
+            new = await self._readers.query(partial(queries.signalled_since, after=self._seen_signal))
             for number, run_id in new:
                 self._seen_signal = number
                 if (log := self._logs.get(run_id)) is not None:
@@ -310,6 +314,9 @@ class SqliteJournal:
                 tail.publish(batch)
         except JournalError as error:
             tail.fail(error)
+        except Exception as exc:  # the viewers of one run learn of it; the other runs are still followed
+            logger.exception("run %s cannot be followed", run_id)
+            tail.fail(JournalError(f"run {run_id} cannot be followed: {exc!r}"))
 
     # ── keeping ──
 
@@ -319,7 +326,7 @@ class SqliteJournal:
             raise RunOwned(f"run {run_id} has not ended", owner=run.owner)
         if run.first_seq > 1:
             return run
-        snapshot, kept = await self._readers.ask(partial(_compacted, run_id=run_id))
+        snapshot, kept = await self._readers.query(partial(_compacted, run_id=run_id))
         return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def delete(self, run_id: str) -> None:
@@ -341,11 +348,17 @@ class SqliteJournal:
         for tail in list(self._tails.values()):
             tail.close()
         await asyncio.to_thread(self._readers.close)
-        self._bell.close()
+        self._pipe.close()
 
     def _checkpoint(self) -> None:
         if self._checkpointing is None or self._checkpointing.done():
-            self._checkpointing = asyncio.ensure_future(self._readers.ask(checkpoint))
+            self._checkpointing = asyncio.create_task(self._run_checkpoint())
+
+    async def _run_checkpoint(self) -> None:
+        try:
+            await self._readers.query(checkpoint)
+        except JournalError as exc:
+            logger.warning("the write-ahead log could not be checkpointed: %s", exc)
 
     def _held(self, lease: Lease) -> StoredLog:
         log = self._logs.get(lease.run_id)
@@ -364,12 +377,12 @@ def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise JournalError(f"{path.parent} cannot be made: {exc.strerror}") from exc
-    bell = WakeupPipe(path)
+    pipe = WakeupPipe(path)
     try:
-        prepare(path, alone=not bell.has_company)
-        return bell, connect(path, writer=True)
+        prepare(path, alone=not pipe.has_peers)
+        return pipe, connect(path, writer=True)
     except BaseException:
-        bell.close()
+        pipe.close()
         raise
 
 
