@@ -189,9 +189,10 @@ class ToolCallDelta(Delta, tag="tool_call_delta"):
 
 
 class UsageDelta(Delta, tag="usage_delta"):
-    """Replaces any usage before it."""
+    """Replaces any usage before it. `body` is the provider's own `usage` object, where its dialect sends one whole."""
 
     usage: Usage
+    body: JsonObject = {}
 
 
 class FinishDelta(Delta, tag="finish_delta"):

@@ -35,7 +35,8 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
     else:
         yield from message_deltas(completion.message, texts=texts)
         yield FinishDelta(completion.finish_reason)
-    yield UsageDelta(completion.usage)
+    usage = completion.body.get("usage")
+    yield UsageDelta(completion.usage, usage if isinstance(usage, dict) else {})
 
 
 def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:

@@ -46,9 +46,9 @@ async def test_openai_chat_text(tmp_path: Path, model: str) -> None:
         chunks = [chunk async for chunk in stream]
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content == OK
-    assert chunks[-1].usage == whole.usage or (chunks[-1].usage and whole.usage)
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.total_tokens == 42
+    assert chunks[-1].usage == whole.usage
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -97,6 +97,7 @@ async def test_openai_responses_text(tmp_path: Path, model: str) -> None:
     assert whole.output_text == streamed.output_text == again.output_text == OK
     assert streamed.usage is not None
     assert streamed.usage.total_tokens == 42
+    assert streamed.usage == whole.usage
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -60,7 +60,7 @@ def test_the_deltas_of_the_sample() -> None:
         ToolCallDelta(0, arguments=' "\\u017c"}'),
         FinishDelta("tool_calls"),
         FinishDelta("stop", choice=1),
-        UsageDelta(Usage(3, 4)),
+        UsageDelta(Usage(3, 4), {"prompt_tokens": 3, "completion_tokens": 4}),
     ]
     assert WHOLE.complete
 

@@ -27,6 +27,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.chat import StreamEncoder, completion_from_body, encode_body
+from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.sse import SseDecoder
 from wire.chat.chat_streams import DONE, Said, chunk, decoded
 
@@ -146,7 +147,7 @@ def answers(draw: st.DrawFn) -> list[AnyDelta]:
 def test_decoding_what_was_encoded_gives_the_same_deltas(deltas: list[AnyDelta], usage: Usage, include: bool) -> None:
     back = decoded(streamed(*deltas, UsageDelta(usage), include_usage=include))
     assert back.complete
-    assert back.deltas == [*deltas, *([UsageDelta(usage)] if include else [])]
+    assert back.deltas == [*deltas, *([UsageDelta(usage, usage_body(usage))] if include else [])]
 
 
 @given(deltas=answers(), cuts=st.lists(st.integers(0, 30), max_size=4))

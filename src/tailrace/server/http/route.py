@@ -1,9 +1,10 @@
-"""A route as a value: what the router, the authoriser and `/openapi.json` are all made from."""
+"""A route as a value: what the router, the authoriser and `/openapi.json` are all made from. And what most handlers
+return: a JSON response."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -13,6 +14,7 @@ from tailrace.server.http.auth import Access
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # A msgspec type, or a JSON schema where the body is another dialect's.
 Body: TypeAlias = Any
+_ENCODER: Final = msgspec.json.Encoder()
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,3 +37,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
     errors: tuple[int, ...] = ()  # statuses beyond those that every route can answer with
+
+
+def json_response(value: object, *, status: int = 200) -> web.Response:
+    """Any msgspec value as the body."""
+    return web.Response(status=status, body=_ENCODER.encode(value), content_type="application/json")

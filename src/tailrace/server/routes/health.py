@@ -11,9 +11,8 @@ from aiohttp import web
 
 from tailrace.errors import JournalError
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.route import Route
+from tailrace.server.http.route import Route, json_response
 
 READY_S: Final = 2.0  # a journal that takes longer to answer is not ready for anybody
 

@@ -1,14 +1,12 @@
 """`/runs`: the agent's runs as a resource, and their logs as streams.
 
 Whoever watches is a cursor in the log: leaving stops nothing, coming back misses nothing. The words of the bodies are
-ours; `_runs_bodies` has them.
+ours; `runs_schemas` has them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 from aiohttp import web
@@ -19,10 +17,10 @@ from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as
-from tailrace.server.http.route import Route
+from tailrace.server.http.route import Route, json_response
+from tailrace.server.routes.log_stream import RESUME_HEADER, STREAM_ERRORS, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
     NewRunBody,
@@ -32,14 +30,12 @@ from tailrace.server.routes.runs_schemas import (
     RunsQuery,
     RunState,
     RunStatusBody,
-    StreamQuery,
+    RunStreamQuery,
     state_of,
     summary_of,
     turn_of,
 )
 from tailrace.server.v1.models import AGENT
-
-_CURSOR: Final = re.compile(r"[0-9]{1,18}")
 
 
 class Runs:
@@ -128,33 +124,14 @@ class Runs:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """The log from the cursor on, to its end. A cursor that points at compacted entries is answered with a
         `snapshot` in their place, one ahead of the log with 409 (H98)."""
-        query = query_of(request, StreamQuery)
-        resumed = _last_event_id(request)
+        query = query_of(request, RunStreamQuery)
         run = await self._journal.get(request.match_info["id"])
-        after = resumed if resumed is not None else query.after
-        snapshot = query.snapshot and resumed is None
-        if after > run.last_seq and not snapshot:
-            message = f"the log has {run.last_seq} entries and the cursor says {after}"
-            raise ApiError(409, message, code="cursor_ahead")
-        if resumed == run.last_seq and run.state in ENDED:
-            return web.Response(status=204)  # tells an EventSource to stop coming back (HTML, 9.2.3)
-        stream = self._frame.stream(request)
-        stream.begin()
-        async for batch in self._journal.tail(run.id, after=after, snapshot=snapshot):
-            stream.send(batch.sse_with_reasoning if query.reasoning else batch.sse)
-            if stream.behind:
-                await stream.caught_up()
-        return await stream.end()
 
+        async def tail(after: int, snapshot: bool) -> AsyncGenerator[bytes, None]:
+            async for batch in self._journal.tail(run.id, after=after, snapshot=snapshot):
+                yield batch.sse_with_reasoning if query.reasoning else batch.sse
 
-def _last_event_id(request: web.Request) -> int | None:
-    """Where a client that lost its connection goes on. Raises `ApiError` for what was never one of our ids."""
-    given = request.headers.get("Last-Event-ID", "").strip()
-    if not given:
-        return None
-    if not _CURSOR.fullmatch(given):
-        raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
-    return int(given)
+        return await stream_log(self._frame, request, run, tail, after=query.after, snapshot=query.snapshot)
 
 
 def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
@@ -200,10 +177,10 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             handler=runs.stream,
             access="runs",
             summary="The log as server-sent events: `id` is the entry's seq, `event` its type. Ends after the last.",
-            query=StreamQuery,
-            headers={"Last-Event-ID": "The last entry that the client has; wins over the query."},
+            query=RunStreamQuery,
+            headers=RESUME_HEADER,
             streams=True,
-            errors=(204, 404, 409),
+            errors=STREAM_ERRORS,
         ),
         Route(
             method="POST",

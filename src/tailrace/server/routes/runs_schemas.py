@@ -13,6 +13,7 @@ from tailrace.messages import Image, Message, Part, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.routes.log_stream import CursorQuery
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -66,8 +67,7 @@ class RunQuery(msgspec.Struct, frozen=True):
     reasoning: bool = False
 
 
-class StreamQuery(msgspec.Struct, frozen=True):
-    after: Annotated[int, Meta(ge=0)] = 0
+class RunStreamQuery(CursorQuery, frozen=True):
     snapshot: bool = False
     reasoning: bool = False
 

@@ -6,10 +6,9 @@ was cut off comes back to the very event.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
@@ -23,14 +22,13 @@ from tailrace.flows.definition.source import read as read_source
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
-from tailrace.ports import ENDED, Run
+from tailrace.ports import Run
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as, read_body, read_object
-from tailrace.server.http.route import Route
+from tailrace.server.http.route import Route, json_response
+from tailrace.server.routes.log_stream import RESUME_HEADER, STREAM_ERRORS, CursorQuery, stream_log
 
-_CURSOR: Final = re.compile(r"[0-9]{1,18}")
 Name = Annotated[str, Meta(max_length=256)]
 
 
@@ -79,10 +77,6 @@ class ListQuery(msgspec.Struct, frozen=True):
     failed: bool = False
     before: str | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
-
-
-class StreamQuery(msgspec.Struct, frozen=True):
-    after: Annotated[int, Meta(ge=0)] = 0
 
 
 class Sequences:
@@ -157,23 +151,17 @@ class Sequences:
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """From the cursor on, to the end. A cursor ahead of the log is answered with 409 (H98)."""
-        after = _cursor(request, query_of(request, StreamQuery).after)
+        query = query_of(request, CursorQuery)
         instance_id = request.match_info["id"]
         await self._flows.instance(instance_id)
         run = await self._frame.app.journal.get(instance_id)
-        if after > run.last_seq:
-            message = f"the log has {run.last_seq} entries and the cursor says {after}"
-            raise ApiError(409, message, code="cursor_ahead")
-        if "Last-Event-ID" in request.headers and after == run.last_seq and run.state in ENDED:
-            return web.Response(status=204)  # tells an EventSource to stop coming back (HTML, 9.2.3)
-        stream = self._frame.stream(request)
-        stream.begin()
-        async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
-            async for events in watching:
-                stream.send(b"".join(event.sse for event in events))
-                if stream.behind:
-                    await stream.caught_up()
-        return await stream.end()
+
+        async def tail(after: int, _snapshot: bool) -> AsyncGenerator[bytes, None]:
+            async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
+                async for events in watching:
+                    yield b"".join(event.sse for event in events)
+
+        return await stream_log(self._frame, request, run, tail, after=query.after)
 
 
 async def _definition(request: web.Request) -> Definition:
@@ -191,16 +179,6 @@ async def _definition(request: web.Request) -> Definition:
 def _mistake(error: DefinitionError) -> ApiError:
     param = error.path.removeprefix("$").lstrip(".") or None
     return ApiError(400, str(error), code="invalid_definition", param=param)
-
-
-def _cursor(request: web.Request, asked: int) -> int:
-    """Where a client that lost its connection goes on. Raises `ApiError` for what was never one of our ids."""
-    given = request.headers.get("Last-Event-ID", "").strip()
-    if not given:
-        return asked
-    if not _CURSOR.fullmatch(given):
-        raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
-    return int(given)
 
 
 def _same_request(run: Run, body: NewInstance) -> bool:
@@ -240,7 +218,6 @@ def _summary(run: Run) -> InstanceSummary:
 
 def routes(frame: RequestPipeline) -> Sequence[Route]:
     sequences = Sequences(frame)
-    resume = {"Last-Event-ID": "The last event that the client has; wins over the query."}
     return (
         Route(
             method="POST",
@@ -306,10 +283,10 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             handler=sequences.stream,
             access="runs",
             summary="`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.",
-            query=StreamQuery,
-            headers=resume,
+            query=CursorQuery,
+            headers=RESUME_HEADER,
             streams=True,
-            errors=(204, 404, 409),
+            errors=STREAM_ERRORS,
         ),
         Route(
             method="POST",

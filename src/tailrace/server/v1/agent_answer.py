@@ -14,9 +14,9 @@ from tailrace.agent.service import TurnSpec
 from tailrace.events import ToolCallChunk
 from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Batch, Run
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of
+from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, agent_completion, answer_id, error_delta
 from tailrace.server.v1.log_to_deltas import LogToDeltas, remark
 from tailrace.server.v1.model_target import agent_dialect, turn_spec

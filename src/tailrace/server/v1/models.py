@@ -15,9 +15,8 @@ from tailrace.app.models import LOCAL, named
 from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.route import Route
+from tailrace.server.http.route import Route, json_response
 
 AGENT: Final = "tailrace"
 

@@ -25,8 +25,8 @@ from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, CallResult
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, answer_id, error_delta
 from tailrace.server.v1.model_target import after, raw_routes

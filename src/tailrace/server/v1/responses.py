@@ -19,10 +19,9 @@ from tailrace.calls.service import Calls, CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_object
-from tailrace.server.http.route import Route
+from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.model_target import agent_dialect, is_agent, raw_routes, refused, turn_spec

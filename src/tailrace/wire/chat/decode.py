@@ -17,7 +17,6 @@ from tailrace.messages import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
-    Usage,
     UsageDelta,
 )
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
@@ -47,7 +46,6 @@ class ChatDecoder:
         self._head: JsonObject = {}
         self._fields: JsonObject = {}  # the body's other fields
         self._raw_usage: JsonObject | None = None
-        self._usage: Usage | None = None
         self._ended = False  # [DONE] or an error came: nothing after it is read
         self._complete = False
         self._template: Template | None = None  # valid for the block right after the one it was learnt from, and on
@@ -180,11 +178,9 @@ class ChatDecoder:
         if not isinstance(raw, dict):
             self._fields.setdefault("usage", None)
             return
-        self._raw_usage = raw
-        usage = usage_of(raw)
-        if usage != self._usage:
-            self._usage = usage
-            deltas.append(UsageDelta(usage))
+        if raw != self._raw_usage:
+            self._raw_usage = raw
+            deltas.append(UsageDelta(usage_of(raw), raw))
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

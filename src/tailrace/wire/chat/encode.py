@@ -78,7 +78,7 @@ class StreamEncoder:
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._include_usage = include_usage
         self._source = source
-        self._usage = Usage()
+        self._usage = usage_body(Usage(), source)
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: what stands before and after a text
         self._reasons: dict[int, str] = {}
         self._called: set[int] = set()  # choices with tool calls
@@ -111,8 +111,9 @@ class StreamEncoder:
                     self._native(delta, out)
                 case FinishDelta(reason=reason, choice=choice):
                     self._reasons[choice] = _REASON_OF.get(reason, reason)
-                case UsageDelta(usage=usage):
-                    self._usage = usage
+                case UsageDelta(usage=usage, body=body):
+                    own = body if self._source == "chat" else {}
+                    self._usage = own or usage_body(usage, self._source)
                 case ErrorDelta():
                     self._ended = True
                     out.append(b"data: %b\n\n" % _encode(error_body(delta)))
@@ -134,8 +135,7 @@ class StreamEncoder:
                 reason = "tool_calls"  # clients run what was called only under this word
             out.append(self._chunk(choice, {}, reason))
         if self._include_usage:
-            said = _encode(usage_body(self._usage, self._source))
-            out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, said))
+            out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage)))
         return b"".join(out) + _DONE
 
     def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:

@@ -1,0 +1,58 @@
+"""A run's log as server-sent events from a cursor on: the part that `/runs` and `/instances` have in common.
+
+Owns the cursor's rules: where a client resumes, and which cursors are refused. Knows no event: batches come encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Annotated, Final
+
+import msgspec
+from aiohttp import web
+from msgspec import Meta
+
+from tailrace.ports import ENDED, Run
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.pipeline import RequestPipeline
+
+RESUME_HEADER: Final = {"Last-Event-ID": "The last event that the client has; wins over the query."}
+STREAM_ERRORS: Final = (204, 404, 409)
+_CURSOR: Final = re.compile(r"[0-9]{1,18}")
+
+
+class CursorQuery(msgspec.Struct, frozen=True):
+    """`after`: the stream begins with the event that follows this one."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+
+
+async def stream_log(
+    pipeline: RequestPipeline,
+    request: web.Request,
+    run: Run,
+    tail: Callable[[int, bool], AsyncGenerator[bytes, None]],
+    *,
+    after: int,
+    snapshot: bool = False,
+) -> web.StreamResponse:
+    """Sends what `tail(after, snapshot)` yields, to its end. `Last-Event-ID` wins over both. Returns 204 to a client
+    that has everything of an ended run. Raises `ApiError` 409 for a cursor ahead of the log (H98)."""
+    if last_event_id := request.headers.get("Last-Event-ID", "").strip():
+        if not _CURSOR.fullmatch(last_event_id):
+            raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
+        after, snapshot = int(last_event_id), False
+    if after > run.last_seq and not snapshot:
+        raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {after}", code="cursor_ahead")
+    if last_event_id and after == run.last_seq and run.state in ENDED:
+        return web.Response(status=204)  # tells an EventSource to stop reconnecting (HTML, 9.2.3)
+    stream = pipeline.stream(request)
+    stream.begin()
+    async with aclosing(tail(after, snapshot)) as batches:
+        async for batch in batches:
+            stream.send(batch)
+            if stream.behind:
+                await stream.caught_up()
+    return await stream.end()
