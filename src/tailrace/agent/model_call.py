@@ -9,9 +9,9 @@ import msgspec
 from tailrace.agent.answer_filter import AnswerFilter
 from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
 from tailrace.agent.endings import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
-from tailrace.agent.record import Record
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
+from tailrace.agent.turn import Turn
 from tailrace.errors import Permanent, ProviderError
 from tailrace.events import (
     AnyEvent,
@@ -39,6 +39,7 @@ from tailrace.messages import (
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.runs.record import RecordedFold
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
@@ -58,7 +59,7 @@ class ModelSettings(msgspec.Struct, frozen=True):
 class ModelCall:
     """Makes the model calls of one turn."""
 
-    def __init__(self, record: Record, caller: Caller, settings: ModelSettings, redactor: Redactor) -> None:
+    def __init__(self, record: RecordedFold[Turn], caller: Caller, settings: ModelSettings, redactor: Redactor) -> None:
         self._record = record
         self._caller = caller
         self._settings = settings
@@ -87,15 +88,15 @@ class ModelCall:
 
     def give_up(self, reason: str) -> None:
         """A budget is used up: the answer says so."""
-        text = limit_warning(reason, self._record.turn.output)
+        text = limit_warning(reason, self._record.fold.output)
         message = AnswerFilter(self._redactor).message(None, (), suffix=text.lstrip())
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
     def _request(self, shown: str) -> ModelRequest:
-        messages = repaired(self._record.turn.messages)
+        messages = repaired(self._record.fold.messages)
         base = self._settings.request
         limit = base.max_tokens
-        left = self._record.turn.tokens_left
+        left = self._record.fold.tokens_left
         if left is not None and left < (limit or _SMALLEST_LIMIT):
             limit = left  # the turn's budget reaches into the call
         return msgspec.structs.replace(
@@ -105,7 +106,7 @@ class ModelCall:
     def _finish(self, result: CallResult, listener: _Listener) -> RunFailure | None:
         completion, answer = result.completion, listener.filter
         if result.incomplete is None:
-            calls = with_unique_ids(completion.tool_calls, self._record.turn.call_count)
+            calls = with_unique_ids(completion.tool_calls, self._record.fold.call_count)
             ending = ending_of(completion.stop, calls)
         else:
             calls = ()
@@ -128,7 +129,7 @@ class ModelCall:
     async def compress_if_full(self, *, budget_s: float | None = None) -> None:
         """Between calls, never in the middle of a stream: the older part of a long history becomes a summary. Where
         the model cannot make one the history stays as it is; the provider will say if it is too long."""
-        messages = self._record.turn.messages
+        messages = self._record.fold.messages
         limit = self._settings.context_tokens
         if not self._can_compress or tokens_in(messages) < limit * self._settings.compress_at:
             return
@@ -172,7 +173,7 @@ def _whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
 class _UsageListener(NullListener):
     """Records what attempts cost, whatever became of them."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RecordedFold[Turn]) -> None:
         self._record = record
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
@@ -183,7 +184,7 @@ class _UsageListener(NullListener):
 class _Listener(_UsageListener):
     """Puts an answer into the log while it grows."""
 
-    def __init__(self, record: Record, answer: AnswerFilter) -> None:
+    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter) -> None:
         super().__init__(record)
         self.filter = answer
         self.streamed = False
@@ -193,7 +194,7 @@ class _Listener(_UsageListener):
         self._record.begin_attempt(AttemptStarted(provider, model))
         self.filter.begin()
         self.streamed = bool(self.filter.text)
-        self._numbers[number] = self._record.turn.attempt
+        self._numbers[number] = self._record.fold.attempt
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True
@@ -203,7 +204,7 @@ class _Listener(_UsageListener):
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         self.filter.discard()
-        self._record.add_for(self._numbers[number], AttemptDiscarded(reason[:500]))
+        self._record.add(AttemptDiscarded(reason[:500]), attempt=self._numbers[number])
 
     def stalled(self, provider: str, silent_s: float) -> None:
         self._record.add(stall_notice(provider, silent_s))

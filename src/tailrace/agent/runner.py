@@ -14,7 +14,6 @@ from typing import assert_never
 import msgspec
 
 from tailrace.agent.model_call import ModelCall, ModelSettings
-from tailrace.agent.record import Record
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
@@ -24,6 +23,7 @@ from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinishe
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
+from tailrace.runs.record import RecordedFold
 
 STOP = "stop"
 APPROVAL = "approval"
@@ -50,7 +50,7 @@ class TurnRunner:
         self._lease = lease
         self.turn = turn
         self._settings = settings
-        self._record = Record(journal, lease, turn)
+        self._record = RecordedFold(journal, lease, turn)
         self._model = ModelCall(self._record, caller, settings.model, settings.redactor)
         self._tools = ToolRunner(
             self._record,

@@ -14,10 +14,9 @@ from typing import Protocol
 import msgspec
 
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.record import Record
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.turn import RunTool, SettleTool
+from tailrace.agent.turn import RunTool, SettleTool, Turn
 from tailrace.errors import TailraceError
 from tailrace.events import (
     ApprovalAnswered,
@@ -31,6 +30,7 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, ToolCall
 from tailrace.ports import Tool, ToolOutcome
+from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
@@ -73,7 +73,7 @@ class ToolRunner:
 
     def __init__(
         self,
-        record: Record,
+        record: RecordedFold[Turn],
         tools: Mapping[str, Tool],
         policy: ApprovalPolicy,
         asker: Asker,
@@ -91,7 +91,7 @@ class ToolRunner:
 
     async def run_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
         """Runs what is due. Neighbours that may run side by side do."""
-        self._record.add(*self._record.turn.unsettled())
+        self._record.add(*self._record.fold.unsettled())
         beside: list[RunTool | SettleTool] = []
         for command in commands:
             tool = self._tools.get(command.call.name)

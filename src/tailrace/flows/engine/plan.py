@@ -49,6 +49,8 @@ class RunStep(msgspec.Struct, frozen=True):
 class Plan:
     """All an instance knows. `waiting` names the handlers that do nothing but wait."""
 
+    attempt = 1  # of the instance's own events: attempts are counted by step
+
     def __init__(
         self,
         definition: Definition,

@@ -30,7 +30,6 @@ from tailrace.events import (
 )
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
-from tailrace.flows.engine.record import Record
 from tailrace.flows.engine.retry import retry_delay_s
 from tailrace.flows.language.expressions import ExpressionError
 from tailrace.flows.language.scope import WithNames
@@ -39,6 +38,7 @@ from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError,
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
+from tailrace.runs.record import RecordedFold
 
 STOP = "stop"  # what `tailrace stop` says to any run
 WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the record
@@ -101,7 +101,7 @@ class InstanceRunner:
         self._with = surroundings
         self._rng = rng if rng is not None else _RNG
         self._begun = begun  # others had it before: somebody may have spoken to it
-        self._record = Record(journal, lease, plan)
+        self._record = RecordedFold(journal, lease, plan)
         self._signals = Signals(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()

@@ -8,8 +8,8 @@ and a step that nobody watches writes what one that does not stream writes, and 
 from __future__ import annotations
 
 from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, LlmDelta, UsageRecorded
-from tailrace.flows.engine.record import Record
 from tailrace.messages import AnyDelta, TextDelta, Usage
+from tailrace.runs.record import EventFold, RecordedFold
 
 MAX_REASON_CHARS = 500
 
@@ -51,7 +51,7 @@ class Audience:
 class StepStream:
     """One step's voice. `attempts` is how many its model has had before."""
 
-    def __init__(self, record: Record, audience: Audience, block_id: str, attempts: int = 0) -> None:
+    def __init__(self, record: RecordedFold[EventFold], audience: Audience, block_id: str, attempts: int = 0) -> None:
         self._record = record
         self._audience = audience
         self._block_id = block_id
