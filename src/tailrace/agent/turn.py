@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -115,8 +116,8 @@ class Turn:
         self._messages = list(history)
         self._calls: list[_Call] = []  # every call of the turn; its place here is its index
         self._unfinished = 0  # calls before this place have their results in `_messages`
-        self._shown: list[tuple[int, str]] = []  # of the message not yet recorded, as viewers saw it: (attempt, text)
-        self._bubble: list[tuple[int, str]] = []  # everything shown since the last tool boundary, likewise
+        self._shown = AttemptText()  # of the message not yet recorded, as viewers saw it
+        self._bubble = AttemptText()  # everything shown since the last tool boundary
         self._answers = 0
         self._stop = ""  # how the last answer ended
         self._final_stop = False
@@ -137,7 +138,7 @@ class Turn:
     @property
     def shown(self) -> str:
         """What viewers have seen of the message that is not yet recorded."""
-        return "".join(text for _, text in self._shown)
+        return self._shown.text
 
     @property
     def call_count(self) -> int:
@@ -153,7 +154,7 @@ class Turn:
     @property
     def output(self) -> str:
         """What a non-streaming call would return if the turn ended now: the text since the last tool boundary."""
-        return "".join(text for _, text in self._bubble)
+        return self._bubble.text
 
     def open_calls(self) -> list[RunTool | SettleTool]:
         """Calls without a result, in order."""
@@ -226,20 +227,20 @@ class Turn:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
         match event:
             case MessageChunk(text):
-                self._shown.append((attempt, text))
-                self._bubble.append((attempt, text))
+                self._shown.add(text, attempt)
+                self._bubble.add(text, attempt)
             case AttemptStarted():
                 self.attempt = max(self.attempt, attempt)
             case AttemptDiscarded():
-                self._shown = [piece for piece in self._shown if piece[0] != attempt]
-                self._bubble = [piece for piece in self._bubble if piece[0] != attempt]
+                self._shown.withdraw(attempt)
+                self._bubble.withdraw(attempt)
             case MessageRecorded(message, stop):
                 self._record(message, stop)
             case MessageStop(final):
-                self._shown.clear()
+                self._shown = AttemptText()
                 self._final_stop |= final
                 if not final:
-                    self._bubble.clear()
+                    self._bubble = AttemptText()
             case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._apply_tool(event)
             case HistoryCompressed(messages):
@@ -255,7 +256,7 @@ class Turn:
         self._messages += self._result_messages()
         self._unfinished = len(self._calls)
         self._messages.append(message)
-        self._shown.clear()
+        self._shown = AttemptText()
         if message.role == "assistant":
             self._answers += 1
             self._stop = stop

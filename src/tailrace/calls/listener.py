@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 from tailrace.agent.endings import failure_of
+from tailrace.attempt_text import AttemptText
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnyEvent,
@@ -47,7 +48,7 @@ class CallLog(NullListener):
         self._thinking = False  # what is pending is thought
         self._attempt = 1
         self._before = 0  # attempts of earlier processes
-        self._output: list[tuple[int, str]] = [(0, shown)] if shown else []
+        self._output = AttemptText(shown)
         self._usage = Usage()
         self.called = False  # the attempt under way has begun a tool call
         self.several = False  # it answers more than once
@@ -55,7 +56,7 @@ class CallLog(NullListener):
     @property
     def output(self) -> str:
         """The text that is on record, withdrawn attempts left out."""
-        return "".join(text for _, text in self._output)
+        return self._output.text
 
     def after(self, attempts: int) -> None:
         """Goes on with a log that has so many attempts already."""
@@ -94,7 +95,7 @@ class CallLog(NullListener):
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         withdrawn = self._before + number
-        self._output = [piece for piece in self._output if piece[0] != withdrawn]
+        self._output.withdraw(withdrawn)
         self._journal.append(self._lease, [AttemptDiscarded(reason[:500])], attempt=withdrawn)
 
     def _flush(self) -> None:
@@ -107,7 +108,7 @@ class CallLog(NullListener):
         if self._thinking:
             self._append(ReasoningChunk(text))
         else:
-            self._output.append((self._attempt, text))
+            self._output.add(text, self._attempt)
             self._append(MessageChunk(text))
 
     def _append(self, *events: AnyEvent) -> None:
@@ -152,7 +153,7 @@ class CallLog(NullListener):
         if completion.reasoning:
             self._append(ReasoningChunk(completion.reasoning))
         if completion.text:
-            self._output.append((self._attempt, completion.text))
+            self._output.add(completion.text, self._attempt)
             self._append(MessageChunk(completion.text))
 
     async def _seal(self, finished: RunFinished) -> RunFinished:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias, assert_never, get_args
 
 import msgspec
 
+from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -57,6 +58,7 @@ from tailrace.messages import Usage
 _SHOWN_ONLY = (*get_args(StreamEvent), ReasoningChunk, LlmDelta, Snapshot)
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
+_NO_TEXT = TextSoFar()
 
 
 def is_fact(event: AnyEvent) -> bool:
@@ -64,41 +66,17 @@ def is_fact(event: AnyEvent) -> bool:
     return not isinstance(event, _SHOWN_ONLY)
 
 
-class _Text:
-    """A text that grows: pieces in a list, joined when somebody asks, each run of pieces with its attempt."""
+class _Text(AttemptText):
+    """A message, a thought or what a step's model said, as far as it has come."""
 
-    __slots__ = ("commentary", "final", "pieces", "stopped")
+    __slots__ = ("commentary", "final", "stopped")
 
-    def __init__(self, *, commentary: bool = False) -> None:
-        self.pieces: list[tuple[int, list[str]]] = []
-        self.stopped = commentary
-        self.final = False
-        self.commentary = commentary
-
-    def add(self, text: str, attempt: int) -> None:
-        if not self.pieces or self.pieces[-1][0] != attempt:
-            self.pieces.append((attempt, []))
-        self.pieces[-1][1].append(text)
-
-    def withdraw(self, attempt: int) -> None:
-        self.pieces = [piece for piece in self.pieces if piece[0] != attempt]
-
-    def text(self) -> str:
-        return "".join("".join(piece) for _, piece in self.pieces)
+    def __init__(self, state: TextSoFar = _NO_TEXT) -> None:
+        super().__init__(state.text, state.pieces)
+        self.stopped, self.final, self.commentary = state.stopped, state.final, state.commentary
 
     def so_far(self) -> TextSoFar:
-        lengths = tuple((attempt, sum(map(len, piece))) for attempt, piece in self.pieces)
-        return TextSoFar(self.text(), lengths, self.stopped, self.final, self.commentary)
-
-    @classmethod
-    def from_so_far(cls, state: TextSoFar) -> _Text:
-        text = cls(commentary=state.commentary)
-        text.stopped, text.final = state.stopped, state.final
-        start = 0
-        for attempt, length in state.pieces:
-            text.pieces.append((attempt, [state.text[start : start + length]]))
-            start += length
-        return text
+        return TextSoFar(self.text, self.lengths(), self.stopped, self.final, self.commentary)
 
 
 class _Step:
@@ -120,7 +98,7 @@ class _Step:
     def from_so_far(cls, known: StepSoFar) -> _Step:
         step = cls()
         step.state, step.number, step.output, step.error = known.state, known.number, known.output, known.error
-        step.text = _Text.from_so_far(known.text)
+        step.text = _Text(known.text)
         return step
 
 
@@ -183,7 +161,7 @@ class Fold:
         of the steps that have finished."""
         if self._started is not None and self._started.kind == SEQUENCE:
             return outputs_text(self._steps.outputs())
-        return self._open.text()
+        return self._open.text
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -221,9 +199,8 @@ class Fold:
             case MessageStop(final=final):
                 self._stop(final=final)
             case Commentary(text=text):
-                whole = _Text(commentary=True)
-                whole.add(text, attempt)
-                self._messages.append(whole)
+                pieces = ((attempt, len(text)),)
+                self._messages.append(_Text(TextSoFar(text, pieces, stopped=True, commentary=True)))
             case ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
                 self._tools[index] = ToolSoFar(name, index, attempt, preview, args)
             case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
@@ -261,12 +238,12 @@ class Fold:
                 assert_never(event)
 
     def _message(self) -> _Text:
-        if not self._open.pieces:
+        if not self._open:
             self._messages.append(self._open)
         return self._open
 
     def _stop(self, *, final: bool) -> None:
-        if self._open.pieces:
+        if self._open:
             self._open.stopped, self._open.final = True, final
         if not final:
             self._open = _Text()
@@ -275,8 +252,8 @@ class Fold:
         """What the attempt showed goes; what it did stays: a tool that has finished has finished."""
         for text in (*self._messages, self._reasoning):
             text.withdraw(attempt)
-        self._messages = [text for text in self._messages if text.pieces]
-        if not self._open.pieces:
+        self._messages = [text for text in self._messages if text]
+        if not self._open:
             self._open = _Text()
         self._tools = {
             index: tool for index, tool in self._tools.items() if tool.attempt != attempt or tool.ok is not None
@@ -284,10 +261,10 @@ class Fold:
 
     def _restore(self, state: Snapshot) -> None:
         self.status, self._started = state.status, state.started
-        self._messages = [_Text.from_so_far(text) for text in state.messages]
+        self._messages = [_Text(text) for text in state.messages]
         growing = [text for text in self._messages if text.final or not text.stopped]
         self._open = growing[-1] if growing else _Text()
-        self._reasoning = _Text.from_so_far(state.reasoning)
+        self._reasoning = _Text(state.reasoning)
         self._tools = {tool.index: tool for tool in state.tools}
         self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
         self._usage, self._error = state.usage, state.error

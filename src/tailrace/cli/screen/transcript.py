@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
     Asked,
@@ -57,7 +58,7 @@ class _Message:
     """One message while it grows."""
 
     def __init__(self) -> None:
-        self.chunks: list[tuple[int, str]] = []  # by attempt, so that one can be withdrawn
+        self.chunks = AttemptText()
         self.splitter = BlockSplitter()
         self.clean = Sanitizer()
         self.begun = False  # its border is drawn
@@ -172,7 +173,7 @@ class Transcript:
     def _chunk(self, text: str, attempt: int) -> None:
         self._end_thought()
         message = self._message = self._message or _Message()
-        message.chunks.append((attempt, text))
+        message.chunks.add(text, attempt)
         if self.streamed:
             self._settled += message.feed(text)
 
@@ -182,19 +183,18 @@ class Transcript:
         if message is None:
             return
         if not self.streamed:
-            self._settled += message.feed("".join(text for _, text in message.chunks))
+            self._settled += message.feed(message.chunks.text)
         self._settled += message.close()
 
     def _withdraw(self, attempt: int) -> None:
         """What that attempt said is not part of the message. What is in the scrollback stays there, and says so."""
         message = self._message
-        if message is None or all(number != attempt for number, _ in message.chunks):
+        if message is None or not message.chunks.withdraw(attempt):
             return
-        kept = [(number, text) for number, text in message.chunks if number != attempt]
         if self.streamed and message.begun:
             self._settled += [*message.close(), Said("the answer was withdrawn; it starts over", "yellow")]
         self._message = None
-        for number, text in kept:
+        for number, text in message.chunks.pieces():
             self._chunk(text, number)
 
     def _think(self, text: str) -> None:
@@ -283,9 +283,8 @@ class Transcript:
                 line = ToolLine(one_line(tool.tool_name, 60), one_line(tool.preview or ""), tool.duration, tool.ok)
                 self._settled.append(line)
         if last is not None:
-            for attempt, length in last.pieces or ((1, len(last.text)),):
-                start = sum(len(piece) for _, piece in self._message.chunks) if self._message else 0
-                self._chunk(last.text[start : start + length], attempt)
+            for attempt, piece in AttemptText(last.text, last.pieces or ((1, len(last.text)),)).pieces():
+                self._chunk(piece, attempt)
             if last.stopped:
                 self._end_message()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.events import (
     AnyEvent,
@@ -39,14 +40,13 @@ class TextSlot:
         self.key = key
         self.growing = True
         self.deltas = 0
-        self._pieces: list[tuple[int, str]] = []
+        self._pieces = AttemptText()
         self._text: str | None = ""
 
     @property
     def text(self) -> str:
         if self._text is None:
-            self._text = _sendable("".join(text for _, text in self._pieces))
-            self._pieces = self._merged(self._text)
+            self._text = _sendable(self._pieces.text)
         return self._text
 
     @property
@@ -54,23 +54,18 @@ class TextSlot:
         return max(self.deltas, len(self.text) // CHARACTERS_PER_TOKEN)
 
     def add(self, text: str, attempt: int) -> None:
-        self._pieces.append((attempt, text))
+        self._pieces.add(text, attempt)
         self._text = None
         self.deltas += 1
 
     def withdraw(self, attempt: int) -> None:
-        self._pieces = [piece for piece in self._pieces if piece[0] != attempt]
+        self._pieces.withdraw(attempt)
         self._text = None
 
     def replace(self, text: str) -> None:
         """What is shown from now on, whatever the chunks said."""
         self._text = _sendable(text)
-        self._pieces = [(0, self._text)]
-
-    def _merged(self, text: str) -> list[tuple[int, str]]:
-        """One piece where there is one attempt: joining a long text again costs what is new."""
-        attempts = {attempt for attempt, _ in self._pieces}
-        return [(attempts.pop(), text)] if len(attempts) == 1 else self._pieces
+        self._pieces = AttemptText(self._text)
 
 
 class ToolSlot:
