@@ -9,24 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
 from tailrace.calls.listener import KIND, CallLog
+from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, RunSealed, StaleEpoch, TailraceError
-from tailrace.events import AttemptStarted, RunFailure, Snapshot
+from tailrace.events import AttemptStarted, RunFailure, RunFinished, Snapshot
 from tailrace.messages import JsonObject, Message, Value
-from tailrace.ports import Durability, Lease, NewRun, Run, Signal
+from tailrace.ports import Durability, Journal, Lease, NewRun, Run, Signal
+from tailrace.providers.attempt import Route
+from tailrace.providers.call import Caller
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import recover
 from tailrace.runs.recovery import stop as stop_run
-from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.v1.api_formats import RESPONSES
-from tailrace.server.v1.model_target import after, raw_routes
+from tailrace.wire.client_request import ClientRequest
+from tailrace.wire.responses.client_request import read_request
 
-log = logging.getLogger("tailrace.server")
+log = logging.getLogger("tailrace.calls")
+RoutesFor = Callable[[ClientRequest], tuple[Route, ...]]
 
 
 class CallSpec(Value):
@@ -37,32 +41,55 @@ class CallSpec(Value):
     origin: JsonObject = msgspec.field(default_factory=dict)  # as with a turn
 
 
-class Calls:
-    """One per server."""
+class CallService:
+    """One per process. Use it as an async context manager: leaving gives back the calls that have not ended."""
 
-    def __init__(self, frame: RequestPipeline) -> None:
-        self._frame = frame
-        self._app = frame.app
+    def __init__(
+        self,
+        journal: Journal,
+        caller: Caller,
+        routes_for: RoutesFor,
+        *,
+        owner: str,
+        on_end: Callable[[Run, RunFinished], None] | None = None,
+    ) -> None:
+        """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is told of
+        each call that ended here; it must return quickly."""
+        self._journal = journal
+        self._caller = caller
+        self._routes_for = routes_for
+        self._owner = owner
+        self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None, None]:
-        """Goes on with what a dead process left; on leaving gives back what has not ended."""
-        async for orphan in recover(self._app.journal, self._app.owner, kind=KIND):
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await self.drain(None)
+
+    async def recover(self) -> list[str]:
+        """Goes on with the unfinished calls of dead processes; returns their runs."""
+        found: list[str] = []
+        async for orphan in recover(self._journal, self._owner, kind=KIND):
             attempts = sum(isinstance(entry.event, AttemptStarted) for entry in orphan.facts)
             self._spawn(orphan.run, orphan.lease, attempts)
-        try:
-            yield
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks.values())
+            found.append(orphan.run.id)
+        return found
+
+    async def drain(self, timeout_s: float | None) -> None:
+        """Waits so long for the calls under way to end."""
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=timeout_s)
 
     async def submit(self, spec: CallSpec, *, model: str, session: str, durability: Durability) -> Run:
         """A call that has begun; it goes on whoever watches."""
         new = NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability)
-        run, lease = await self._app.journal.start(new, self._app.owner)
+        run, lease = await self._journal.start(new, self._owner)
         if lease is not None:
             self._spawn(run, lease)
         return run
@@ -71,20 +98,19 @@ class Calls:
         """Ends the call as `stopped`, in whichever process it runs. One that has ended stays as it is."""
         try:
             if run_id in self._tasks:
-                await self._app.journal.signal(run_id, Signal("stop", by=by))
+                await self._journal.signal(run_id, Signal("stop", by=by))
             else:
-                await stop_run(self._app.journal, run_id, self._app.owner, at=time.time(), by=by)
+                await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by)
         except RunSealed:
             return
 
     def _spawn(self, run: Run, lease: Lease, attempts: int = 0) -> None:
         task = asyncio.get_running_loop().create_task(self._execute(run, lease, attempts), name=run.id)
         self._tasks[run.id] = task
-        self._frame.track(task)
         task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
 
     async def _execute(self, run: Run, lease: Lease, attempts: int) -> None:
-        journal = self._app.journal
+        journal = self._journal
         async with held(journal, lease):
             shown = await self._shown(run) if attempts else ""
             record = CallLog(journal, lease, shown=shown)
@@ -100,7 +126,7 @@ class Calls:
                 await record.broke(RunFailure("internal", f"{type(exc).__name__}: {exc}"))
 
     async def _shown(self, run: Run) -> str:
-        match (await self._app.journal.snapshot(run.id)).event:
+        match (await self._journal.snapshot(run.id)).event:
             case Snapshot(output=output):
                 return output
             case _:
@@ -116,8 +142,7 @@ class Calls:
         except asyncio.CancelledError:
             if not stopped.is_set():
                 raise
-            finished = await record.stopped()
-            self._frame.metrics.runs.inc(KIND, finished.status)
+            self._ended(run, await record.stopped())
         finally:
             watch.cancel()
             work.cancel()
@@ -125,21 +150,25 @@ class Calls:
 
     async def _call(self, run: Run, record: CallLog, shown: str) -> None:
         spec = msgspec.convert(run.new.input, CallSpec)
-        asked = RESPONSES.read(spec.body)
-        request = msgspec.structs.replace(after(spec.history, asked.request), prefill=shown)
+        asked = read_request(spec.body)
+        request = msgspec.structs.replace(with_history(spec.history, asked.request), prefill=shown)
         try:
-            result = await self._app.caller.complete(request, raw_routes(self._app, asked), listener=record)
+            result = await self._caller.complete(request, self._routes_for(asked), listener=record)
         except ProviderError as exc:
             finished = await record.failed(exc)
         else:
             finished = await record.completed(result)
-        self._frame.metrics.runs.inc(KIND, finished.status)
+        self._ended(run, finished)
+
+    def _ended(self, run: Run, finished: RunFinished) -> None:
+        if self._on_end is not None:
+            self._on_end(run, finished)
 
     async def _watch(self, lease: Lease, work: asyncio.Future[None], stopped: asyncio.Event) -> None:
         seen = 0
         while True:
             try:
-                signals = await self._app.journal.signals(lease, after=seen)
+                signals = await self._journal.signals(lease, after=seen)
             except JournalError:
                 work.cancel()  # fenced off: somebody else has the run
                 return

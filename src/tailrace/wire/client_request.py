@@ -26,6 +26,13 @@ class InvalidRequest(TailraceError):
         self.param = param
 
 
+class UnsupportedParameter(InvalidRequest):
+    """The model is there, and its API has no such parameter."""
+
+    def __init__(self, param: str, model: str, dialect: Dialect) -> None:
+        super().__init__(f"{model} cannot honour it: its API ({dialect}) has no such parameter", param)
+
+
 class ClientRequest(Value):
     """One request. `request` says it in neutral words; `body` is what the client wrote, for a provider that speaks the
     client's dialect and may know more of it than we do."""
