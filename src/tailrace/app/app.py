@@ -21,7 +21,7 @@ from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.service import AgentService, OnEnd, TurnSpec
+from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
@@ -43,6 +43,7 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
+from tailrace.runs.host import OnEnd
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import one_line
 from tailrace.wire.client_request import ClientRequest

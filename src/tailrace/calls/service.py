@@ -1,14 +1,12 @@
-"""Raw model calls that outlive whoever asked: background and stored responses.
+"""Raw model calls that outlive the request: background and stored responses.
 
-Owns the tasks in which they run. Each writes its run's log as it goes and nobody is fed directly: whoever wants to see
-the call tails the log. A call that dies with its process goes on in the next one from the text that is on record.
+Each writes its run's log as it goes; viewers tail the log, none is fed directly. A call whose process died goes on in
+another one from the text that is on record.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -17,15 +15,17 @@ import msgspec
 
 from tailrace.calls.listener import KIND, CallLog
 from tailrace.calls.raw_model import with_history
-from tailrace.errors import JournalError, ProviderError, RunSealed, StaleEpoch, TailraceError
-from tailrace.events import AttemptStarted, RunFailure, RunFinished, Snapshot
+from tailrace.errors import ProviderError
+from tailrace.events import AttemptStarted, RunFinished
+from tailrace.journal.fold import fold
 from tailrace.messages import JsonObject, Message, Value
-from tailrace.ports import Durability, Journal, Lease, NewRun, Run, Signal
+from tailrace.ports import Durability, Journal, NewRun, Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.runs.lease import held
-from tailrace.runs.recovery import recover
-from tailrace.runs.recovery import stop as stop_run
+from tailrace.runs.host import OnEnd, RunHost
+from tailrace.runs.lease import LEASE_S
+from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.responses.client_request import read_request
 
@@ -42,7 +42,7 @@ class CallSpec(Value):
 
 
 class CallService:
-    """One per process. Use it as an async context manager: leaving gives back the calls that have not ended."""
+    """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
 
     def __init__(
         self,
@@ -51,129 +51,67 @@ class CallService:
         routes_for: RoutesFor,
         *,
         owner: str,
-        on_end: Callable[[Run, RunFinished], None] | None = None,
+        lease_s: float = LEASE_S,
+        on_end: OnEnd | None = None,
     ) -> None:
         """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is told of
         each call that ended here; it must return quickly."""
         self._journal = journal
         self._caller = caller
         self._routes_for = routes_for
-        self._owner = owner
-        self._on_end = on_end
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.host = RunHost(journal, KIND, self._execution, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
 
     async def __aenter__(self) -> Self:
+        await self.host.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await self.drain(None)
-
-    async def recover(self) -> list[str]:
-        """Goes on with the unfinished calls of dead processes; returns their runs."""
-        found: list[str] = []
-        async for orphan in recover(self._journal, self._owner, kind=KIND):
-            attempts = sum(isinstance(entry.event, AttemptStarted) for entry in orphan.facts)
-            self._spawn(orphan.run, orphan.lease, attempts)
-            found.append(orphan.run.id)
-        return found
-
-    async def drain(self, timeout_s: float | None) -> None:
-        """Waits so long for the calls under way to end."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+        await self.host.__aexit__(kind, exc, trace)
 
     async def submit(self, spec: CallSpec, *, model: str, session: str, durability: Durability) -> Run:
-        """A call that has begun; it goes on whoever watches."""
-        new = NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability)
-        run, lease = await self._journal.start(new, self._owner)
-        if lease is not None:
-            self._spawn(run, lease)
-        return run
+        """A call that has begun; it goes on whether or not anything watches it."""
+        return await self.host.start(NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability))
 
     async def stop(self, run_id: str, *, by: str = "") -> None:
         """Ends the call as `stopped`, in whichever process it runs. One that has ended stays as it is."""
+        await self.host.stop(run_id, by=by)
+
+    async def recover(self) -> list[str]:
+        """Goes on with the unfinished calls of dead processes; returns their runs."""
+        return await self.host.recover()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits so long for the calls under way to end. What has not ended is given back when the service is closed."""
+        await self.host.drain(timeout_s)
+
+    def _execution(self, claimed: ClaimedRun) -> _CallExecution:
+        return _CallExecution(self._journal, self._caller, self._routes_for, claimed)
+
+
+class _CallExecution:
+    """One call under way, from the text on record to its sealed end."""
+
+    def __init__(self, journal: Journal, caller: Caller, routes_for: RoutesFor, claimed: ClaimedRun) -> None:
+        self._journal = journal
+        self._caller = caller
+        self._routes_for = routes_for
+        self._lease = claimed.lease
+        self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
+        self._shown = fold(claimed.entries).output
+        self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
+
+    async def run(self) -> RunFinished:
+        record = CallLog(self._journal, self._lease, shown=self._shown)
+        record.after(self._attempts)
+        asked = read_request(self._spec.body)
+        request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
+        call = self._caller.complete(request, self._routes_for(asked), listener=record)
         try:
-            if run_id in self._tasks:
-                await self._journal.signal(run_id, Signal("stop", by=by))
-            else:
-                await stop_run(self._journal, run_id, self._owner, at=time.time(), by=by)
-        except RunSealed:
-            return
-
-    def _spawn(self, run: Run, lease: Lease, attempts: int = 0) -> None:
-        task = asyncio.get_running_loop().create_task(self._execute(run, lease, attempts), name=run.id)
-        self._tasks[run.id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(run.id, None))
-
-    async def _execute(self, run: Run, lease: Lease, attempts: int) -> None:
-        journal = self._journal
-        async with held(journal, lease):
-            shown = await self._shown(run) if attempts else ""
-            record = CallLog(journal, lease, shown=shown)
-            record.after(attempts)
-            try:
-                await self._until_stopped(run, lease, record, shown)
-            except StaleEpoch:
-                log.warning("run %s was taken over by another process", run.id)
-            except TailraceError as exc:
-                await record.broke(RunFailure("error", str(exc)))
-            except Exception as exc:  # the top of the task: whatever it is, the run ends and says so
-                log.exception("run %s failed", run.id)
-                await record.broke(RunFailure("internal", f"{type(exc).__name__}: {exc}"))
-
-    async def _shown(self, run: Run) -> str:
-        match (await self._journal.snapshot(run.id)).event:
-            case Snapshot(output=output):
-                return output
-            case _:
-                return ""
-
-    async def _until_stopped(self, run: Run, lease: Lease, record: CallLog, shown: str) -> None:
-        """Cancelled from outside, it leaves the run as it is, for whoever claims it next."""
-        stopped = asyncio.Event()
-        work = asyncio.ensure_future(self._call(run, record, shown))
-        watch = asyncio.ensure_future(self._watch(lease, work, stopped))
-        try:
-            await work
-        except asyncio.CancelledError:
-            if not stopped.is_set():
-                raise
-            self._ended(run, await record.stopped())
-        finally:
-            watch.cancel()
-            work.cancel()
-            await asyncio.wait({work, watch})
-
-    async def _call(self, run: Run, record: CallLog, shown: str) -> None:
-        spec = msgspec.convert(run.new.input, CallSpec)
-        asked = read_request(spec.body)
-        request = msgspec.structs.replace(with_history(spec.history, asked.request), prefill=shown)
-        try:
-            result = await self._caller.complete(request, self._routes_for(asked), listener=record)
+            result = await run_beside(call, listen(self._journal, self._lease, stop_only))
+        except Stopped:
+            return await record.stopped()
         except ProviderError as exc:
-            finished = await record.failed(exc)
-        else:
-            finished = await record.completed(result)
-        self._ended(run, finished)
-
-    def _ended(self, run: Run, finished: RunFinished) -> None:
-        if self._on_end is not None:
-            self._on_end(run, finished)
-
-    async def _watch(self, lease: Lease, work: asyncio.Future[None], stopped: asyncio.Event) -> None:
-        seen = 0
-        while True:
-            try:
-                signals = await self._journal.signals(lease, after=seen)
-            except JournalError:
-                work.cancel()  # fenced off: somebody else has the run
-                return
-            seen = max(signal.id for signal in signals)
-            if any(signal.name == "stop" for signal in signals):
-                stopped.set()
-                work.cancel()
-                return
+            return await record.failed(exc)
+        return await record.completed(result)

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import KIND as TURN
-from tailrace.agent.session import ended
+from tailrace.agent.session import KIND as TURN
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
+from tailrace.runs.recovery import ended
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.json_answer import json_response
 from tailrace.server.http.pipeline import RequestPipeline
