@@ -101,7 +101,7 @@ async def test_I101_a_dead_owners_run_is_taken_over_at_once(tmp_path: Path) -> N
         await process.wait()
         (found,) = [found async for found in recover(journal, "me")]
         assert (found.run.id, found.run.kills, found.lease.epoch) == (run_id, 1, 2)
-        assert [entry.seq for entry in found.facts] == [1]
+        assert [entry.seq for entry in found.entries] == [1, 2, 3, 4]
         assert await written(journal, found.lease, [MessageChunk("3 ")], attempt=2) == 5
         await journal.seal(found.lease, RunFinished("completed", "0 1 2 3 "))
     await journal.close()

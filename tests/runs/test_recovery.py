@@ -36,7 +36,7 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path, wall_clock: Wa
     await journal.close()
 
 
-async def test_I106_an_unfinished_run_is_handed_over_with_its_facts(journal: Journal, wall_clock: WallClock) -> None:
+async def test_I106_an_unfinished_run_is_handed_over_with_its_log(journal: Journal, wall_clock: WallClock) -> None:
     run, lease = await started(journal)
     said, ran = MessageRecorded(assistant("I will")), ToolOutputRecorded("c1", "terminal", "done")
     await written(journal, lease, [MessageChunk("I will"), said, ran])
@@ -46,8 +46,8 @@ async def test_I106_an_unfinished_run_is_handed_over_with_its_facts(journal: Jou
     found = {found.run.id: found async for found in recover(journal, "the next")}
     assert found.keys() == {run.id, untouched.id}
     assert finished.id not in found
-    assert [entry.event for entry in found[run.id].facts][1:] == [said, ran]
-    assert isinstance(found[run.id].facts[0].event, RunStarted)
+    assert [entry.event for entry in found[run.id].entries][1:] == [MessageChunk("I will"), said, ran]
+    assert isinstance(found[run.id].entries[0].event, RunStarted)
     assert (found[run.id].run.owner, found[run.id].run.kills) == ("the next", 1)
     assert found[untouched.id].run.kills == 0
     with pytest.raises(StaleEpoch):

@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
 from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
-from tailrace.agent.endings import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
+from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
 from tailrace.agent.turn import Turn
@@ -39,6 +39,7 @@ from tailrace.messages import (
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.runs.failures import failure_of
 from tailrace.runs.record import RecordedFold
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised

@@ -1,12 +1,28 @@
-"""Does what is due in a turn, records it, applies it; and again, until nothing is due.
+"""The agent's loop: does what is due in a turn, records it, applies it; and again, until nothing is due.
 
-Owns the turn's I/O and its interruption. What comes next is `Turn`'s decision alone, so a run that was interrupted by a
-crash goes on here with no code of its own: its facts are replayed and what is due is done.
+    record the question
+    while what is due is not the end:
+        if a model call is due:
+            summarise the older history where it fills most of the context
+            stream the model's answer into the log, piece by piece
+            record the answer, with the tools that it calls
+        if tools are due:
+            ask a person about those that need an approval
+            record that they start, run them, record what they gave
+        if a budget is used up:
+            record an answer that says so
+    record the end
+
+`Turn` alone decides what is due (turn.py), from the facts on record and nothing else. So a run that was interrupted by
+a crash goes on here with no code of its own: its facts are replayed and what is due is done. Each step of the loop has
+its module: the model call is in model_call.py, tools and approvals are in tool_runner.py.
+
+This module owns the turn's order and its interruption. A `stop` signal cancels the step under way, and the turn is
+sealed as `stopped`. A cancellation from outside, as when the process ends, records nothing: another process goes on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from typing import assert_never
@@ -18,19 +34,16 @@ from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Command, Finish, GiveUp, RunTool, SettleTool, Turn
-from tailrace.errors import JournalError
 from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
-
-STOP = "stop"
-APPROVAL = "approval"
+from tailrace.runs.signals import STOP, Stopped, listen, run_beside
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
-    """One turn's equipment, put together by whoever starts it."""
+    """What one turn has at its disposal."""
 
     model: ModelSettings
     tools: Mapping[str, Tool]
@@ -61,34 +74,22 @@ class TurnRunner:
             settings.tool_settings,
             settings.snapshots,
         )
-        self._stopping = False
-        self._lost: JournalError | None = None  # why this runner may no longer write
-        self.foreign_calls: tuple[ToolCall, ...] = ()  # for whoever asked: tools that are theirs to run
+        self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
 
     async def run(self, message: Message | None = None, *, stopped: bool = False) -> RunFinished:
-        """Runs the turn to its end and seals it. `message` is the question that begins a new one; `stopped` says that
-        nobody wants its answer any more.
+        """Runs the turn to its end and seals it. `message` is the question that begins a new one. `stopped`: the turn
+        was told to stop before it began.
 
-        A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with
-        all that happened on record, for whoever claims it next. Raises `JournalError` where the lease is lost."""
+        A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
+        that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
         if message is not None:
             self._record.add(MessageRecorded(message))
         if stopped:
             return await self._seal(self._wind_down())
-        work = asyncio.ensure_future(self._drive())
-        watch = asyncio.ensure_future(self._watch(work))
         try:
-            finish = await work
-        except asyncio.CancelledError:
-            if self._lost is not None:
-                raise self._lost from None
-            if not self._stopping:
-                raise
+            finish = await run_beside(self._drive(), listen(self._journal, self._lease, self._on_signal))
+        except Stopped:
             finish = self._wind_down()
-        finally:
-            watch.cancel()
-            work.cancel()
-            await asyncio.wait({work, watch})
         return await self._seal(finish)
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
@@ -136,31 +137,13 @@ class TurnRunner:
 
     # ── interruption ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _watch(self, work: asyncio.Future[RunFinished]) -> None:
-        """Hears what people say to the run, from this process or another, until it ends."""
-        seen = 0
-        while True:
-            try:
-                signals = await self._journal.signals(self._lease, after=seen)
-            except JournalError as exc:
-                self._lost = exc  # fenced off: somebody else has the run
-                work.cancel()
-                return
-            for signal in signals:
-                seen = max(seen, signal.id)
-                self._hear(signal, work)
-
-    def _hear(self, signal: Signal, work: asyncio.Future[RunFinished]) -> None:
-        match signal.name:
-            case "stop":
-                self._stopping = True
-                work.cancel()
-            case "approval":
-                decision = signal.payload.get("decision")
-                if decision in ("once", "session", "always", "deny"):
-                    self._settings.asker.answer(str(signal.payload.get("approval_id")), decision, signal.by)
-            case _:
-                pass
+    def _on_signal(self, signal: Signal) -> None:
+        if signal.name == STOP:
+            raise Stopped
+        if signal.name == "approval":
+            decision = signal.payload.get("decision")
+            if decision in ("once", "session", "always", "deny"):
+                self._settings.asker.answer(str(signal.payload.get("approval_id")), decision, signal.by)
 
     def _wind_down(self) -> RunFinished:
         self._record.add(*self.turn.last_words())

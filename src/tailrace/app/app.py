@@ -21,7 +21,7 @@ from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.service import AgentService, OnEnd, TurnSpec
+from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
@@ -30,6 +30,8 @@ from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import kept_tidy, retention_of
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
+from tailrace.calls.raw_model import verbatim_routes
+from tailrace.calls.service import CallService
 from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError
@@ -41,8 +43,10 @@ from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
+from tailrace.runs.host import OnEnd
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import one_line
+from tailrace.wire.client_request import ClientRequest
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -52,8 +56,7 @@ TRACER_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"  # OpenTelemetry's own
 
 
 class App:
-    """What a process has of everything: one journal, one caller, one agent service, one of sequences. `open_app` makes
-    it."""
+    """What a process has of everything: one journal, one caller, a service per kind of run. `open_app` makes it."""
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class App:
             observer=self._observer,
             redactor=self.redactor,
         )
+        self.calls = CallService(journal, self.caller, self.raw_routes, owner=owner, on_end=on_end)
         self.flows = FlowService(
             journal,
             handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
@@ -115,6 +119,13 @@ class App:
             return self.models.routes(named(self.config, model))[0]
         except ConfigError:
             return None  # the turn will say so
+
+    def raw_routes(self, asked: ClientRequest) -> tuple[Route, ...]:
+        """Where a client's request to a raw model can go; the configured model brings its stand-ins along. Raises
+        `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
+        choice, configured = named(self.config, asked.model), self.config.model
+        same = (choice.provider, choice.name) == (configured.provider, configured.name)
+        return verbatim_routes(self.models.routes(configured if same else choice), asked)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -243,7 +254,7 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
-                async with app.agents, app.flows, kept_tidy(journal, retention_of(config)):
+                async with app.agents, app.calls, app.flows, kept_tidy(journal, retention_of(config)):
                     yield app
         finally:
             await models.local.aclose()

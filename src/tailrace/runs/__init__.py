@@ -1,1 +1,1 @@
-"""Runs, whoever executes them: claimed, held, recovered after a crash."""
+"""Runs of every kind: started, executed with the lease held, stopped, failed, given back, taken over."""

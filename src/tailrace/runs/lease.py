@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
 from tailrace.ports import Journal, Lease
 
-RENEWALS_PER_LEASE = 3  # two may fail or come late before anybody else may claim
+log = logging.getLogger("tailrace.runs")
+LEASE_S = 10.0  # `store.lease_s` by default: a process that stops renewing loses its runs after so long
+RENEWALS_PER_LEASE = 3  # two may fail or come late before another process may claim
 
 
 @asynccontextmanager
-async def held(journal: Journal, lease: Lease, *, lease_s: float = 30.0) -> AsyncIterator[Lease]:
+async def held(journal: Journal, lease: Lease, *, lease_s: float = LEASE_S) -> AsyncIterator[Lease]:
     """Renews the lease while the block runs; afterwards gives the run back unless it has ended.
 
-    A lease that is lost is not an interruption: the next `append`, `commit` or `signals` raises `StaleEpoch`.
+    A lost lease does not interrupt the block: the next `append`, `commit` or `signals` raises `StaleEpoch`.
     """
     renewing = asyncio.create_task(_renew(journal, lease, lease_s))
     try:
@@ -24,7 +27,7 @@ async def held(journal: Journal, lease: Lease, *, lease_s: float = 30.0) -> Asyn
     finally:
         renewing.cancel()
         try:
-            await asyncio.wait([renewing])  # not `await renewing`: that would take a cancellation of ours for its own
+            await asyncio.wait([renewing])  # `await renewing` could not tell its cancellation from the block's own
         finally:
             await journal.release(lease)
 
@@ -36,5 +39,7 @@ async def _renew(journal: Journal, lease: Lease, lease_s: float) -> None:
             await journal.renew(lease, lease_s=lease_s)
         except (StaleEpoch, RunSealed):
             return
-        except JournalError:
-            continue  # storage may be back before the lease has run out
+        except JournalError as exc:  # storage may be back before the lease has run out
+            log.warning("the lease of run %s was not renewed: %s", lease.run_id, exc)
+        except Exception:
+            log.exception("the lease of run %s was not renewed", lease.run_id)

@@ -1,6 +1,6 @@
-"""After a death: unfinished runs are taken over, and the one that keeps killing is put aside.
+"""Runs that no living process executes: taken over, parked where they keep killing their owners, or ended.
 
-Owns the decision, for any journal. What a run does next is its runner's: it gets the lease and the facts.
+Owns the decision, for any journal and any kind. What a run does next is its execution's business.
 """
 
 from __future__ import annotations
@@ -10,48 +10,73 @@ from typing import TypeAlias
 
 import msgspec
 
-from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed
-from tailrace.events import AnyEvent, Entry, MessageStop, RunFailure, RunFinished, Snapshot
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed
+from tailrace.events import (
+    AnyEvent,
+    Entry,
+    GatewayNotice,
+    MessageStop,
+    RunFailure,
+    RunFinished,
+    RunStatus,
+    Snapshot,
+)
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import Journal, Lease, Run, Signal
+from tailrace.ports import ENDED, Journal, Lease, Run, Signal
+from tailrace.runs.lease import LEASE_S
+from tailrace.runs.signals import STOP
 
 MAX_KILLS = 3
 
 
-class Recovered(msgspec.Struct, frozen=True):
-    """An unfinished run, claimed: whoever gets it executes it, seals it or gives it back."""
+class ClaimedRun(msgspec.Struct, frozen=True):
+    """A run that this process may write: the claimant executes it, seals it or gives it back."""
 
     run: Run
     lease: Lease
-    facts: list[Entry]
+    entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
+
+
+def any_run(_run: Run) -> bool:
+    return True
 
 
 async def recover(
     journal: Journal,
     owner: str,
     *,
-    kind: str | None = None,
-    session: str | None = None,
-    lease_s: float = 30.0,
+    wanted: Callable[[Run], bool] = any_run,
+    lease_s: float = LEASE_S,
     max_kills: int = MAX_KILLS,
-) -> AsyncIterator[Recovered]:
-    """Claims what no living process owns, of one kind or session where it is named, oldest first, one at a time: a run
-    is claimed when it is asked for.
-
-    I102: a run whose last `max_kills` owners died while they had it is parked and not handed out.
-    """
+) -> AsyncIterator[ClaimedRun]:
+    """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it."""
     for orphan in await journal.orphans():
-        if kind not in (None, orphan.new.kind) or session not in (None, orphan.new.session):
-            continue
-        try:
-            lease = await journal.claim(orphan.id, owner, lease_s=lease_s)
-            run = await journal.get(orphan.id)
-        except (RunOwned, RunSealed, RunParked, RunNotFound):
-            continue  # another process was faster
+        if wanted(orphan):
+            claimed = await take_over(journal, orphan.id, owner, lease_s=lease_s, max_kills=max_kills)
+            if claimed is not None:
+                yield claimed
+
+
+async def take_over(
+    journal: Journal, run_id: str, owner: str, *, lease_s: float = LEASE_S, max_kills: int = MAX_KILLS
+) -> ClaimedRun | None:
+    """The run, claimed; None where it has ended, is parked, or another process has it.
+
+    I102: a run whose last `max_kills` owners died while they had it is parked.
+    """
+    try:
+        lease = await journal.claim(run_id, owner, lease_s=lease_s)
+    except (RunOwned, RunSealed, RunParked, RunNotFound):
+        return None
+    try:
+        run = await journal.get(run_id)
         if run.kills >= max_kills:
             await journal.park(lease, _crash_loop(run))
-        else:
-            yield Recovered(run, lease, await journal.facts(run.id))
+            return None
+        return ClaimedRun(run, lease, await journal.read(run_id))
+    except BaseException:
+        await journal.release(lease)
+        raise
 
 
 def _crash_loop(run: Run) -> RunFailure:
@@ -61,6 +86,8 @@ def _crash_loop(run: Run) -> RunFailure:
         f"find out why before you let it go on, or end it: tailrace stop {run.id}",
     )
 
+
+# ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Sequence[AnyEvent]]
 
@@ -72,24 +99,61 @@ def nothing(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
 async def stop(
     journal: Journal, run_id: str, owner: str, *, at: float, by: str = "", last_words: LastWords = nothing
 ) -> Run:
-    """Asks whoever executes the run to stop; a run that nobody executes is ended here and now, after whatever
-    `last_words` makes of its log. `at` is the wall clock. Returns it as it is afterwards: `state` says whether it has
-    ended. Raises `RunSealed` when it had ended before."""
+    """Signals the process that executes the run to stop. A run that no process executes is ended here, after the
+    events that `last_words` makes of its log. `at` is the wall clock. Returns the run as it is afterwards: `state` says
+    whether it has ended. Raises `RunSealed` when it had ended before."""
     run = await journal.get(run_id)
     if run.state == "parked":
         await journal.unpark(run_id)
-    await journal.signal(run_id, Signal("stop", by=by))
+    await journal.signal(run_id, Signal(STOP, by=by))
     try:
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
     except RunOwned:
         return await journal.get(run_id)
-    events = [*last_words(run, await journal.read(run_id))]
-    if run.new.kind != SEQUENCE:
-        events.append(MessageStop(final=True))
-    state = await journal.snapshot(run_id)
+    await seal_as(journal, run, lease, "stopped", at=at, events=last_words(run, await journal.read(run_id)))
+    return await journal.get(run_id)
+
+
+async def seal_as(
+    journal: Journal,
+    run: Run,
+    lease: Lease,
+    status: RunStatus,
+    *,
+    at: float,
+    error: RunFailure | None = None,
+    events: Sequence[AnyEvent] = (),
+) -> RunFinished:
+    """Ends the run from outside its execution, with what its log shows and these events."""
+    state = await journal.snapshot(run.id)
     if not isinstance(state.event, Snapshot):
         raise TypeError(state)
+    if run.new.kind != SEQUENCE and not any(text.final for text in state.event.messages):
+        events = (*events, MessageStop(final=True))
     if events:
         journal.append(lease, events, attempt=state.attempt)
-    await journal.seal(lease, RunFinished("stopped", state.event.output, state.event.usage, at=at))
+    finished = RunFinished(status, state.event.output, state.event.usage, error, at)
+    await journal.seal(lease, finished)
+    return finished
+
+
+async def ended(journal: Journal, run_id: str) -> Run:
+    """The run, once it has ended or was parked, in whichever process."""
+    run = await journal.get(run_id)
+    if run.state in ENDED or run.state == "parked":
+        return run
+    async for batch in journal.tail(run_id, after=run.last_seq):
+        if any(isinstance(entry.event, GatewayNotice) and entry.event.kind == "parked" for entry in batch):
+            break
     return await journal.get(run_id)
+
+
+async def finished(journal: Journal, run_id: str) -> RunFinished:
+    """How the run ended, once it has. Raises `RunParked` for one that is set aside, `JournalError` where the journal
+    was closed before its end."""
+    run = await ended(journal, run_id)
+    if run.finished is not None:
+        return run.finished
+    if run.parked is not None:
+        raise RunParked(f"run {run_id} is parked: {run.parked.message}")
+    raise JournalError(f"run {run_id} has not ended")

@@ -25,6 +25,13 @@ class InvalidRequest(TailraceError):
         self.param = param
 
 
+class UnsupportedParameter(InvalidRequest):
+    """The model is there, and its API has no such parameter."""
+
+    def __init__(self, param: str, model: str, dialect: Dialect) -> None:
+        super().__init__(f"{model} cannot honour it: its API ({dialect}) has no such parameter", param)
+
+
 class ClientRequest(Value):
     """One request. `request` is its neutral form; `body` is what the client wrote, for a provider of the client's
     dialect, which may know more fields than we do."""

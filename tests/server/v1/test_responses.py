@@ -116,6 +116,7 @@ async def test_a_raw_call_in_the_background_goes_on_after_a_restart_from_the_tex
             assert body["status"] == "in_progress"
             first = await _first_events(server, body["id"], b"tailrace")
         async with api(tmp_path, provider=_Lent(provider)) as server:
+            assert len(await server.app.calls.recover()) == 1
             events = await server.events(f"{PATH}/{body['id']}?stream=true")
             _, final = await server.get(f"{PATH}/{body['id']}")
     assert b"".join(event.data for event in events).startswith(first)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.agent.service import KIND, TurnSpec
+from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import KIND
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options

@@ -65,7 +65,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
-        if recovered := await app.agents.recover():
+        if recovered := [*await app.agents.recover(), *await app.calls.recover()]:
             log.info("going on with %d unfinished runs", len(recovered))
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()

@@ -61,7 +61,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             Gateway(app) as gateway,
             serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
         ):
-            if recovered := [*await app.agents.recover(), *await app.flows.recover()]:
+            if recovered := [*await app.agents.recover(), *await app.calls.recover(), *await app.flows.recover()]:
                 log.info("going on with %d unfinished runs", len(recovered))
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.errors import JournalError, RunSealed
+from tailrace.errors import JournalError
 from tailrace.events import (
     AttemptDiscarded,
     RunFailure,
@@ -39,11 +39,11 @@ from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
 from tailrace.runs.record import RecordedFold
+from tailrace.runs.signals import STOP, listen, run_beside
 
-STOP = "stop"  # what `tailrace stop` says to any run
-WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the record
-# Listening for signals costs a read, and most instances that are new are soon over. Whoever speaks to one in this
-# process says so; from another process it takes this long until a new instance hears.
+WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record
+# Listening for signals costs a read, and most new instances are soon over. A signal from this process comes with a call
+# of `listen_now`; a new instance may notice one from another process so much later.
 LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
 MIN_SECRET_CHARS = 6  # shorter values would blot out ordinary words
@@ -100,30 +100,32 @@ class InstanceRunner:
         self.plan = plan
         self._with = surroundings
         self._rng = rng if rng is not None else _RNG
-        self._begun = begun  # others had it before: somebody may have spoken to it
+        self._begun = begun  # it was claimed before, so there may be signals already
         self._record = RecordedFold(journal, lease, plan)
         self._signals = Signals(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
-        self._spoken_to = asyncio.Event()
+        self._signalled = asyncio.Event()
         self._lost: JournalError | None = None
         self.audience = Audience()
 
     async def run(self) -> RunFinished:
         """Runs the instance to its end and seals it. Cancelled from outside it leaves the run as it is, unfinished and
-        with all that happened on record. Raises `JournalError` where the run is no longer ours."""
+        with all that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage
+        fails."""
         self.plan.interrupt()
-        async with asyncio.TaskGroup() as group:
-            watch = group.create_task(self._watch())
-            try:
-                await self._drive(group)
-            finally:
-                watch.cancel()
-                for task in self._tasks.values():
-                    task.cancel()
+        await run_beside(self._run_steps(), self._listen())
         if self._lost is not None:
             raise self._lost
         return await self._seal()
+
+    async def _run_steps(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            try:
+                await self._drive(group)
+            finally:
+                for task in self._tasks.values():
+                    task.cancel()
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,39 +273,28 @@ class InstanceRunner:
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def listen(self) -> None:
-        """Somebody has spoken to the instance."""
-        self._spoken_to.set()
+    def listen_now(self) -> None:
+        """There is a signal."""
+        self._signalled.set()
 
-    async def _watch(self) -> None:
-        """Hears what people say to the instance, from this process or another, until it ends."""
+    async def _listen(self) -> None:
         if not self._begun:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LISTEN_AFTER_S):
-                    await self._spoken_to.wait()
-        seen = self.plan.last_signal
-        while True:
-            try:
-                for signal in await self._journal.signals(self._lease, after=seen):
-                    seen = max(seen, signal.id)
-                    self._hear(signal)
-            except RunSealed:
-                return
-            except JournalError as exc:
-                self._lose(exc)
-                return
+                    await self._signalled.wait()
+        await listen(self._journal, self._lease, self._on_signal, after=self.plan.last_signal)
 
-    def _hear(self, signal: Signal) -> None:
+    def _on_signal(self, signal: Signal) -> None:
         if signal.name == WATCH:
             self.audience.join_elsewhere()
             return
         name = CANCEL if signal.name == STOP else signal.name
-        heard = SignalReceived(signal.id, name, signal.payload, signal.by)
-        self._record.add(heard)
+        received = SignalReceived(signal.id, name, signal.payload, signal.by)
+        self._record.add(received)
         if name == PAUSE:
             self._interrupt_all()
-        elif heard in self.plan.signals:
-            self._signals.put(heard)
+        elif received in self.plan.signals:
+            self._signals.put(received)
         self._woken.set()
 
     def _interrupt_all(self) -> None:

@@ -1,23 +1,20 @@
-"""Sequences for many: keeps their versions, starts instances, lets them run whoever watches, and goes on after a crash.
-
-Owns the tasks in which instances run. Whoever wants to see one watches its log.
+"""Sequences as a service: keeps their versions, starts instances, signals them, and goes on with those of dead
+processes. Viewers watch an instance's log.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from tailrace.errors import JournalError, RunNotFound, RunSealed, StaleEpoch
-from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished, Snapshot
+from tailrace.errors import JournalError, RunNotFound, RunSealed
+from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check
@@ -28,9 +25,10 @@ from tailrace.flows.schema.schema import Schema
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
-from tailrace.ports import ENDED, Durability, Journal, Lease, NewRun, Run, RunState, Signal
-from tailrace.runs.lease import held
-from tailrace.runs.recovery import recover, stop
+from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
+from tailrace.runs.host import RunHost
+from tailrace.runs.lease import LEASE_S
+from tailrace.runs.recovery import ClaimedRun, finished
 
 log = logging.getLogger("tailrace.flows")
 
@@ -76,7 +74,7 @@ class FlowService:
         owner: str,
         directory: Path,
         environment: Mapping[str, str | None] | None = None,
-        lease_s: float = 30.0,
+        lease_s: float = LEASE_S,
         clock: Callable[[], float] = time.time,
         durability: Durability = "committed",
     ) -> None:
@@ -84,28 +82,31 @@ class FlowService:
         and no others."""
         self._journal = journal
         self._handlers = handlers
-        self._owner = owner
         self._directory = directory
         self._environment = dict(environment or {})
-        self._lease_s = lease_s
         self._clock = clock
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
         self.library = SequenceStore(journal, owner)
-        self._runners: dict[str, InstanceRunner] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._stack = AsyncExitStack()
+        self.host = RunHost(
+            journal,
+            SEQUENCE,
+            self._runner,
+            owner=owner,
+            log=log,
+            lease_s=lease_s,
+            failure_of=_failure_of,
+            clock=clock,
+        )
 
     async def __aenter__(self) -> Self:
-        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        await self.host.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        await self._stack.aclose()
+        await self.host.__aexit__(kind, exc, trace)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,8 +129,8 @@ class FlowService:
         dry_run: bool = False,
         idempotency_key: str = "",
     ) -> Run:
-        """An instance that has begun; it goes on whoever watches. With a known idempotency key, the one that has it.
-        Raises `DefinitionError`."""
+        """An instance that has begun; it goes on whether or not anything watches it. With a known idempotency key, the
+        instance that has it. Raises `DefinitionError`."""
         version = sequence if isinstance(sequence, SequenceVersion) else SequenceVersion("", 0, sequence)
         definition = await self.library.written_out(version.definition)
         if not version.id:
@@ -139,7 +140,7 @@ class FlowService:
         spec = InstanceSpec(definition, given, version.id, version.version, dry_run)
         return await self._create(spec, idempotency_key)
 
-    async def _create(self, spec: InstanceSpec, idempotency_key: str, facts: Collection[AnyEvent] = ()) -> Run:
+    async def _create(self, spec: InstanceSpec, idempotency_key: str, facts: Sequence[AnyEvent] = ()) -> Run:
         new = NewRun(
             SEQUENCE,
             input=msgspec.to_builtins(spec),
@@ -147,21 +148,13 @@ class FlowService:
             idempotency_key=f"instance/{idempotency_key}" if idempotency_key else "",
             durability=self._durability,
         )
-        run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
-        if lease is not None:
-            plan = self._plan(spec)
-            if facts:
-                self._journal.append(lease, tuple(facts))
-                for fact in facts:
-                    plan.apply(fact)
-            self._spawn(run, lease, spec, plan, begun=False)
-        return run
+        return await self.host.start(new, facts)
 
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
         run = await self._get(instance_id)
         spec = _spec_of(run)
-        runner = self._runners.get(instance_id)
+        runner = self.host.execution_of(instance_id)
         if runner is not None and run.finished is None:
             plan = runner.plan
         else:
@@ -204,39 +197,34 @@ class FlowService:
         return await self._create(again, f"retry/{instance_id}", facts)
 
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:
-        """Speaks to the instance, in whichever process it is. Raises `RunSealed` when it has ended."""
+        """Signals the instance, in whichever process it is. Raises `RunSealed` when it has ended."""
         run = await self._get(instance_id)
         if run.state == "parked" and name == RESUME:
             await self._journal.unpark(instance_id)
             await self._journal.signal(instance_id, Signal(name, payload or {}, by))
             await self.recover()
             return
-        if name == CANCEL and instance_id not in self._tasks:
-            await stop(self._journal, instance_id, self._owner, at=self._clock(), by=by)
+        if name == CANCEL and instance_id not in self.host.running:
+            await self.host.stop_elsewhere(instance_id, by=by)
             return
         await self._journal.signal(instance_id, Signal(name, payload or {}, by))
-        if (runner := self._runners.get(instance_id)) is not None:
-            runner.listen()
+        if (runner := self.host.execution_of(instance_id)) is not None:
+            runner.listen_now()
 
     async def finished(self, instance_id: str) -> RunFinished:
-        """How the instance ended, once it has."""
-        run = await self._get(instance_id)
-        async for _ in self._journal.tail(instance_id, after=run.last_seq):
-            pass
-        run = await self._get(instance_id)
-        if run.finished is None:
-            raise JournalError(f"instance {instance_id} has not ended")
-        return run.finished
+        """How the instance ended, once it has. Raises `RunParked` for one that is set aside."""
+        await self._get(instance_id)
+        return await finished(self._journal, instance_id)
 
     async def watch(self, instance_id: str, *, after: int = 0) -> AsyncGenerator[list[InstanceEvent], None]:
-        """What has happened after the cursor, then whatever happens, until the end. While anybody is here, and only
-        then, models that stream are heard word by word. Raises `RunNotFound`, `CursorAhead`."""
+        """What has happened after the cursor, then whatever happens, until the end. Only while a viewer is here does
+        the log get a model's answer piece by piece. Raises `RunNotFound`, `CursorAhead`."""
         run = await self._get(instance_id)
-        runner = self._runners.get(instance_id)
+        runner = self.host.execution_of(instance_id)
         if runner is not None:
             runner.audience.join()
         elif run.state not in ENDED:
-            await self._ask_to_speak(instance_id)
+            await self._tell_of_viewer(instance_id)
         try:
             async for batch in self._journal.tail(instance_id, after=after):
                 if events := instance_events(batch):
@@ -245,8 +233,8 @@ class FlowService:
             if runner is not None:
                 runner.audience.leave()
 
-    async def _ask_to_speak(self, instance_id: str) -> None:
-        """Whoever executes it, in another process, is told that somebody watches."""
+    async def _tell_of_viewer(self, instance_id: str) -> None:
+        """Tells the process that executes the instance that it is watched."""
         try:
             await self._journal.signal(instance_id, Signal(WATCH))
         except RunSealed:
@@ -256,30 +244,24 @@ class FlowService:
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished instances of dead processes; returns them."""
-        found: list[str] = []
-        async for orphan in recover(self._journal, self._owner, lease_s=self._lease_s, kind=SEQUENCE):
-            if orphan.run.id in self._tasks:
-                continue
-            spec = _spec_of(orphan.run)
-            plan = self._plan(spec)
-            plan.replay(orphan.facts)
-            self._spawn(orphan.run, orphan.lease, spec, plan, begun=True)
-            found.append(orphan.run.id)
-        return found
+        return await self.host.recover()
 
     async def drain(self, timeout_s: float) -> None:
-        """Lets what runs come to its end, for so long. What has not by then is given back when the service ends."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+        """Waits so long for the instances under way to end. What has not ended is given back when the service is
+        closed."""
+        await self.host.drain(timeout_s)
 
     @property
     def running(self) -> tuple[str, ...]:
-        return tuple(self._tasks)
+        return self.host.running
 
     def _plan(self, spec: InstanceSpec) -> Plan:
         return Plan(spec.definition, spec.input, dry_run=spec.dry_run, waiting=self._waiting)
 
-    def _spawn(self, run: Run, lease: Lease, spec: InstanceSpec, plan: Plan, *, begun: bool) -> None:
+    def _runner(self, claimed: ClaimedRun) -> InstanceRunner:
+        spec = _spec_of(claimed.run)
+        plan = self._plan(spec)
+        plan.replay(claimed.entries)
         surroundings = Surroundings(
             handlers=self._handlers,
             directory=self._directory,
@@ -288,40 +270,17 @@ class FlowService:
             dry_run=spec.dry_run,
             clock=self._clock,
         )
-        runner = InstanceRunner(self._journal, lease, plan, surroundings, begun=begun)
-        self._runners[run.id] = runner
-        task = self._group.create_task(self._execute(runner, lease), name=run.id)
-        self._tasks[run.id] = task
-        task.add_done_callback(lambda _: self._forget(run.id))
-
-    def _forget(self, run_id: str) -> None:
-        self._tasks.pop(run_id, None)
-        self._runners.pop(run_id, None)
-
-    async def _execute(self, runner: InstanceRunner, lease: Lease) -> None:
-        async with held(self._journal, lease, lease_s=self._lease_s):
-            try:
-                await runner.run()
-            except StaleEpoch:
-                log.warning("instance %s was taken over by another process", lease.run_id)
-            except JournalError as exc:
-                log.error("instance %s cannot be written: %s", lease.run_id, exc)  # noqa: TRY400 - no bug of ours
-            except Exception as exc:  # the top of the task: whatever it is, the instance ends and says so
-                log.exception("instance %s failed", lease.run_id)
-                await self._fail(lease, RunFailure("permanent", f"{type(exc).__name__}: {exc}", "internal"))
-
-    async def _fail(self, lease: Lease, failure: RunFailure) -> None:
-        match (await self._journal.snapshot(lease.run_id)).event:
-            case Snapshot(output=output, usage=usage):
-                await self._journal.seal(lease, RunFinished("failed", output, usage, failure, self._clock()))
-            case _:
-                pass
+        return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
 
     async def _get(self, instance_id: str) -> Run:
         run = await self._journal.get(instance_id)
         if run.new.kind != SEQUENCE:
             raise RunNotFound(f"there is no instance {instance_id}")
         return run
+
+
+def _failure_of(error: Exception) -> RunFailure:
+    return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
 
 
 def _spec_of(run: Run) -> InstanceSpec:

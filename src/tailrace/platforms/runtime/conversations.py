@@ -10,7 +10,8 @@ import logging
 
 import msgspec
 
-from tailrace.agent.service import KIND, TurnSpec
+from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import KIND
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings, Surface

@@ -27,6 +27,7 @@ from tailrace.errors import (
     TimedOut,
     Unavailable,
 )
+from tailrace.wire.client_request import UnsupportedParameter
 from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain"]
@@ -136,6 +137,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return ApiError(409, str(exc), code="cursor_ahead")
         case ConfigError():
             return _of_config(exc)
+        case UnsupportedParameter():
+            return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
         case JournalError():
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
         case TimeoutError():

@@ -64,7 +64,7 @@ async def listening(
             yield _address(host, server)
         finally:
             server.close()
-            await asyncio.gather(frame.drain(drain_s), frame.app.agents.drain(drain_s))
+            await asyncio.gather(frame.drain(drain_s), frame.app.agents.drain(drain_s), frame.app.calls.drain(drain_s))
             await frame.stop()
     finally:
         await runner.cleanup()

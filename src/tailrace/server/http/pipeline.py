@@ -10,8 +10,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -66,7 +65,6 @@ class RequestPipeline:
         self._idle = asyncio.Event()
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
-        self._lifetimes: list[Callable[[web.Application], AsyncIterator[None]]] = []
         self.router: web.UrlDispatcher  # once `application` has made it
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
@@ -106,15 +104,6 @@ class RequestPipeline:
         self._owed.add(task)
         task.add_done_callback(self._owed.discard)
 
-    def add_lifespan(self, context: Callable[[], AbstractAsyncContextManager[None]]) -> None:
-        """Entered when the server starts, left after the last request."""
-
-        async def lifetime(_: web.Application) -> AsyncIterator[None]:
-            async with context():
-                yield
-
-        self._lifetimes.append(lifetime)
-
     # ── the middleware ───────────────────────────────────────────────────────────────────────────────────────
 
     def application(self, routes: Iterable[Route], *, max_body_bytes: int) -> web.Application:
@@ -128,7 +117,6 @@ class RequestPipeline:
 
         application = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._finish_head)
-        application.cleanup_ctx.extend(self._lifetimes)
         self.router = application.router
         for route in routes:
             self._routes[application.router.add_route(route.method, route.path, route.handler)] = route

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from tailrace.agent.service import OnEnd
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, ModelRequest
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, Caller, CallListener, CallResult, NullListener, OnCut
 from tailrace.providers.deadlines import Purpose
+from tailrace.runs.host import OnEnd
 from tailrace.server.metrics.registry import Metrics
 
 

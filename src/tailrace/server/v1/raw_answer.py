@@ -18,6 +18,7 @@ from typing import Any
 from aiohttp import web
 
 from tailrace.calls.listener import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
+from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
@@ -29,7 +30,6 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, answer_id, error_delta
-from tailrace.server.v1.model_target import after, raw_routes
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.completion_deltas import deltas_of
 
@@ -46,9 +46,9 @@ async def answer_raw(
     fields: JsonObject | None = None,
 ) -> web.StreamResponse:
     """`history` is what was said before, beside what the client says now; `fields` stand in the answer again. Raises
-    `ProviderError` where no answer can be had, `ApiError` 400 for what the model cannot be asked."""
+    `ProviderError` where no answer can be had, `UnsupportedParameter` for what the model cannot be asked."""
     app = frame.app
-    routes = raw_routes(app, asked)
+    routes = app.raw_routes(asked)
     new = NewRun(KIND, {"api": voice.dialect, "request": asked.body}, asked.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
     if lease is None:
@@ -120,7 +120,7 @@ class _RawAnswer:
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
-            request = after(self._history, self._asked.request)
+            request = with_history(self._history, self._asked.request)
             return await self._frame.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
             await self._frame.run_to_end(self._record(record.failed(exc)))

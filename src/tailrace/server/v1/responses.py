@@ -13,18 +13,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import KIND as TURN
-from tailrace.agent.session import ended
-from tailrace.calls.service import Calls, CallSpec
+from tailrace.agent.session import KIND as TURN
+from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
+from tailrace.runs.recovery import ended
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
-from tailrace.server.v1.model_target import agent_dialect, is_agent, raw_routes, refused, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, is_agent, refused, turn_spec
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import Origin, StoredResponse, body_of, history_after, history_in, response_run
@@ -90,7 +90,6 @@ class Responses:
         self._frame = frame
         self._app = frame.app
         self._journal = frame.app.journal
-        self.calls = Calls(frame)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
@@ -140,7 +139,7 @@ class Responses:
     ) -> Run:
         """The run, once it is on record; a client that leaves meanwhile takes nothing back that it did not ask to."""
         agent = is_agent(asked)
-        source = agent_dialect(self._app) if agent else raw_routes(self._app, asked)[0].provider.dialect
+        source = agent_dialect(self._app) if agent else self._app.raw_routes(asked)[0].provider.dialect
         shows = asked.reasoning or self._app.config.agent.show_reasoning
         given = items_of(asked.body.get("input", []))
         background = bool(keeping.background)
@@ -153,7 +152,7 @@ class Responses:
             )
         else:
             call = CallSpec({"input": [], **asked.body}, history, origin)
-            work = self.calls.submit(call, model=asked.model, session=keeping.session, durability=durability)
+            work = self._app.calls.submit(call, model=asked.model, session=keeping.session, durability=durability)
         return await self._frame.run_to_end(work)
 
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
@@ -196,7 +195,7 @@ class Responses:
         return await stream.end()
 
     async def _stop(self, run: Run, by: str = "") -> None:
-        service = self._app.agents if run.new.kind == TURN else self.calls
+        service = self._app.agents if run.new.kind == TURN else self._app.calls
         await service.stop(run.id, by=by)
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
@@ -275,7 +274,6 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
 
 def routes(frame: RequestPipeline) -> Sequence[Route]:
     responses = Responses(frame)
-    frame.add_lifespan(responses.calls.running)
     return (
         Route(
             method="POST",

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.agent.service import KIND as TURN
 from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import KIND as TURN
 from tailrace.agent.session import history_of
 from tailrace.agent.turn import Turn
 from tailrace.calls.listener import KIND as CALL

@@ -1,0 +1,56 @@
+"""A client's request on its way to a raw model: where it can go, and in which words.
+
+Owns that every parameter is honoured or refused. Knows no server: requests come read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+
+from tailrace.messages import Completion, Dialect, Message, ModelRequest
+from tailrace.ports import Answer, Provider
+from tailrace.providers.attempt import Route
+from tailrace.wire.client_request import ClientRequest, UnsupportedParameter, extra_for, first_unsupported_param
+
+
+class VerbatimProvider:
+    """A provider that is sent the client's own body, where it speaks the client's dialect."""
+
+    def __init__(self, provider: Provider, asked: ClientRequest) -> None:
+        self.name = provider.name
+        self.dialect: Dialect = provider.dialect
+        self._provider = provider
+        self._asked = asked
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+        return self._provider.stream(self._worded(request))
+
+    async def complete(self, request: ModelRequest) -> Completion:
+        return await self._provider.complete(self._worded(request))
+
+    def _worded(self, request: ModelRequest) -> ModelRequest:
+        """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
+        the beginning of an answer that was cut."""
+        verbatim = not request.prefill and len(request.messages) == len(self._asked.request.messages)
+        extra = extra_for(self._asked, self.dialect, conversation=verbatim)
+        return msgspec.structs.replace(request, extra=extra)
+
+
+def verbatim_routes(routes: Sequence[Route], asked: ClientRequest) -> tuple[Route, ...]:
+    """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
+    `UnsupportedParameter` for what the first of them cannot be asked."""
+    first, *others = routes
+    if (param := first_unsupported_param(asked, first.provider.dialect)) is not None:
+        raise UnsupportedParameter(param, asked.model, first.provider.dialect)
+    able = [route for route in others if first_unsupported_param(asked, route.provider.dialect) is None]
+    return tuple(
+        msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, asked)) for route in (first, *able)
+    )
+
+
+def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
+    """The request, with what was said before it."""
+    return msgspec.structs.replace(request, messages=(*history, *request.messages)) if history else request

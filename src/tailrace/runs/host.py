@@ -1,0 +1,263 @@
+"""The one host of runs: starts them, executes each in a task of its own with the lease held, and sees to its end.
+
+Owns what becomes of a run in this process, for every kind. What a run does is its execution's business. A run comes in
+by `start`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and the
+host sealed it; another process took it over; the host was closed and gave it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+import msgspec
+
+from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.ports import Journal, Lease, NewRun, Run, Signal
+from tailrace.runs.failures import unexpected_failure
+from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
+from tailrace.runs.recovery import ClaimedRun, LastWords, any_run, nothing, recover, seal_as, take_over
+from tailrace.runs.recovery import stop as stop_run
+from tailrace.runs.signals import STOP
+
+LONGEST_PAUSE_S = 60.0  # between two looks for abandoned runs, while looking fails
+OnEnd = Callable[[Run, RunFinished], None]
+
+
+class Execution(Protocol):
+    """One run under way."""
+
+    async def run(self) -> RunFinished | None:
+        """Executes the run and seals it; returns how it ended, None where it was left unfinished. Cancelled, it leaves
+        the run as it is: another process goes on with it. Raises `StaleEpoch` or `RunSealed` where the lease is lost;
+        anything else it raises fails the run."""
+
+
+E = TypeVar("E", bound=Execution)
+
+
+class _Hosted(msgspec.Struct, Generic[E]):
+    run: Run
+    execution: E | None  # None: it could not be made
+    task: asyncio.Task[None]
+    stopping: bool = False
+
+
+class _Broken:
+    """The execution of a run whose stored input cannot be used."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def run(self) -> RunFinished | None:
+        raise self._error
+
+
+class RunHost(Generic[E]):
+    """One per kind and process. Use it as an async context manager: leaving cancels what runs and gives it back."""
+
+    def __init__(  # noqa: PLR0913 - one keyword per collaborator
+        self,
+        journal: Journal,
+        kind: str,
+        execution: Callable[[ClaimedRun], E],
+        *,
+        owner: str,
+        log: logging.Logger,
+        lease_s: float = LEASE_S,
+        wanted: Callable[[Run], bool] = any_run,
+        on_end: OnEnd | None = None,
+        failure_of: Callable[[Exception], RunFailure] = unexpected_failure,
+        last_words: LastWords = nothing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`execution` makes what executes a claimed run. `wanted` says which runs of the kind are this host's to take
+        over. `on_end` is told of each run that ended here and must return quickly. `last_words` completes the log of a
+        run that is stopped while no process executes it. `clock` is the wall clock."""
+        self._journal = journal
+        self._kind = kind
+        self._execution = execution
+        self._owner = owner
+        self._log = log
+        self._lease_s = lease_s
+        self._wanted = wanted
+        self._on_end = on_end
+        self._failure_of = failure_of
+        self._last_words = last_words
+        self._clock = clock
+        self._hosted: dict[str, _Hosted[E]] = {}
+        self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
+        for hosted in self._hosted.values():
+            hosted.task.cancel()
+        await self._stack.aclose()
+
+    # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start(self, new: NewRun, events: Sequence[AnyEvent] = ()) -> Run:
+        """A run that has begun, with these events after its first; it goes on whether or not anything watches it. With
+        a known idempotency key, the run that has it, as it is."""
+        run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
+        if lease is not None:
+            if events:
+                self._journal.append(lease, events)
+            entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
+            self._go_on(ClaimedRun(run, lease, entries))
+        return run
+
+    async def recover(self, wanted: Callable[[Run], bool] = any_run) -> list[str]:
+        """Goes on with the unfinished runs of processes that are gone, oldest first; returns their ids. A run that is
+        executed here is never among them, even where its lease ran out while the machine was suspended (L146)."""
+
+        def abandoned(run: Run) -> bool:
+            ours = run.new.kind == self._kind and run.id not in self._hosted
+            return ours and self._wanted(run) and wanted(run)
+
+        found: list[str] = []
+        async with self._claiming:
+            async for claimed in recover(self._journal, self._owner, wanted=abandoned, lease_s=self._lease_s):
+                self._go_on(claimed)
+                found.append(claimed.run.id)
+        return found
+
+    async def take_over(self, run_id: str) -> bool:
+        """Goes on with this run, unless it has ended, is parked, or is executed here or by another living process."""
+        async with self._claiming:
+            if run_id in self._hosted:
+                return False
+            claimed = await take_over(self._journal, run_id, self._owner, lease_s=self._lease_s)
+            if claimed is not None:
+                self._go_on(claimed)
+            return claimed is not None
+
+    async def keep_recovering(self) -> None:
+        """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145). Never
+        returns: cancel it."""
+        interval_s = pause_s = self._lease_s / RENEWALS_PER_LEASE
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                found = await self.recover()
+            except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
+                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+                self._log.warning("abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
+            else:
+                pause_s = interval_s
+                for run_id in found:
+                    self._log.info("going on with run %s, whose process is gone", run_id)
+
+    def _go_on(self, claimed: ClaimedRun) -> None:
+        execution: E | None = None
+        executing: Execution
+        try:
+            executing = execution = self._execution(claimed)
+        except Exception as exc:  # noqa: BLE001 - it fails this run and no other
+            executing = _Broken(exc)
+        run = claimed.run
+        task = self._group.create_task(self._host(run, claimed.lease, executing), name=run.id)
+        self._hosted[run.id] = _Hosted(run, execution, task)
+        task.add_done_callback(lambda _: self._hosted.pop(run.id))
+
+    # ── runs under way ───────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def running(self) -> tuple[str, ...]:
+        return tuple(self._hosted)
+
+    def execution_of(self, run_id: str) -> E | None:
+        """The run's execution, where it is executed here."""
+        hosted = self._hosted.get(run_id)
+        return hosted.execution if hosted is not None else None
+
+    def tasks_of(self, session: str) -> dict[str, asyncio.Task[None]]:
+        """The tasks of the session's runs that are executed here, by run id; the oldest run first."""
+        hosted = [one for one in self._hosted.values() if one.run.new.session == session]
+        return {one.run.id: one.task for one in sorted(hosted, key=lambda one: one.run.id)}
+
+    def is_stopping(self, run_id: str) -> bool:
+        """Whether a run that is executed here was told to stop by this process."""
+        hosted = self._hosted.get(run_id)
+        return hosted is not None and hosted.stopping
+
+    async def stop(self, run_id: str, *, by: str = "") -> None:
+        """Ends the run as `stopped`, in whichever process it is. A run that has ended stays as it is."""
+        try:
+            if (hosted := self._hosted.get(run_id)) is not None:
+                hosted.stopping = True
+                await self._journal.signal(run_id, Signal(STOP, by=by))
+            else:
+                await self.stop_elsewhere(run_id, by=by)
+        except RunSealed:
+            return
+
+    async def stop_elsewhere(self, run_id: str, *, by: str = "") -> None:
+        """The same for a run that is not executed here. Raises `RunSealed` when it has ended."""
+        at, last_words = self._clock(), self._last_words
+        await stop_run(self._journal, run_id, self._owner, at=at, by=by, last_words=last_words)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
+        if self._hosted:
+            await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
+
+    # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _host(self, run: Run, lease: Lease, execution: Execution) -> None:
+        """The top of a run's task: its failure is its own and ends no other run."""
+        try:
+            async with held(self._journal, lease, lease_s=self._lease_s):
+                finished = await self._execute(run, lease, execution)
+                if finished is not None and self._on_end is not None:
+                    self._on_end(run, finished)
+        except JournalError as exc:
+            self._log.warning("run %s was not given back: %s", run.id, exc)
+        except Exception:  # noqa: BLE001 - logged
+            self._log.exception("the end of run %s could not be reported", run.id)
+
+    async def _execute(self, run: Run, lease: Lease, execution: Execution) -> RunFinished | None:
+        try:
+            return await execution.run()
+        except (StaleEpoch, RunSealed):
+            self._log.warning("run %s was taken over by another process", run.id)
+            return None
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
+            level = logging.INFO if isinstance(exc, TailraceError) else logging.ERROR
+            self._log.log(level, "run %s failed: %s", run.id, exc, exc_info=_unless_ours(exc))
+            return await self._fail(run, lease, self._failure_of(exc))
+
+    async def _fail(self, run: Run, lease: Lease, failure: RunFailure) -> RunFinished | None:
+        """Ends the run with what its log shows. One that cannot be ended is left to the next process."""
+        try:
+            try:
+                return await self._seal_failed(run, lease, failure)
+            except (StaleEpoch, RunSealed):
+                raise
+            except JournalError:  # a lease is void once storage has refused an entry; a new claim is not
+                anew = await self._journal.claim(run.id, self._owner, lease_s=self._lease_s)
+                return await self._seal_failed(run, anew, failure)
+        except JournalError as exc:
+            self._log.warning("run %s failed and could not be ended: %s", run.id, exc)
+            return None
+
+    async def _seal_failed(self, run: Run, lease: Lease, failure: RunFailure) -> RunFinished:
+        return await seal_as(self._journal, run, lease, "failed", at=self._clock(), error=failure)
+
+
+def _unless_ours(error: Exception) -> Exception | None:
+    """What a log line shows a traceback of: an error of our own says enough in its message."""
+    return None if isinstance(error, TailraceError) else error

@@ -1,0 +1,46 @@
+"""Work that can be interrupted by a signal to its run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tailrace.ports import Journal, Lease, Signal
+
+T = TypeVar("T")
+STOP = "stop"  # the signal that ends a run of any kind as `stopped`
+
+
+class Stopped(Exception):
+    """The run was told to stop."""
+
+
+def stop_only(signal: Signal) -> None:
+    """The `on_signal` of a run that understands nothing else."""
+    if signal.name == STOP:
+        raise Stopped
+
+
+async def listen(journal: Journal, lease: Lease, on_signal: Callable[[Signal], None], *, after: int = 0) -> None:
+    """Hands each signal with a higher id than `after` to `on_signal`, and goes on until something is raised: what
+    `on_signal` raises, `StaleEpoch` where the lease is lost, `RunSealed`, `JournalError`."""
+    while True:
+        for signal in await journal.signals(lease, after=after):
+            after = max(after, signal.id)
+            on_signal(signal)
+
+
+async def run_beside(work: Coroutine[Any, Any, T], companion: Coroutine[Any, Any, None]) -> T:
+    """The result of `work`. The companion runs in a task beside it and is cancelled when the work has ended. What the
+    companion raises cancels the work, unless that has ended, and is raised here."""
+    results: list[T] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(companion)
+            results.append(await work)
+            task.cancel()
+    except BaseExceptionGroup as errors:
+        if not results:
+            raise errors.exceptions[0] from None
+    return results[0]
