@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.errors import ErrorKind, Permanent, ProviderError, TimedOut
+from tailrace.errors import Permanent, ProviderError
 from tailrace.events import GatewayNotice, RunFailure
 from tailrace.messages import Stop, ToolCall
+from tailrace.runs.failures import failure_of
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -43,15 +44,6 @@ def ending_of_cut(error: ProviderError, open_calls: Sequence[str], text: str) ->
 def ending_of(stop: Stop, calls: Sequence[ToolCall]) -> Ending:
     """A stream that ended as it should. Calls win over what the provider calls the reason (B36)."""
     return Ending("tools" if calls else stop)
-
-
-def failure_of(error: ProviderError) -> RunFailure:
-    kind: ErrorKind = error.kind
-    status = 504 if isinstance(error, TimedOut) else error.status or 0
-    message = str(error)
-    if error.provider and error.provider not in message:  # with stand-ins nobody could tell who said it
-        message = f"{error.provider}: {message}"
-    return RunFailure(error.code or kind, message, status=status)
 
 
 def stall_notice(provider: str, silent_s: float) -> GatewayNotice:

@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
 from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
-from tailrace.agent.endings import ending_of, ending_of_cut, failure_of, limit_warning, stall_notice
+from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.record import Record
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
@@ -39,6 +39,7 @@ from tailrace.messages import (
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.runs.failures import failure_of
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse

@@ -10,7 +10,6 @@ import asyncio
 import time
 from typing import Final
 
-from tailrace.agent.endings import failure_of
 from tailrace.attempt_text import AttemptText
 from tailrace.errors import ProviderError
 from tailrace.events import (
@@ -29,6 +28,7 @@ from tailrace.events import (
 from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from tailrace.ports import Journal, Lease
 from tailrace.providers.call import AttemptOutcome, CallResult, NullListener
+from tailrace.runs.failures import failure_of
 
 KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
