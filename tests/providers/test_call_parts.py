@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -98,6 +99,27 @@ def test_text_is_held_back_only_while_it_may_be_a_repetition() -> None:
     seam = Overlap("The mill wheel turns, and the")
     assert seam.feed(" tail") == " tail"
     assert seam.feed("race") == "race"
+
+
+@pytest.mark.parametrize(
+    ("shown", "again"),
+    [
+        pytest.param("abcdefghij" * 100 + ".", "z", id="one long word"),
+        pytest.param("a" * 1000 + "bcdefghijklmnop", "a" * 1000, id="every place agrees"),
+        pytest.param("ab" * 500 + "cdefghijklmnop", "ab" * 500 + "x", id="every other place agrees"),
+    ],
+)
+def test_L140_time_is_linear_in_both_texts(shown: str, again: str) -> None:
+    def seconds(times: int) -> float:
+        start = time.thread_time()
+        seam = Overlap(shown[:1000] * times + shown[1000:])
+        for character in again[:1000] * times + again[1000:]:
+            seam.feed(character)
+        seam.close(cut=True)
+        return time.thread_time() - start
+
+    small = min(seconds(1) for _ in range(3))
+    assert min(seconds(20) for _ in range(3)) < 100 * small  # twenty times the text; a quadratic search takes 400 times
 
 
 # ── the itinerary ────────────────────────────────────────────────────────────────────────────────────────────
