@@ -169,6 +169,27 @@ def test_nobody_waits_while_somebody_is_free() -> None:
     assert 15.0 <= leg[1] <= 17.0
 
 
+def test_the_order_prints_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    def ask() -> None:
+        order = RouteOrder([CallPolicy(max_attempts=2)] * 2, NoJitter())
+        for failure in (LATER, NEVER, BROKEN):
+            order.next(0.0)
+            order.failed(failure, 0.0)
+        assert order.next(0.0) is None
+
+    with caplog.at_level("INFO", "tailrace.providers"):
+        ask()
+    assert not caplog.messages
+    with caplog.at_level("DEBUG", "tailrace.providers"):
+        ask()
+    assert caplog.messages == [
+        "begin -> route 0 in 0 s",
+        "route 0: Unavailable 429 -> route 1 in 0 s",
+        "route 1: Rejected 401, closed -> route 0 in 20 s",
+        "route 0: Unavailable 500, closed -> no route left",
+    ]
+
+
 # ── back-off ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
