@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -80,3 +82,15 @@ def test_plain_text_is_never_held_back() -> None:
     filter_ = ThinkFilter()
     for word in ("Hello", " world", ", a ", "< b"):
         assert filter_.feed(word) == Filtered(word, "")
+
+
+@pytest.mark.parametrize("character", ["`", "~", "<"])
+def test_L140_time_is_linear_in_a_run_of_one_character(character: str) -> None:
+    def seconds(length: int) -> float:
+        filter_, start = ThinkFilter(), time.thread_time()
+        shown = [filter_.feed(piece).shown for piece in ["x", *[character] * length]]
+        assert "".join(shown) + filter_.close().shown == "x" + character * length
+        return time.thread_time() - start
+
+    small = min(seconds(1_000) for _ in range(3))
+    assert min(seconds(20_000) for _ in range(3)) < 100 * small  # a quadratic filter takes 400 times as long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -100,6 +101,27 @@ def test_text_is_held_back_only_while_it_may_be_a_repetition() -> None:
     assert seam.feed("race") == "race"
 
 
+@pytest.mark.parametrize(
+    ("shown", "again"),
+    [
+        pytest.param("abcdefghij" * 100 + ".", "z", id="one long word"),
+        pytest.param("a" * 1000 + "bcdefghijklmnop", "a" * 1000, id="every place agrees"),
+        pytest.param("ab" * 500 + "cdefghijklmnop", "ab" * 500 + "x", id="every other place agrees"),
+    ],
+)
+def test_L140_time_is_linear_in_both_texts(shown: str, again: str) -> None:
+    def seconds(times: int) -> float:
+        start = time.thread_time()
+        seam = Overlap(shown[:1000] * times + shown[1000:])
+        for character in again[:1000] * times + again[1000:]:
+            seam.feed(character)
+        seam.close(cut=True)
+        return time.thread_time() - start
+
+    small = min(seconds(1) for _ in range(3))
+    assert min(seconds(20) for _ in range(3)) < 100 * small  # twenty times the text; a quadratic search takes 400 times
+
+
 # ── the itinerary ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -145,6 +167,27 @@ def test_nobody_waits_while_somebody_is_free() -> None:
     leg = itinerary.next(5.0)
     assert leg is not None
     assert 15.0 <= leg[1] <= 17.0
+
+
+def test_the_order_prints_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    def ask() -> None:
+        order = RouteOrder([CallPolicy(max_attempts=2)] * 2, NoJitter())
+        for failure in (LATER, NEVER, BROKEN):
+            order.next(0.0)
+            order.failed(failure, 0.0)
+        assert order.next(0.0) is None
+
+    with caplog.at_level("INFO", "tailrace.providers"):
+        ask()
+    assert not caplog.messages
+    with caplog.at_level("DEBUG", "tailrace.providers"):
+        ask()
+    assert caplog.messages == [
+        "begin -> route 0 in 0 s",
+        "route 0: Unavailable 429 -> route 1 in 0 s",
+        "route 1: Rejected 401, closed -> route 0 in 20 s",
+        "route 0: Unavailable 500, closed -> no route left",
+    ]
 
 
 # ── back-off ─────────────────────────────────────────────────────────────────────────────────────────────────

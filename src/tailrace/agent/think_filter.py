@@ -14,6 +14,7 @@ from typing import NamedTuple
 DEFAULT_TAGS = ("think", "thinking", "reasoning", "mm:think")
 _MAX_TAG_CHARS = 120  # a tag with attributes; anything longer is text
 _BLANK = " \t\r\n"
+_RUNS = ("`", "~")  # characters of which a run of any length opens and closes code
 
 
 class Filtered(NamedTuple):
@@ -36,6 +37,7 @@ class ThinkFilter:
         self._tag = re.compile(tag, re.IGNORECASE)
         self._plain = re.compile(rf"(?P<ticks>`+|~{{3,}})|{tag}", re.IGNORECASE)
         self._held = ""  # could still become a tag or a longer run of backticks
+        self._repeats = 0  # how often the last character of `_held` follows it: a long run costs no copies (L140)
         self._depth = 1 if starts_inside else 0
         self._name = ""  # the tag of the thought we are in; "" where any tag ends it
         self._code = ""  # the backticks or tildes that opened the code we are in, "" outside
@@ -44,15 +46,22 @@ class ThinkFilter:
         self._fresh = True  # nothing shown yet: the blanks between a thought and the answer are dropped
 
     def feed(self, text: str) -> Filtered:
+        if self._held[-1:] in _RUNS and not text.strip(self._held[-1]):
+            self._repeats += len(text)
+            return Filtered("", "")
         ordinary = not (self._held or self._depth or self._code or self._fresh)
         if ordinary and "<" not in text and "`" not in text and "~" not in text:
             self._pass_line(text)
             return Filtered(text, "")
-        return self._scan(self._held + text, last=False)
+        return self._scan(self._take_held() + text, last=False)
 
     def close(self) -> Filtered:
         """What was held back, now that nothing follows."""
-        return self._scan(self._held, last=True)
+        return self._scan(self._take_held(), last=True)
+
+    def _take_held(self) -> str:
+        held, self._held, self._repeats = self._held + self._held[-1:] * self._repeats, "", 0
+        return held
 
     def _scan(self, data: str, *, last: bool) -> Filtered:
         shown: list[str] = []

@@ -1,10 +1,12 @@
 """Which provider is asked next, and after what wait.
 
-Owns the order of attempts among a call's routes. Pure: it is told the time and each failure, and does nothing.
+Owns the order of attempts among a call's routes. A fold: it is told the time and each failure, and decides. The logger
+`tailrace.providers` prints its trace at debug level: the outcome of the last attempt, and what is next.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 
@@ -12,10 +14,13 @@ from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable
 from tailrace.providers.backoff import delay_s
 
-MOVES_ON = frozenset({429, 503, 529})  # "not now": somebody else can at once
+log = logging.getLogger("tailrace.providers")
+MOVES_ON = frozenset({429, 503, 529})  # "not now": another provider may answer at once
 
 
 class _Leg:
+    """What is known of one route."""
+
     __slots__ = ("failures", "is_closed", "policy", "ready_at")
 
     def __init__(self, policy: CallPolicy) -> None:
@@ -26,28 +31,37 @@ class _Leg:
 
 
 class RouteOrder:
-    """Each route has the attempts of its policy. A failure that may pass is retried at the same route; one that
-    says "not now" moves on at once and comes back when nobody else is left; a permanent one closes the route."""
+    """Each route has the attempts of its policy. A failure that may pass is retried at the same route. One that says
+    "not now" moves on at once, and its route is retried after all others are exhausted. A permanent one closes the
+    route."""
 
     def __init__(self, policies: Sequence[CallPolicy], rng: random.Random) -> None:
         self._legs = [_Leg(policy) for policy in policies]
         self._rng = rng
         self._at = 0
         self._stays = True
+        self._outcome = "begin"  # for the trace
 
     def next(self, now: float) -> tuple[int, float] | None:
         """The index of the route and the seconds to wait before it, or None when all are closed."""
+        chosen = self._chosen(now)
+        if chosen is None:
+            log.debug("%s -> no route left", self._outcome)
+            return None
+        self._at, self._stays = chosen, True
+        wait_s = max(0.0, self._legs[chosen].ready_at - now)
+        log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
+        return chosen, wait_s
+
+    def _chosen(self, now: float) -> int | None:
         count = len(self._legs)
         order = [(self._at + step) % count for step in range(count)]
         still_open = [index for index in order if not self._legs[index].is_closed]
         if not still_open:
             return None
         if self._stays and still_open[0] == self._at:
-            chosen = self._at
-        else:
-            chosen = min(still_open, key=lambda index: max(self._legs[index].ready_at, now))
-        self._at, self._stays = chosen, True
-        return chosen, max(0.0, self._legs[chosen].ready_at - now)
+            return self._at
+        return min(still_open, key=lambda index: max(self._legs[index].ready_at, now))
 
     def failed(self, error: ProviderError, now: float) -> None:
         """The attempt at the route that `next` named last failed so."""
@@ -56,6 +70,9 @@ class RouteOrder:
         leg.is_closed = isinstance(error, Permanent) or leg.failures >= leg.policy.max_attempts
         asked_s = error.retry_after_s if isinstance(error, Retryable) else None
         leg.ready_at = now + delay_s(leg.policy, failures=leg.failures, asked_s=asked_s, rng=self._rng)
+        if log.isEnabledFor(logging.DEBUG):
+            ends = ", closed" if leg.is_closed else ""
+            self._outcome = f"route {self._at}: {type(error).__name__} {error.status or ''}".rstrip() + ends
         self._stays = not leg.is_closed and error.status not in MOVES_ON
         if not self._stays:
             self._at = (self._at + 1) % len(self._legs)
