@@ -6,7 +6,7 @@ Messages, tools and tool choices may be written in our own short form or as Chat
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -21,13 +21,12 @@ from tailrace.messages import (
     Message,
     ModelRequest,
     NamedTool,
-    Part,
     Role,
     Text,
-    ToolCall,
-    ToolResult,
     ToolSpec,
 )
+from tailrace.wire.chat.messages import ChatConversation
+from tailrace.wire.client_request import InvalidRequest, ToolChoice
 
 
 class ProviderParam(Params):
@@ -87,7 +86,7 @@ class LlmParams(Params, kw_only=True):
 
 async def request_of(params: LlmParams, directory: Path) -> ModelRequest:
     """The request, images read. Raises `StepError`."""
-    messages = [await _message(message, params, directory) for message in params.messages]
+    messages = await _messages(params, directory)
     if params.prompt:
         messages.append(Message("user", (Text(params.prompt),)))
     if params.images:
@@ -112,25 +111,35 @@ async def request_of(params: LlmParams, directory: Path) -> ModelRequest:
     )
 
 
-async def _message(message: MessageParam, params: LlmParams, directory: Path) -> Message:
-    if message.role == "tool":
-        if not message.tool_call_id:
-            raise StepError("a message of a tool names its call: tool_call_id", code="params")
-        content = message.content if isinstance(message.content, str) else msgspec.json.encode(message.content).decode()
-        return Message("tool", (ToolResult(message.tool_call_id, content),))
-    parts: list[Part] = []
-    if isinstance(message.content, str):
-        parts.append(Text(message.content))
-    elif message.content is not None:
-        parts += [await _part(block, params, directory) for block in message.content]
-    parts += map(_tool_call, message.tool_calls)
-    return Message(message.role, tuple(parts))
+async def _messages(params: LlmParams, directory: Path) -> list[Message]:
+    conversation = ChatConversation()
+    try:
+        for index, message in enumerate(params.messages):
+            conversation.add(await _chat_message(message, params, directory), f"messages[{index}]")
+    except InvalidRequest as exc:
+        raise StepError(str(exc), code="params") from exc
+    return [*(Message("system", (Text(text),)) for text in conversation.system), *conversation.messages]
 
 
-async def _part(block: JsonObject, params: LlmParams, directory: Path) -> Text | Image:
+async def _chat_message(message: MessageParam, params: LlmParams, directory: Path) -> JsonObject:
+    """The message as Chat Completions writes it, its images read."""
+    content: object = message.content
+    if message.role == "tool" and not isinstance(content, str):
+        content = msgspec.json.encode(content).decode()
+    elif isinstance(message.content, list):
+        content = [await _part(block, params, directory) for block in message.content]
+    return {
+        "role": message.role,
+        "content": "" if content is None else content,
+        "tool_calls": [_tool_call(call) for call in message.tool_calls],
+        "tool_call_id": message.tool_call_id or None,
+    }
+
+
+async def _part(block: JsonObject, params: LlmParams, directory: Path) -> JsonObject | Image:
     match block:
-        case {"type": "text", "text": str(text)}:
-            return Text(text)
+        case {"type": "text", "text": str()}:
+            return block
         case {"type": "image_url", "image_url": str(url)} | {"type": "image_url", "image_url": {"url": str(url)}}:
             detail = block["image_url"].get("detail", "") if isinstance(block["image_url"], dict) else ""
             return await resolve(ImageParam(url=url, detail=detail), directory, params.max_image_bytes)
@@ -156,11 +165,10 @@ def _with_images(messages: list[Message], images: list[Image]) -> list[Message]:
     return [*messages, Message("user", tuple(images))]
 
 
-def _tool_call(call: JsonObject) -> ToolCall:
+def _tool_call(call: JsonObject) -> JsonObject:
     function = call.get("function", call)
-    arguments = function.get("arguments", "{}")
-    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return ToolCall(str(call.get("id", "")), str(function.get("name", "")), text)
+    named = {"name": str(function.get("name", "")), "arguments": function.get("arguments")}
+    return {"id": str(call.get("id", "")), "function": named}
 
 
 def _tool(tool: JsonObject) -> ToolSpec:
@@ -171,7 +179,7 @@ def _tool(tool: JsonObject) -> ToolSpec:
         raise StepError(f"tools: {exc}", code="params") from exc
 
 
-def _tool_choice(choice: str | JsonObject | None) -> Literal["auto", "none", "required"] | NamedTool | None:
+def _tool_choice(choice: str | JsonObject | None) -> ToolChoice:
     match choice:
         case None | "auto" | "none" | "required":
             return choice

@@ -9,11 +9,12 @@ from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
 from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
-from tailrace.messages import Image, Message, Part, Text, Usage
+from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
+from tailrace.wire.chat.messages import ChatConversation
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -37,7 +38,7 @@ class InputMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A message as the Chat Completions API writes it."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | tuple[TextPart | ImagePart, ...]
+    content: str | list[TextPart | ImagePart]
 
 
 class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,39 +165,18 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
             raise ApiError(400, "input: nothing was asked", param="input")
         message = Message("user", (Text(body.input),))
         return TurnSpec(message, model=model, requester=requester, reachable=True)
-    system = "\n\n".join(_text(m) for m in body.input if m.role in ("system", "developer"))
-    said = [_message(m) for m in body.input if m.role in ("user", "assistant")]
-    if not said or said[-1].role != "user":
+    conversation = ChatConversation()
+    for given in sorted(body.input, key=lambda message: message.role not in ("system", "developer")):
+        conversation.add(msgspec.to_builtins(given), "input")
+    messages = conversation.messages
+    if not messages or messages[-1].role != "user":
         raise ApiError(400, "input: the last message must be the user's", param="input")
-    history = tuple(said[:-1])
+    history = tuple(messages[:-1])
     return TurnSpec(
-        said[-1],
+        messages[-1],
         model=model,
-        system=system,
+        system="\n\n".join(conversation.system),
         history=history if history or not body.session else None,
         requester=requester,
         reachable=True,
     )
-
-
-def _text(message: InputMessage) -> str:
-    return _message(message).text
-
-
-def _message(message: InputMessage) -> Message:
-    role: Literal["user", "assistant"] = "assistant" if message.role == "assistant" else "user"
-    if isinstance(message.content, str):
-        return Message(role, (Text(message.content),))
-    return Message(role, tuple(map(_part, message.content)))
-
-
-def _part(part: TextPart | ImagePart) -> Part:
-    match part:
-        case TextPart(text):
-            return Text(text)
-        case ImagePart(image):
-            if image.url.startswith("data:"):
-                head, _, data = image.url.partition(",")
-                media_type = head.removeprefix("data:").partition(";")[0]
-                return Image(data=data, media_type=media_type, detail=image.detail)
-            return Image(url=image.url, detail=image.detail)

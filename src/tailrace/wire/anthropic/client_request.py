@@ -69,7 +69,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         conversation.add(message, f"messages[{index}]")
     choice, parallel = _choice(fields.tool_choice)
     config = fields.output_config or {}
-    dialect_only += [f"output_config.{name}" for name in config.keys() - {"effort", "format"}]
+    dialect_only += [f"output_config.{name}" for name in config if name not in ("effort", "format")]
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),

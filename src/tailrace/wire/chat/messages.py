@@ -41,6 +41,9 @@ class ChatConversation(Conversation):
             case role:
                 raise unknown_role(role, where)
 
+    def part(self, part: object, where: str) -> Part:
+        return part if isinstance(part, Image) else super().part(part, where)  # a step's images are read before
+
     def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
         match part:
             case {"type": "text", "text": str(text)}:

@@ -28,7 +28,7 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     ),  # only this dialect encrypts reasoning
     "top_logprobs": (0,),
 }
-_RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
+_RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 class _Fields(msgspec.Struct):
