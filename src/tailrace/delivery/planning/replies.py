@@ -135,7 +135,7 @@ class _MessageReply:
             case Unknown() | Accepted() | NotModified() | NotFound():
                 return self._in_doubt()
             case _:
-                return self._not_done(reply) or [self._unsent()]
+                return self._not_done(reply) or self._unsent()
 
     def _arrived(self, message_id: str) -> list[Delivered]:
         self._succeeded()
@@ -155,9 +155,11 @@ class _MessageReply:
             return self._confirmed() or [self.fact("sent")]
         return [self.fact("sent")]
 
-    def _unsent(self) -> Delivered:
+    def _unsent(self) -> list[Delivered]:
         """This attempt failed, but an earlier one without a reply may have succeeded."""
-        return self.fact("unknown" if self._message.in_doubt else "unsent")
+        if self._message.state == "unresolved":
+            return []  # the ledger has "unknown" under the key of that attempt, and must keep it
+        return [self.fact("unknown" if self._message.in_doubt else "unsent")]
 
     def _in_doubt(self) -> list[Delivered]:
         """No reply: it may have been sent."""
@@ -299,7 +301,7 @@ class _MessageReply:
                 message.plain = True  # the last resort (G83)
                 return []
             case TooLong() if self._chain.shrink(message):
-                return [self.fact("sent")] if message.message_id else [self._unsent()]
+                return [self.fact("sent")] if message.message_id else self._unsent()
             case Failed():
                 return self._later()
             case Gone(what="message" | "stream") if message.message_id:
