@@ -14,7 +14,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.delivery.planning import replies
+from tailrace.delivery.planning import replies, trace
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
@@ -104,6 +104,8 @@ class Planner:
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, entry: Entry) -> None:
+        if trace.tracing():
+            trace.log.debug("%s <- %d %s", self._name, entry.seq, trace.described(entry.event))
         self.outline.apply(entry)
         if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
             self._settled = 0  # these may change what was shown before
@@ -114,13 +116,21 @@ class Planner:
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """What another process has done already. The events come first or after, as they like."""
-        replies.restore(self.state, facts)
+        for fact in facts:
+            if trace.tracing():
+                trace.log.debug("%s <- %s", self._name, trace.described(fact))
+            replies.restore(self.state, fact)
         self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Takes in the reply to the last action; returns what the ledger must know of it."""
+        message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
+        if trace.tracing():
+            about = f"{message.key} is {message.state}" if message else "no message"
+            recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
+            trace.log.debug("%s <- %s: %s, recorded: %s", self._name, trace.described(reply), about, recorded)
         return facts
 
     def _note_move(self) -> None:
@@ -166,6 +176,8 @@ class Planner:
 
     def _hand_out(self, flight: Flight, now: float) -> AnyAction:
         self.state.flight = flight
+        if trace.tracing():
+            trace.log.debug("%s -> %s", self._name, trace.described(flight.action))
         match flight.action:
             case Typing():
                 self._typing_at = now

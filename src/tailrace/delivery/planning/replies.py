@@ -7,8 +7,6 @@ where the platform can do that, and else never sent whole again (G80).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tailrace.delivery.planning.messages import Chain, ChatMessage, NativeStream
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import (
@@ -355,13 +353,12 @@ class _MessageReply:
 # ── after a restart ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore(state: DeliveryState, facts: Iterable[Delivered]) -> None:
-    for fact in facts:
-        match fact:
-            case Delivered(key="chat", state="gone"):
-                state.over = True
-            case Delivered(key="thread", state="gone"):
-                state.leave_thread()
-            case _:
-                slot_key, _, index = fact.key.rpartition(".")
-                state.chain(slot_key).message(int(index)).restore(fact, state.capabilities.resend)
+def restore(state: DeliveryState, fact: Delivered) -> None:
+    match fact:
+        case Delivered(key="chat", state="gone"):
+            state.over = True
+        case Delivered(key="thread", state="gone"):
+            state.leave_thread()
+        case _:
+            slot_key, _, index = fact.key.rpartition(".")
+            state.chain(slot_key).message(int(index)).restore(fact, state.capabilities.resend)
