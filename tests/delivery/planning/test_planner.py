@@ -348,6 +348,22 @@ def test_G80_where_a_key_makes_it_safe_the_same_message_is_asked_for_again(done:
     assert stage.chat.texts == (TEXT,)
 
 
+def test_G80_a_whole_text_that_may_have_been_sent_keeps_its_key_when_the_tries_are_used_up() -> None:
+    def lose_then_fail(action: AnyAction) -> Fault:
+        return (
+            (LostReply(done=True) if not stage.chat.messages else Failed("down")) if isinstance(action, Send) else None
+        )
+
+    stage = Stage(Capabilities(resend="idempotent"), fault=lose_then_fail)
+    stage.feed(entries := numbered(answer("short")))
+    stage.finish()
+    assert stage.facts[-1] == Delivered("t0.0", "unknown", final=True)
+    stage.fault = None
+    stage.restart(entries)
+    stage.finish()
+    assert stage.chat.texts == ("short",), "the same key: the platform gives the message of the first attempt"
+
+
 def test_G80_an_edit_is_simply_repeated() -> None:
     stage = Stage()
     lost: list[AnyAction] = []

@@ -1,21 +1,100 @@
-"""One slot's messages: which part of its text each of them shows, and what is known of it on the platform.
+"""One slot's messages: which part of its text each of them shows, and what is known of each on the platform.
 
-Pure. Owns the state of a message; what that state calls for is the planner's to decide, what a reply does to it is
-`outcome`'s.
+Pure. Owns the state of a message. The planner decides which action a state calls for; `replies` decides which outcome
+a reply is.
+
+Theory of operation
+===================
+
+A slot's text is shown in a chain of messages. The planner compares what a message shows with what it should show and
+hands out one action: `Send`, `Open`, `LookUp`, `Edit`, `Append`, `Close` or `Delete`. An action in flight changes no
+state; its reply does. `replies` reads the reply as an `Outcome`, `TRANSITIONS` lists the outcomes that a state allows,
+and `LEADS_TO` says where each outcome leads. Any other outcome raises: that is a bug here, whatever the platform said.
+
+A message begins `absent`: as far as is known, the chat does not have it. `Sent` makes it `posted`, `streaming` (after
+`Open`: a native stream that text is appended to), or `confirmed` at once where the text was final. A reply that means
+"certainly not done" (`Flood`, `Failed`, `MarkupRejected`, `TooLong`) leaves the state as it is. When the tries are used
+up, or the platform refuses a final text, the message has `failed`.
+
+`Unknown` after `Send` or `Open` is the hard case (G80): the message may be in the chat, and its id is not known. What
+follows depends on the platform's `Capabilities.resend`:
+
+- "look_up": the state is `look_up`, and `LookUp` asks for the key. `Sent` finds the message; `NotFound` leads back to
+  `absent`.
+- "idempotent": the state is `resend`, and the same key is sent again until there is a reply.
+- "never", or when the tries of the other two are used up: a final text is `unresolved` and never sent again. A partial
+  text may stay in the chat as a stray; the message is `absent` again, and only its final text will be sent.
+
+A message in the chat is `posted` while it shows a partial text, or a text that is not known: after a resend, or after a
+native stream that ended with another text than it should have. It is `confirmed` once the platform has accepted the
+final text. A final text can still change (the run's output replaces it, a question is answered); then the next edit
+that succeeds decides between `posted` and `confirmed` again. A message that the platform no longer has, or whose final
+edit the platform refuses, is `lost`: the state is `absent`, and the final text is sent anew. A message that could not
+be edited stays as a stray and is deleted after its replacement is confirmed (G87). A message is `removed` when the text
+has become too short to need it.
+
+No outcome leaves `failed`, `removed` or `unresolved`. Two things set a state without the table: the ledger after a
+restart (`ChatMessage.restore`), and the loss of a thread, where new messages take the keys of the old ones
+(`Chain.restart`).
+
+Orthogonal to the state are `plain` (the platform refused the markup), `final_only` (no partial text is shown any more)
+and the retries.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from tailrace.delivery.port import Button, Capabilities, Card, Unit
+from tailrace.delivery.port import Button, Capabilities, Card, Resend, Unit
 from tailrace.delivery.text.split import MIN_LIMIT, Part, carried, part_from
-from tailrace.events import Delivered
+from tailrace.events import Delivered, DeliveredState
 
-MessageState = Literal["unknown", "sent", "unsent", "confirmed", "failed"]
-Doubt = Literal["", "look_up", "resend"]
+MessageState = Literal[
+    "absent", "look_up", "resend", "streaming", "posted", "confirmed", "failed", "removed", "unresolved"
+]
+Outcome = Literal[
+    "opened",
+    "posted",
+    "confirmed",
+    "must_look_up",
+    "must_resend",
+    "not_found",
+    "stray",
+    "unresolved",
+    "lost",
+    "removed",
+    "failed",
+]
+
+LEADS_TO: Final[dict[Outcome, MessageState]] = {
+    "opened": "streaming",  # it is there, and a native stream
+    "posted": "posted",  # it is there, with a partial text or one that is not known
+    "confirmed": "confirmed",  # it is there, with the final text
+    "must_look_up": "look_up",  # a send got no reply
+    "must_resend": "resend",  # a send got no reply
+    "not_found": "absent",  # the lookup says that it was not sent
+    "stray": "absent",  # whether a partial text was sent will never be known
+    "unresolved": "unresolved",  # whether the final text was sent will never be known
+    "lost": "absent",  # it is not there any more, or its final text cannot be edited in
+    "removed": "removed",  # it was deleted because its text is no longer needed
+    "failed": "failed",  # the tries are used up, or the final text was refused
+}
+TRANSITIONS: Final[dict[MessageState, frozenset[Outcome]]] = {
+    "absent": frozenset(
+        {"opened", "posted", "confirmed", "must_look_up", "must_resend", "stray", "unresolved", "failed"}
+    ),
+    "look_up": frozenset({"opened", "posted", "confirmed", "not_found", "stray", "unresolved", "failed"}),
+    "resend": frozenset({"opened", "posted", "confirmed", "must_resend", "stray", "unresolved", "failed"}),
+    "streaming": frozenset({"posted", "confirmed", "lost", "failed"}),
+    "posted": frozenset({"posted", "confirmed", "lost", "removed", "failed"}),
+    "confirmed": frozenset({"posted", "confirmed", "lost", "removed", "failed"}),
+    "failed": frozenset(),
+    "removed": frozenset(),
+    "unresolved": frozenset(),
+}
+TERMINAL: Final = frozenset(state for state, outcomes in TRANSITIONS.items() if not outcomes)
 
 
 class Wanted(NamedTuple):
@@ -38,35 +117,60 @@ class Shown(NamedTuple):
 
 
 @dataclass(slots=True)
+class NativeStream:
+    """What an open native stream has been given. `text` None: not known, so that it can only be closed."""
+
+    opened_at: float = 0.0
+    text: str | None = None
+    cards: tuple[Card, ...] = ()
+
+
+@dataclass(slots=True)
 class ChatMessage:
     """One message of a chain; `key` is its name in the ledger."""
 
     key: str
     limit: int
-    message_id: str = ""  # empty: it was not sent, as far as is known
+    state: MessageState = "absent"
+    message_id: str = ""  # the platform's; empty where there is no message, or its id is not known
     shown: Shown | None = None  # None: not known
+    digest: str = ""  # of the final text that the platform confirmed
+    stream: NativeStream | None = None  # while it is `streaming`
     end: int | None = None  # in the text, where something else than the limit ends this part
-    doubt: Doubt = ""  # a send got no reply, and this is how that is settled
-    sends: int = 0  # how often a new message was asked for
-    final_sent: bool = False  # of the newest send: the text was final
-    native_sent: bool = False  # … and it opened a native stream
-    plain: bool = False  # its markup was refused
-    quiet: bool = False  # nothing partial is sent or edited any more: the next is the final text
-    confirmed: bool = False  # it shows the final text
-    digest: str = ""  # of the text that was confirmed
-    given_up: bool = False
-    native: bool = False  # it is a native stream, and open
-    opened_at: float = 0.0
-    streamed: str | None = ""  # the text of the native stream; None: not known
-    cards: tuple[Card, ...] = ()
-    tries: int = 0  # in a row that came to nothing
+    sends: int = 0  # how many messages have had this key: part of the key that the platform is given
+    sent_final: bool = False  # the newest send had a final text
+    sent_native: bool = False  # the newest send opened a native stream
+    plain: bool = False  # the platform refused its markup
+    final_only: bool = False  # no partial text is sent or edited in any more
+    tries: int = 0  # in a row without success
     not_before: float = float("-inf")
-    strays: list[str] = field(default_factory=list)  # messages that this one replaces, once it is confirmed
+    strays: list[str] = field(default_factory=list)  # ids of messages to delete once this one is confirmed
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.state in ("look_up", "resend")
 
     @property
     def closed(self) -> bool:
         """Nothing more is to be done about it, unless its text changes."""
-        return self.given_up or (self.confirmed and not self.strays)
+        return self.state in TERMINAL or (self.state == "confirmed" and not self.strays)
+
+    def move(self, outcome: Outcome) -> None:
+        """Raises `RuntimeError` where the table has no such transition."""
+        if outcome not in TRANSITIONS[self.state]:
+            raise RuntimeError(f"message {self.key} cannot be {outcome!r} while it is {self.state!r}")
+        self.state = LEADS_TO[outcome]
+        if self.state != "streaming":
+            self.stream = None
+        if self.state in ("absent", "removed"):
+            self.message_id, self.shown, self.digest = "", None, ""
+
+    def show(self, wanted: Wanted) -> None:
+        """The platform shows this now."""
+        lasting = wanted.final and wanted.lasting
+        self.move("confirmed" if lasting else "posted")
+        self.shown = Shown(wanted.text, not self.plain, wanted.buttons)
+        self.digest = digest_of(wanted.text) if lasting else ""
 
     def shows(self, wanted: Wanted) -> bool:
         shown = self.shown
@@ -75,26 +179,42 @@ class ChatMessage:
         return shown.text == wanted.text and shown.buttons == wanted.buttons and shown.markup is not self.plain
 
     def confirmed_by_another(self, wanted: Wanted) -> bool:
-        """Another process saw the platform confirm just this."""
-        return self.confirmed and self.shown is None and self.digest == digest_of(wanted.text)
+        """Another process saw the platform confirm this text."""
+        return self.state == "confirmed" and self.shown is None and self.digest == digest_of(wanted.text)
 
-    def lose(self) -> None:
-        """The message is not there any more: another takes its place."""
-        self.message_id, self.shown, self.confirmed, self.native = "", None, False, False
-        self.streamed, self.cards, self.doubt = "", (), ""
-
-    def fact(self, state: MessageState, own_limit: int) -> Delivered:
+    def fact(self, state: DeliveredState, own_limit: int) -> Delivered:
+        """What the ledger must know. `own_limit` is the platform's."""
         return Delivered(
             self.key,
             state,
             self.message_id,
             self.sends,
-            final=self.final_sent,
-            native=self.native_sent if state == "unknown" else self.native,
+            final=self.sent_final,
+            native=self.sent_native if state == "unknown" else self.state == "streaming",
             limit=self.limit if self.limit != own_limit else 0,
             end=self.end,
             digest=self.digest if state == "confirmed" else "",
         )
+
+    def restore(self, fact: Delivered, resend: Resend) -> None:
+        """Continues from what another process has put on record; what the message shows is not known."""
+        self.message_id, self.sends, self.end, self.digest = fact.message_id, fact.number, fact.end, fact.digest
+        self.limit = fact.limit or self.limit
+        self.sent_final, self.sent_native = fact.final, fact.native
+        self.shown, self.final_only = None, False
+        match fact.state:
+            case "confirmed" | "failed":
+                self.state = fact.state
+            case "sent":
+                self.state = "streaming" if fact.native else "posted"
+            case "unknown" if resend != "never":
+                self.state = "look_up" if resend == "look_up" else "resend"
+            case "unknown":
+                self.sends += 1
+                self.state, self.final_only = "unresolved" if fact.final else "absent", not fact.final
+            case _:
+                self.state = "absent"
+        self.stream = NativeStream() if self.state == "streaming" else None
 
 
 def digest_of(text: str) -> str:
@@ -168,10 +288,11 @@ class Chain:
     def surplus(self, source: str) -> list[ChatMessage]:
         """Messages that the text has become too short for."""
         kept = len(self._parts) if source.strip() else 0
-        return [message for message in self.messages[kept:] if message.message_id and not message.given_up]
+        return [message for message in self.messages[kept:] if message.state in ("streaming", "posted", "confirmed")]
 
     def restart(self) -> None:
-        """Every message is to be sent anew."""
-        for message in self.messages:
-            message.lose()
-            message.given_up = message.quiet = False
+        """The thread is gone: new messages take the names of the old ones, and every text is sent anew."""
+        self.messages = [
+            replace(message, state="absent", message_id="", shown=None, digest="", stream=None, final_only=False)
+            for message in self.messages
+        ]

@@ -14,8 +14,8 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.delivery.planning import replies
-from tailrace.delivery.planning.messages import Chain, ChatMessage, Wanted
+from tailrace.delivery.planning import replies, trace
+from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
@@ -104,6 +104,8 @@ class Planner:
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, entry: Entry) -> None:
+        if trace.tracing():
+            trace.log.debug("%s <- %d %s", self._name, entry.seq, trace.described(entry.event))
         self.outline.apply(entry)
         if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
             self._settled = 0  # these may change what was shown before
@@ -114,13 +116,21 @@ class Planner:
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """What another process has done already. The events come first or after, as they like."""
-        replies.restore(self.state, facts)
+        for fact in facts:
+            if trace.tracing():
+                trace.log.debug("%s <- %s", self._name, trace.described(fact))
+            replies.restore(self.state, fact)
         self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Takes in the reply to the last action; returns what the ledger must know of it."""
+        message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
+        if trace.tracing():
+            about = f"{message.key} is {message.state}" if message else "no message"
+            recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
+            trace.log.debug("%s <- %s: %s, recorded: %s", self._name, trace.described(reply), about, recorded)
         return facts
 
     def _note_move(self) -> None:
@@ -166,6 +176,8 @@ class Planner:
 
     def _hand_out(self, flight: Flight, now: float) -> AnyAction:
         self.state.flight = flight
+        if trace.tracing():
+            trace.log.debug("%s -> %s", self._name, trace.described(flight.action))
         match flight.action:
             case Typing():
                 self._typing_at = now
@@ -178,8 +190,8 @@ class Planner:
                 pass
         if isinstance(flight.action, Send | Open) and flight.message is not None:
             message, opens = flight.message, isinstance(flight.action, Open)
-            message.final_sent = flight.final
-            message.native_sent = opens or (message.native_sent and message.doubt == "resend")
+            message.sent_final = flight.final
+            message.sent_native = opens or (message.sent_native and message.state == "resend")
         self._pace.begin(now)
         return flight.action
 
@@ -229,7 +241,7 @@ class Planner:
         chain = self.state.chain(slot.key)
         for index, wanted in enumerate(self._wanted(slot, chain, now)):
             message = chain.message(index)
-            if wanted is None or message.given_up:
+            if wanted is None or message.state in TERMINAL:
                 continue
             if action := self._action(slot, message, wanted):
                 final = wanted.final or isinstance(action, LookUp)
@@ -314,26 +326,39 @@ class Planner:
     # ── what brings it there ─────────────────────────────────────────────────────────────────────────────────
 
     def _action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        if message.native:
-            return self._stream_action(message, wanted)
-        if message.message_id:
-            if message.shows(wanted):
-                message.confirmed = message.confirmed or (wanted.final and wanted.lasting)
+        match message.state:
+            case "streaming":
+                return self._stream_action(message, wanted)
+            case "posted" | "confirmed":
+                return self._edit_action(message, wanted)
+            case "look_up":
+                return LookUp(self._key(message), wanted.text, not message.plain)
+            case "absent" | "resend":
+                return self._send_action(slot, message, wanted)
+            case "failed" | "removed" | "unresolved":
                 return None
-            if message.confirmed_by_another(wanted):
-                return None
-            if not self._capabilities.edits or (message.quiet and not wanted.final):
-                return None
-            return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
-        if message.doubt == "look_up":
-            return LookUp(self._key(message), wanted.text, not message.plain)
-        if isinstance(slot, TextSlot) and not wanted.lasting:  # what nobody has seen needs no excuse
+            case _:
+                assert_never(message.state)
+
+    def _edit_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+        if message.shows(wanted):
+            if message.state == "posted" and wanted.final and wanted.lasting:
+                message.show(wanted)
+            return None
+        if message.confirmed_by_another(wanted):
+            return None
+        if not self._capabilities.edits or (message.final_only and not wanted.final):
+            return None
+        return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
+
+    def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+        if isinstance(slot, TextSlot) and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
             return (
                 self._draft_action(message, wanted) if self.state.mode == "draft" and self.state.preview.text else None
             )
         if wanted.final and not wanted.cards:
             return Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
-        if message.quiet:
+        if message.final_only:
             return None
         return self._first_action(slot, message, wanted)
 
@@ -352,11 +377,11 @@ class Planner:
         return Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
 
     def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        streamed = message.streamed
-        cards = tuple(card for card in wanted.cards if card not in message.cards)
-        if streamed is None or not wanted.streamed.startswith(streamed):
+        stream = message.stream
+        if stream is None or stream.text is None or not wanted.streamed.startswith(stream.text):
             return Close(message.message_id)  # text can only be added: what differs is edited in afterwards
-        added = wanted.streamed[len(streamed) :]
+        cards = tuple(card for card in wanted.cards if card not in stream.cards)
+        added = wanted.streamed[len(stream.text) :]
         if wanted.final:
             return Close(message.message_id, added, cards)
         return Append(message.message_id, added, cards) if added.strip() or cards else None
@@ -371,12 +396,13 @@ class Planner:
             return
         part = chain.parts(source)[-1]
         message = chain.messages[len(chain.parts(source)) - 1]
-        if not message.native or message.streamed is None or part.whole:
+        stream = message.stream
+        if stream is None or stream.text is None or part.whole:
             return
-        if now < (due := message.opened_at + life * STREAM_SHARE):
+        if now < (due := stream.opened_at + life * STREAM_SHARE):
             self._roll_over_at = due
             return
-        least = part.start + max(0, len(message.streamed) - len(part.before))
+        least = part.start + max(0, len(stream.text) - len(part.before))
         space = max(source.rfind(" ", least), source.rfind("\n", least))
         chain.end_at(message, max(space + 1, least, part.start + 1))
 
@@ -387,7 +413,7 @@ class Planner:
             if chain is None or self._suspended:
                 continue
             for message in chain.messages:
-                if message.strays and message.confirmed and self._capabilities.deletes:
+                if message.strays and message.digest and self._capabilities.deletes:
                     yield self._removal(chain, message, Delete(message.strays[0]), now)
             if isinstance(slot, TextSlot) and not slot.growing:
                 for message in chain.surplus(slot.text):  # the text has become shorter than what was shown of it
@@ -395,7 +421,7 @@ class Planner:
                         yield self._removal(chain, message, gone, now)
 
     def _emptied(self, message: ChatMessage) -> AnyAction | None:
-        if message.native:
+        if message.state == "streaming":
             return Close(message.message_id)
         if self._capabilities.deletes:
             return Delete(message.message_id)

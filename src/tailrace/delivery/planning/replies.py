@@ -7,9 +7,7 @@ where the platform can do that, and else never sent whole again (G80).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from tailrace.delivery.planning.messages import Chain, ChatMessage, MessageState, Shown, digest_of
+from tailrace.delivery.planning.messages import Chain, ChatMessage, NativeStream
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import (
     Accepted,
@@ -33,7 +31,7 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.events import Delivered
+from tailrace.events import Delivered, DeliveredState
 
 MAX_TRIES = 20  # in a row, about a quarter of an hour
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for
@@ -91,7 +89,7 @@ class _MessageReply:
         self._flight, self._now = flight, now
         self._capabilities = state.capabilities
 
-    def fact(self, state: MessageState) -> Delivered:
+    def fact(self, state: DeliveredState) -> Delivered:
         return self._message.fact(state, self._capabilities.limit)
 
     def apply(self, reply: AnyReply) -> list[Delivered]:
@@ -123,63 +121,66 @@ class _MessageReply:
         wanted = self._flight.wanted
         if wanted is None:
             return []
-        message = self._message
-        message.shown = Shown(wanted.text, not message.plain, wanted.buttons)
-        message.confirmed = wanted.final and wanted.lasting
-        message.digest = digest_of(wanted.text) if message.confirmed else ""
-        return [self.fact("confirmed" if message.confirmed else "sent")] if wanted.final else []
+        self._message.show(wanted)
+        return [self.fact("confirmed" if self._message.state == "confirmed" else "sent")] if wanted.final else []
 
     # ── a new message ──
 
     def _sent(self, reply: AnyReply) -> list[Delivered]:
-        message, action = self._message, self._flight.action
         match reply:
             case Sent(message_id=message_id):
-                self._succeeded()
-                resent, message.doubt = message.doubt == "resend", ""
-                message.message_id = message_id
-                message.sends += 1
-                self._delivery.next_preview()
-                message.native, message.opened_at = message.native_sent, self._now
-                if isinstance(action, Open):
-                    message.streamed, message.cards = action.text, action.cards
-                if resent and self._capabilities.edits:
-                    message.shown = message.streamed = None  # it may be the first attempt's: edited if need be
-                if message.native or (resent and self._capabilities.edits):
-                    return [self.fact("sent")]
-                return self._confirmed() or [self.fact("sent")]
+                return self._arrived(message_id)
             case Unknown() | Accepted() | NotModified() | NotFound():
                 return self._in_doubt()
             case _:
-                return self._not_done(reply) or [self._unsent()]
+                return self._not_done(reply) or self._unsent()
 
-    def _unsent(self) -> Delivered:
-        """What was certainly not done now may have been done by an attempt before, which got no reply."""
-        return self.fact("unknown" if self._message.doubt else "unsent")
+    def _arrived(self, message_id: str) -> list[Delivered]:
+        self._succeeded()
+        self._delivery.next_preview()
+        message, action = self._message, self._flight.action
+        message.message_id = message_id
+        message.sends += 1
+        # After a resend the chat may show what the first attempt sent: the text is edited where that is possible.
+        text_unknown = message.state == "resend" and self._capabilities.edits
+        if message.sent_native:
+            known = action if isinstance(action, Open) else Open("")
+            message.stream = NativeStream(self._now, None if text_unknown else known.text, known.cards)
+            message.move("opened")
+        elif text_unknown:
+            message.move("posted")
+        else:
+            return self._confirmed() or [self.fact("sent")]
+        return [self.fact("sent")]
+
+    def _unsent(self) -> list[Delivered]:
+        """This attempt failed, but an earlier one without a reply may have succeeded."""
+        if self._message.state == "unresolved":
+            return []  # the ledger has "unknown" under the key of that attempt, and must keep it
+        return [self.fact("unknown" if self._message.in_doubt else "unsent")]
 
     def _in_doubt(self) -> list[Delivered]:
         """No reply: it may have been sent."""
-        message = self._message
         match self._capabilities.resend:
-            case "look_up" if message.doubt != "look_up":
-                message.doubt = "look_up"
-                message.tries = 0
+            case "look_up":
+                self._message.move("must_look_up")
+                self._message.tries = 0
+                return []
             case "idempotent":
-                message.doubt = "resend"
+                self._message.move("must_resend")
                 return self._later()
-            case _:
+            case "never":
                 return self._leave_in_doubt()
-        return []
 
     def _leave_in_doubt(self) -> list[Delivered]:
         message = self._message
-        message.doubt = ""
         message.tries = 0
         message.sends += 1
-        if message.final_sent:
-            message.given_up = True  # never a second time; the ledger says that it is not known
+        if message.sent_final:
+            message.move("unresolved")  # never sent again; the ledger keeps saying "unknown"
         else:
-            message.quiet = True  # one stray partial text at most: what is sent next is final
+            message.move("stray")
+            message.final_only = True  # one stray partial text at most: what is sent next is final
         return []
 
     def _looked_up(self, reply: AnyReply) -> list[Delivered]:
@@ -187,13 +188,20 @@ class _MessageReply:
         match reply:
             case Sent(message_id=message_id):
                 self._succeeded()
-                message.doubt, message.message_id, message.shown = "", message_id, None
-                message.native, message.streamed = message.native_sent, None
+                message.message_id = message_id
                 message.sends += 1
-                message.confirmed = message.final_sent and not self._capabilities.edits
-                return [self.fact("confirmed" if message.confirmed else "sent")]
+                if message.sent_native:
+                    message.stream = NativeStream()
+                    message.move("opened")
+                elif message.sent_final and not self._capabilities.edits:
+                    message.move("confirmed")
+                    return [self.fact("confirmed")]
+                else:
+                    message.move("posted")
+                return [self.fact("sent")]
             case NotFound():
-                message.doubt, message.tries = "", 0
+                message.move("not_found")
+                message.tries = 0
                 return [self.fact("unsent")]
             case Flood():
                 return self._flooded()
@@ -215,38 +223,35 @@ class _MessageReply:
                 return self._not_done(reply)
 
     def _streamed(self, reply: AnyReply) -> list[Delivered]:
-        message, action, wanted = self._message, self._flight.action, self._flight.wanted
-        if not isinstance(action, Append | Close):
+        message, stream, action = self._message, self._message.stream, self._flight.action
+        if stream is None or not isinstance(action, Append | Close):
             return []
         match reply:
             case Accepted() | NotModified() | Sent():
                 self._succeeded()
-                message.cards += action.cards
-                closed = isinstance(action, Close)
-                whole = wanted is not None and message.streamed is not None
-                if message.streamed is not None:
-                    message.streamed += action.text
-                if not closed:
+                stream.cards += action.cards
+                if stream.text is not None:
+                    stream.text += action.text
+                if isinstance(action, Append):
                     return []
-                message.native = False
-                whole = whole and wanted is not None and message.streamed == wanted.streamed
-                return self._confirmed() if whole else self._ended_otherwise()
+                wanted = self._flight.wanted
+                complete = wanted is not None and stream.text == wanted.streamed
+                return self._confirmed() if complete else self._ended_otherwise()
             case Flood():
                 return self._flooded()
             case Failed() if message.tries < 3:
                 return self._later()
             case Unknown():
-                message.streamed = None  # it may have been added or not: close without adding, then edit
+                stream.text = None  # it may have been added or not: close without adding, then edit
                 return self._later() if isinstance(action, Close) else []
             case Gone(what="message"):
                 return self._lost()
             case _:
-                message.native = False
                 return self._ended_otherwise()
 
     def _ended_otherwise(self) -> list[Delivered]:
         """The native stream has ended with another text than it should have, expired perhaps (G90): edited in."""
-        self._message.shown = None
+        self._message.move("posted")
         return [self.fact("sent")]
 
     def _drafted(self, reply: AnyReply) -> list[Delivered]:
@@ -280,8 +285,7 @@ class _MessageReply:
         if isinstance(action, Delete) and action.message_id in message.strays:
             message.strays.remove(action.message_id)
             return []
-        message.lose()
-        message.given_up = True
+        message.move("removed")
         return [self.fact("failed")]
 
     # ── what was certainly not done ──
@@ -295,7 +299,7 @@ class _MessageReply:
                 message.plain = True  # the last resort (G83)
                 return []
             case TooLong() if self._chain.shrink(message):
-                return [self.fact("sent")] if message.message_id else [self._unsent()]
+                return [self.fact("sent")] if message.message_id else self._unsent()
             case Failed():
                 return self._later()
             case Gone(what="message" | "stream") if message.message_id:
@@ -311,17 +315,18 @@ class _MessageReply:
     def _later(self) -> list[Delivered]:
         message = self._message
         message.tries += 1
-        if message.tries >= MAX_PARTIAL_TRIES and not self._flight.final and not message.doubt:
-            message.quiet, message.tries = True, 0
+        if message.tries >= MAX_PARTIAL_TRIES and not self._flight.final and not message.in_doubt:
+            message.final_only, message.tries = True, 0
             return []
         if message.tries >= MAX_TRIES:
-            return self._leave_in_doubt() if message.doubt else self._give_up()
+            return self._leave_in_doubt() if message.in_doubt else self._give_up()
         message.not_before = self._now + delay_s(message.tries)
         return []
 
     def _give_up(self) -> list[Delivered]:
-        self._message.given_up = True
-        return [self.fact("failed")]
+        facts = [self.fact("failed")]  # of a message as it was
+        self._message.move("failed")
+        return facts
 
     def _refused(self) -> list[Delivered]:
         """A partial text that may not be shown waits for the final one; a final text that cannot be edited in is sent,
@@ -331,60 +336,29 @@ class _MessageReply:
             self._delivery.mode = "edit"
             return []
         if not self._flight.wanted or not self._flight.wanted.final:
-            message.quiet = True
+            message.final_only = True
             return []
         if message.message_id and isinstance(self._flight.action, Edit):
             message.strays.append(message.message_id)
-            message.lose()
-            message.quiet = True
-            return [self.fact("unsent")]
+            return self._lost()
         return self._give_up()
 
     def _lost(self) -> list[Delivered]:
-        """Somebody deleted the message: another takes its place, with the final text only."""
-        self._message.lose()
-        self._message.quiet = True
+        """The message cannot be used any more: another takes its place, with the final text only."""
+        self._message.move("lost")
+        self._message.final_only = True
         return [self.fact("unsent")]
 
 
 # ── after a restart ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def restore(state: DeliveryState, facts: Iterable[Delivered]) -> None:
-    for fact in facts:
-        match fact:
-            case Delivered(key="chat", state="gone"):
-                state.over = True
-            case Delivered(key="thread", state="gone"):
-                state.leave_thread()
-            case _:
-                _restore_message(state, fact)
-
-
-def _restore_message(state: DeliveryState, fact: Delivered) -> None:
-    slot_key, _, index = fact.key.rpartition(".")
-    message = state.chain(slot_key).message(int(index))
-    message.message_id, message.end, message.digest = fact.message_id, fact.end, fact.digest
-    message.native = fact.native and bool(fact.message_id)
-    message.final_sent, message.native_sent = fact.final, fact.native
-    message.limit = fact.limit or message.limit
-    message.sends = fact.number
-    message.shown = message.streamed = None
-    message.confirmed = fact.state == "confirmed"
-    message.given_up = fact.state == "failed"
-    message.doubt, message.quiet = "", False
-    if fact.state == "unknown":
-        _restore_doubt(state, message)
-
-
-def _restore_doubt(state: DeliveryState, message: ChatMessage) -> None:
-    """The process died between asking and hearing, or never heard."""
-    match state.capabilities.resend:
-        case "look_up":
-            message.doubt = "look_up"
-        case "idempotent":
-            message.doubt = "resend"
-        case "never":
-            message.given_up = message.final_sent
-            message.quiet = not message.final_sent
-            message.sends += 1
+def restore(state: DeliveryState, fact: Delivered) -> None:
+    match fact:
+        case Delivered(key="chat", state="gone"):
+            state.over = True
+        case Delivered(key="thread", state="gone"):
+            state.leave_thread()
+        case _:
+            slot_key, _, index = fact.key.rpartition(".")
+            state.chain(slot_key).message(int(index)).restore(fact, state.capabilities.resend)
