@@ -18,9 +18,9 @@ from tailrace.cli.screen.markdown_blocks import (
     MIN_LIST_LINES,
     Block,
     BlockSplitter,
-    balanced,
     blocks_of,
 )
+from tailrace.delivery.text.balance import balance
 
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
@@ -119,11 +119,11 @@ def test_a_table_is_shown_in_whole_rows_only() -> None:
         ("a **bo", "a **bo**"),
         ("a **bold**", "a **bold**"),
         ("a `co", "a `co`"),
-        ("a `", "a "),
+        ("a `", "a"),
         ("a **", "a"),
         ("`**` is", "`**` is"),
         ("plain", "plain"),
     ],
 )
 def test_marks_that_are_still_open_are_closed(half: str, shown: str) -> None:
-    assert balanced(half) == shown
+    assert balance(half) == shown

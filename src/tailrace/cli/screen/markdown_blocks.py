@@ -12,6 +12,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from tailrace.delivery.text.balance import balance
+
 MAX_CODE_LINES: Final = 100  # of one part of a listing; it is cut earlier, where code likes to be cut
 MIN_CODE_LINES: Final = 24
 MIN_LIST_LINES: Final = 24  # after so many the next item of the list begins a new part
@@ -92,7 +94,7 @@ class BlockSplitter:
             if not self._lines and _FENCE.match(line):
                 return None
         lines = [*self._lines, line]
-        text = balanced("\n".join(lines))
+        text = balance("\n".join(lines))
         return Block("markdown", text, start=self._start, joined=self._joined) if text.strip() else None
 
     # ── one line ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,20 +302,6 @@ def _ends_item(line: str) -> bool:
 def _content_column(item: re.Match[str]) -> int:
     spaces = len((item[5] or " ").expandtabs(4))
     return item.end() - len(item[5] or "") + (spaces if spaces <= 4 else 1)
-
-
-def balanced(text: str) -> str:
-    """Half a paragraph with the marks that are still open closed, so that it looks as the whole will."""
-    tail = text[text.rfind("\n\n") + 1 :]
-    if tail.count("`") % 2:
-        return text.rstrip("`") + "`" if tail.rstrip("`").count("`") % 2 else text.rstrip("`")
-    marks = _OUTSIDE_CODE.sub("", tail).count("**")
-    if marks % 2 == 0:
-        return text
-    return text.rstrip("* ") if text.rstrip().endswith("**") else text.rstrip("* ") + "**"
-
-
-_OUTSIDE_CODE: Final = re.compile(r"`[^`]*`")
 
 
 def blocks_of(text: str) -> list[Block]:

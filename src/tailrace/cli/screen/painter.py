@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from functools import cache
 from typing import ClassVar, Final, TypeAlias
 
 import msgspec
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
@@ -23,6 +21,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
+from tailrace.delivery.text.parser import parser
 
 Line: TypeAlias = list[Segment]
 
@@ -139,12 +138,6 @@ class _Markdown(Markdown):
         self.parsed = tokens
 
 
-@cache
-def _parser() -> MarkdownIt:
-    """HTML is shown as it is written: a terminal renders none, and leaving it out would hide what was said."""
-    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
-
-
 def _highlighted(code: str, language: str) -> Text:
     text = Syntax("", language or "text", theme=CODE_THEME, background_color="default").highlight(code)
     text.rstrip()
@@ -153,7 +146,7 @@ def _highlighted(code: str, language: str) -> Text:
 
 
 def _markdown(block: Block) -> Markdown:
-    tokens = _parser().parse(block.text)
+    tokens = parser().parse(block.text)
     if block.start is not None and tokens and tokens[0].type == "ordered_list_open":
         tokens[0].attrs["start"] = block.start
     return _Markdown(tokens)

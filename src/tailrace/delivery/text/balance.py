@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tailrace.delivery.text.markdown import FENCE, InlineReader, closes_fence
+from tailrace.delivery.text.parser import FENCE, closes_fence, open_inline
 
 _UNFINISHED_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\(?[^()\s]*$")
 _FENCE_LINE = re.compile(r"^[ \t]*(?:`{3}|~{3}).*$", re.MULTILINE)
+_HALF_UNDERLINE = re.compile(r"(?<=[^\n]\n)[ \t]*(?:-+|=+)[ \t]*$")  # or a list or a rule that has only begun
 _DANGLING = re.compile(r"(?:\*+|_+|~+|`+|!?\[)$")
 
 
@@ -78,12 +79,10 @@ def _open_markup(text: str) -> OpenMarkup:
     if fence := open_fence(text):
         return OpenMarkup(fence)
     stretch = _last_stretch(text)
-    reader, code = InlineReader(stretch), ""
-    if (place := reader.open_code) is not None:
-        code = stretch[place : len(stretch) - len(stretch[place:].lstrip("`"))]
-        reader = InlineReader(stretch[:place] + "x")  # once the code is closed, nothing in it is a mark
-    marks = [mark.char * mark.count for mark in reader.unmatched if mark.char in ("*", "_", "~")]
-    return OpenMarkup("", (*marks, code) if code else tuple(marks))
+    code, marks = open_inline(stretch)
+    if code is None:
+        return OpenMarkup("", marks)
+    return OpenMarkup("", (*marks, stretch[code : len(stretch) - len(stretch[code:].lstrip("`"))]))
 
 
 def balance(text: str, cursor: str = "") -> str:
@@ -102,6 +101,8 @@ def _without_unfinished(text: str) -> str:
     start = text.rfind("\n") + 1
     if FENCE.fullmatch(text, start):
         return text  # the end of a code block
+    if _HALF_UNDERLINE.match(text, start):
+        return text[:start]
     line = _UNFINISHED_LINK.sub(lambda match: match["text"], text[start:])
     if (dangling := _DANGLING.search(line)) and not _closes_something(text[:start] + line, dangling[0]):
         line = line[: dangling.start()]

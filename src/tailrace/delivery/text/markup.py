@@ -11,60 +11,24 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple, assert_never
 
-from tailrace.delivery.text.markdown import (
-    FENCE,
-    TABLE_DELIMITER,
-    TABLE_LINE,
-    Blank,
-    Block,
-    Code,
-    CodeBlock,
-    Heading,
-    Item,
-    Link,
-    Node,
-    Paragraph,
-    Quote,
-    Rule,
-    Styled,
-    Table,
-    blocks,
-    closes_fence,
-)
+from tailrace.delivery.text import markdown as md
+from tailrace.delivery.text.parser import is_link, parser
 
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
-_LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
+INDENT = "  "  # of what belongs to an item of a list, a level
 _DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
-def text_of(nodes: Iterable[Node]) -> str:
+def text_of(nodes: Iterable[md.Node]) -> str:
     """What the nodes say, without any mark."""
-    said: list[str] = []
-    for node in nodes:
-        match node:
-            case str():
-                said.append(node)
-            case Code(text=text):
-                said.append(text)
-            case Styled(children=children) | Link(children=children):
-                said.append(text_of(children))
-            case _:
-                assert_never(node)
-    return "".join(said)
+    return _inline(nodes, _Flavour(), urls=False)
 
 
-def is_link(url: str) -> bool:
-    """Whether the address is one that a chat may make clickable."""
-    return bool(_LINKED.match(url))
-
-
-def columns(table: Table) -> str:
+def columns(table: md.Table) -> str:
     """The table as lines of even columns, for type of fixed width. Wide characters take two places."""
     rows = [[text_of(cell).replace("\n", " ") for cell in row] for row in table.rows]
-    count = max(map(len, rows), default=0)
-    rows = [row + [""] * (count - len(row)) for row in rows]
-    widths = [max(_width(row[place]) for row in rows) for place in range(count)]
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)) for row in rows
     ]
@@ -85,40 +49,33 @@ def _width(text: str) -> int:
 
 def discord(text: str) -> str:
     """Discord reads Markdown itself, but for tables, headings below the third and rules."""
-    return _line_by_line(text)
+    return _nearly_as_written(text)
 
 
 def slack_markdown(text: str) -> str:
     """For Slack's `markdown_text`, which reads Markdown itself, but for tables."""
-    return _line_by_line(text)
+    return _nearly_as_written(text)
 
 
-def _line_by_line(text: str) -> str:
-    lines = text.split("\n")
-    shown: list[str] = []
-    at, fence = 0, ""
-    while at < len(lines):
-        line = lines[at]
-        if fence:
-            fence = "" if closes_fence(line, fence) else fence
-        elif opened := FENCE.fullmatch(line):
-            fence = opened["marker"]
-        elif TABLE_LINE.match(line) and at + 1 < len(lines) and TABLE_DELIMITER.fullmatch(lines[at + 1]):
-            end = at + 2
-            while end < len(lines) and TABLE_LINE.match(lines[end]):
-                end += 1
-            shown.append(_fenced_table("\n".join(lines[at:end])))
+def _nearly_as_written(text: str) -> str:
+    if "|" not in text and "####" not in text:
+        return text
+    lines, shown, at = md.lines_of(text), [], 0
+    for token in parser().parse(text):
+        start, end = token.map or (0, 0)
+        if token.type == "table_open" and lines[start].lstrip().startswith("|"):
+            shown += [*lines[at:start], *_fenced_table(lines[start:end])]
             at = end
-            continue
-        elif deep := _DEEP_HEADING.match(line):
-            line = f"**{deep[1].replace('**', '')}**"
-        shown.append(line)
-        at += 1
-    return "\n".join(shown)
+        elif token.type == "heading_open" and (deep := _DEEP_HEADING.match(lines[start])):
+            shown += [*lines[at:start], f"**{deep[1].replace('**', '')}**"]
+            at = end
+    return "\n".join(shown + lines[at:])
 
 
-def _fenced_table(source: str) -> str:
-    return "\n".join(f"```\n{columns(block)}\n```" for block in blocks(source) if isinstance(block, Table))
+def _fenced_table(lines: list[str]) -> list[str]:
+    indent = lines[0][: -len(lines[0].lstrip())]
+    [table] = [block for block in md.blocks("\n".join(line.strip() for line in lines)) if isinstance(block, md.Table)]
+    return [indent + line for line in ("```", *columns(table).split("\n"), "```")]
 
 
 # ── markup of another kind ───────────────────────────────────────────────────────────────────────────────────
@@ -138,61 +95,74 @@ _WHATSAPP = _Flavour(bold="*", italic="_", strike="~", code="`", block="```")
 
 
 def whatsapp(text: str) -> str:
-    return _write(text, _WHATSAPP)
+    return _blocks(md.blocks(text), _WHATSAPP)
 
 
 def plain(text: str) -> str:
     """What the text says, without marks: for a platform that shows no markup."""
-    return _write(text, _Flavour())
+    return _blocks(md.blocks(text), _Flavour())
 
 
-def _write(text: str, flavour: _Flavour) -> str:
-    return "\n".join(_block(block, flavour) for block in blocks(text))
+def line_start(block: md.Block, depth: int) -> str:
+    """What ends the line before a block in `depth` lists, and indents its own. Code keeps to the left."""
+    return "\n" if isinstance(block, md.CodeBlock | md.Table | md.Blank) else "\n" + INDENT * depth
 
 
-def _block(block: Block, flavour: _Flavour) -> str:
+def bullet(marker: str, depth: int) -> str:
+    """The sign that an item of a list begins with."""
+    return BULLETS[min(depth, len(BULLETS) - 1)] if marker == "-" else marker
+
+
+def _blocks(blocks: Iterable[md.Block], flavour: _Flavour, depth: int = 0) -> str:
+    """The first line is not indented: the sign of an item may stand before it."""
+    return "".join(
+        (line_start(block, depth) if place else "") + _block(block, flavour, depth)
+        for place, block in enumerate(blocks)
+    )
+
+
+def _block(block: md.Block, flavour: _Flavour, depth: int) -> str:
+    start = line_start(block, depth)
     match block:
-        case Paragraph(children=children):
-            return _inline(children, flavour)
-        case Heading(children=children):
-            return _marked(flavour.bold, _inline([text_of(children)], flavour))
-        case Item(indent=indent, marker=marker, children=children):
-            return f"{' ' * indent}{bullet(indent, marker)} {_inline(children, flavour)}"
-        case Quote(children=children):
-            return "\n".join("> " + line for line in _inline(children, flavour).split("\n"))
-        case CodeBlock(text=text):
+        case md.Paragraph(children=children):
+            return _inline(children, flavour).replace("\n", start)
+        case md.Heading(children=children):
+            return _marked(flavour.bold, text_of(children).replace("\n", " "))
+        case md.ItemList(children=items):
+            return _blocks(items, flavour, depth)
+        case md.Item(marker=marker, children=inner):
+            return f"{bullet(marker, depth)} {_blocks(inner, flavour, depth + 1)}"
+        case md.Quote(children=inner):
+            return start.join("> " + line for line in _blocks(inner, flavour).split("\n"))
+        case md.CodeBlock(text=text):
             return _fenced(text, flavour)
-        case Table():
+        case md.Table():
             return _fenced(columns(block), flavour)
-        case Rule():
+        case md.Rule():
             return RULE
-        case Blank():
+        case md.Blank():
             return ""
         case _:
             assert_never(block)
 
 
-def bullet(indent: int, marker: str) -> str:
-    """The sign that an item of a list begins with."""
-    return BULLETS[min(indent // 2, len(BULLETS) - 1)] if marker == "-" else marker
-
-
-def _inline(nodes: Iterable[Node], flavour: _Flavour) -> str:
-    said: list[str] = []
+def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -> str:
+    shown: list[str] = []
     for node in nodes:
         match node:
             case str():
-                said.append(node)
-            case Code(text=text):
-                said.append(f"{flavour.code}{text}{flavour.code}")
-            case Styled(style=style, children=children):
+                shown.append(node)
+            case md.Code(text=text):
+                shown.append(f"{flavour.code}{text}{flavour.code}")
+            case md.Styled(style=style, children=children):
                 mark = {"bold": flavour.bold, "italic": flavour.italic, "strike": flavour.strike}[style]
-                said.append(_marked(mark, _inline(children, flavour)))
-            case Link(url=url, children=children):
-                said.append(_link(url, _inline(children, flavour)))
+                shown.append(_marked(mark, _inline(children, flavour, urls=urls)))
+            case md.Link(url=url, children=children):
+                text = _inline(children, flavour, urls=urls)
+                shown.append(_link(url, text) if urls else text)
             case _:
                 assert_never(node)
-    return "".join(said)
+    return "".join(shown)
 
 
 def _marked(mark: str, text: str) -> str:

@@ -10,23 +10,9 @@ from typing import Literal, assert_never
 
 import msgspec
 
-from tailrace.delivery.text.markdown import (
-    Blank,
-    Block,
-    Code,
-    CodeBlock,
-    Heading,
-    Item,
-    Link,
-    Node,
-    Paragraph,
-    Quote,
-    Rule,
-    Styled,
-    Table,
-    blocks,
-)
-from tailrace.delivery.text.markup import RULE, bullet, columns, is_link
+from tailrace.delivery.text import markdown as md
+from tailrace.delivery.text.markup import RULE, bullet, columns, line_start
+from tailrace.delivery.text.parser import is_link
 from tailrace.delivery.text.split import units
 
 EntityType = Literal["bold", "italic", "strikethrough", "code", "pre", "text_link", "blockquote"]
@@ -51,21 +37,19 @@ class Rich(msgspec.Struct, frozen=True):
 
 
 def telegram(text: str) -> Rich:
-    return _Writer().write(blocks(text.strip("\n")))
+    return _Writer().write(md.blocks(text.strip("\n")))
 
 
 class _Writer:
     def __init__(self) -> None:
-        self._said: list[str] = []
+        self._texts: list[str] = []
         self._offset = 0
+        self._quotes = 0  # open ones
         self._entities: list[Entity] = []
 
-    def write(self, found: Iterable[Block]) -> Rich:
-        for place, block in enumerate(found):
-            if place:
-                self._say("\n")
-            self._block(block)
-        text = "".join(self._said)
+    def write(self, found: Iterable[md.Block]) -> Rich:
+        self._blocks(found, 0)
+        text = "".join(self._texts)
         end = units(text.rstrip(), "utf16")
         clipped = (self._clipped(entity, end) for entity in self._entities)
         return Rich(text.rstrip(), tuple(entity for entity in clipped if entity.length > 0))
@@ -77,55 +61,67 @@ class _Writer:
             return entity
         return msgspec.structs.replace(entity, length=end - entity.offset)
 
-    def _say(self, text: str) -> None:
-        self._said.append(text)
+    def _add(self, text: str) -> None:
+        self._texts.append(text)
         self._offset += units(text, "utf16")
 
     def _mark(self, kind: EntityType, start: int, *, url: str = "", language: str = "") -> None:
         if self._offset > start:
             self._entities.append(Entity(kind, start, self._offset - start, url, language))
 
-    def _block(self, block: Block) -> None:
+    def _blocks(self, blocks: Iterable[md.Block], depth: int) -> None:
+        """`depth`: how many lists the blocks are in."""
+        for place, block in enumerate(blocks):
+            if place:
+                self._add(line_start(block, depth))
+            self._block(block, depth)
+
+    def _block(self, block: md.Block, depth: int) -> None:
         start = self._offset
         match block:
-            case Paragraph(children=children):
-                self._inline(children)
-            case Heading(children=children):
+            case md.Paragraph(children=children):
+                self._inline(children, line_start(block, depth))
+            case md.Heading(children=children):
                 self._inline(children)
                 self._mark("bold", start)
-            case Item(indent=indent, marker=marker, children=children):
-                self._say(f"{' ' * indent}{bullet(indent, marker)} ")
-                self._inline(children)
-            case Quote(children=children):
-                self._inline(children)
-                self._mark("blockquote", start)
-            case CodeBlock(info=info, text=text):
-                self._say(text)
+            case md.ItemList(children=items):
+                self._blocks(items, depth)
+            case md.Item(marker=marker, children=inner):
+                self._add(f"{bullet(marker, depth)} ")
+                self._blocks(inner, depth + 1)
+            case md.Quote(children=inner):
+                self._quotes += 1
+                self._blocks(inner, depth)
+                self._quotes -= 1
+                if not self._quotes:  # Telegram takes no quote within a quote
+                    self._mark("blockquote", start)
+            case md.CodeBlock(info=info, text=text):
+                self._add(text)
                 self._mark("pre", start, language=info)
-            case Table():
-                self._say(columns(block))
+            case md.Table():
+                self._add(columns(block))
                 self._mark("pre", start)
-            case Rule():
-                self._say(RULE)
-            case Blank():
+            case md.Rule():
+                self._add(RULE)
+            case md.Blank():
                 pass
             case _:
                 assert_never(block)
 
-    def _inline(self, nodes: Iterable[Node]) -> None:
+    def _inline(self, nodes: Iterable[md.Node], line_end: str = "\n") -> None:
         for node in nodes:
             start = self._offset
             match node:
                 case str():
-                    self._say(node)
-                case Code(text=text):
-                    self._say(text)
+                    self._add(node.replace("\n", line_end))
+                case md.Code(text=text):
+                    self._add(text)
                     self._mark("code", start)
-                case Styled(style=style, children=children):
-                    self._inline(children)
+                case md.Styled(style=style, children=children):
+                    self._inline(children, line_end)
                     self._mark(_STYLES[style], start)
-                case Link(url=url, children=children):
-                    self._inline(children or [url])
+                case md.Link(url=url, children=children):
+                    self._inline(children or [url], line_end)
                     if is_link(url):
                         self._mark("text_link", start, url=url)
                 case _:

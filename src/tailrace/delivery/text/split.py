@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tailrace.delivery.port import Unit
 from tailrace.delivery.text.balance import open_markup
-from tailrace.delivery.text.markdown import FENCE, TABLE_DELIMITER, TABLE_LINE, closes_fence
+from tailrace.delivery.text.parser import FENCE, closes_fence
 
 CURSOR = " ▌"
 SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
@@ -26,6 +26,8 @@ _WORD_END = re.compile(r"\s+|(?<=[。！？，、；：])")
 _KEPT_WHOLE = re.compile(
     r"!?\[[^\[\]\n]*(?:\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:\)|$)|\]?$)|(`+)[^`\n]+\1|https?://\S+"
 )
+_TABLE_LINE = re.compile(r"[ \t]*\|")
+_TABLE_DELIMITER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
 
 
@@ -139,8 +141,8 @@ def _best_cut(text: str, start: int, end: int, fence: str) -> int:
         elif opened:
             fence = line
         else:
-            was_in_table, in_table = in_table, bool(TABLE_LINE.match(line))
-            if in_table and TABLE_LINE.match(text, after, end):
+            was_in_table, in_table = in_table, bool(_TABLE_LINE.match(line))
+            if in_table and _TABLE_LINE.match(text, after, end):
                 places.inner = after if was_in_table else places.inner  # not between a table's head and its rows
             else:
                 places.line = after
@@ -196,10 +198,10 @@ def _table_head(text: str) -> str:
     """The first two lines of the table that the text ends in, where they are short enough to be repeated."""
     lines = text.rstrip("\n").split("\n")
     first = len(lines)
-    while first and TABLE_LINE.match(lines[first - 1]):
+    while first and _TABLE_LINE.match(lines[first - 1]):
         first -= 1
     head = lines[first : first + 2]
-    if len(head) < 2 or not TABLE_DELIMITER.fullmatch(head[1]):
+    if len(head) < 2 or not _TABLE_DELIMITER.fullmatch(head[1]):
         return ""
     joined = "\n".join(head) + "\n"
     return joined if len(joined) <= MAX_CARRIED else ""

@@ -1,0 +1,196 @@
+"""The one Markdown parser, for chats and the terminal: markdown-it with what models and chats need on top.
+
+CommonMark with tables and strikethrough. Emphasis may also begin and end at punctuation. A code block is found at any
+indentation and ends only at its closing line, as `balance` and `split` see it. A line without "|" ends a table. HTML
+is text.
+
+Pure. Linear: nesting and columns are bounded, and what lies beyond the bounds is text. Never raises: there is no wrong
+Markdown.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_inline import StateInline, backtick, link_pairs
+from markdown_it.rules_inline.state_inline import Scanned
+from markdown_it.token import Token
+from markdown_it.utils import EnvType
+
+MAX_NESTING = 20  # markdown-it's levels: a quote takes one, a list two
+MAX_COLUMNS = 32  # of a table: every short row is filled up to its width
+
+FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<marker>`{3,}(?=[^`]*$)|~{3,})(?P<info>.*)")
+_LINKED = re.compile(r"(?:https?|mailto|tel|tg|matrix):", re.IGNORECASE)
+_CELL_END = re.compile(r"(?<!\\)\|")
+
+
+def is_link(url: str) -> bool:
+    """Whether the address is one that a chat may make clickable."""
+    return bool(_LINKED.match(url))
+
+
+def closes_fence(line: str, marker: str) -> bool:
+    """Whether the line ends a block that this marker opened (CommonMark 4.5)."""
+    stripped = line.strip()
+    return len(stripped) >= len(marker) and not stripped.strip(marker[0])
+
+
+class _InlineState(StateInline):
+    open_code: int | None = None  # where backticks stand that text follows but no closing ones
+
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: N802, N803 - markdown-it's names
+        """Marks open before text and close after it. CommonMark also looks at punctuation: in "**注意：**请" it
+        would leave the marks as they are."""
+        end = start
+        while end < self.posMax and self.src[end] == self.src[start]:
+            end += 1
+        before = self.src[start - 1] if start else " "
+        after = self.src[end] if end < self.posMax else " "
+        opens, closes = not after.isspace(), not before.isspace()
+        if not canSplitWord:  # snake_case stays itself
+            opens, closes = opens and not before.isalnum(), closes and not after.isalnum()
+        return Scanned(opens, closes, end - start)
+
+
+class _InlineParser(ParserInline):
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
+        state = _InlineState(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
+
+
+class _ChatMarkdown(MarkdownIt):
+    """Addresses stay as they were written. Which of them become clickable is for the platform's writer to say."""
+
+    def validateLink(self, _url: str) -> bool:  # noqa: N802 - markdown-it's name
+        return True
+
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - markdown-it's name
+        return url
+
+    def normalizeLinkText(self, link: str) -> str:  # noqa: N802 - markdown-it's name
+        return link
+
+
+def _read_backticks(state: StateInline, silent: bool) -> bool:
+    start = state.pos
+    if not backtick(state, silent):
+        return False
+    if not silent and not state.level and isinstance(state, _InlineState) and state.open_code is None:
+        closed = state.tokens and state.tokens[-1].type == "code_inline" and not state.pending
+        if not closed and state.src[state.pos :].strip():
+            state.open_code = start
+    return True
+
+
+def _read_deep_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Where markdown-it would leave out what is nested too deeply, it is text."""
+    if silent or state.level < MAX_NESTING - 2:
+        return False
+    line = start + 1
+    while line < end and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        line += 1
+    state.line = line
+    state.push("paragraph_open", "p", 1).map = [start, line]
+    text = state.push("inline", "", 0)
+    text.content, text.map, text.children = (
+        state.getLines(start, line, state.blkIndent, False).strip(),
+        [start, line],
+        [],
+    )
+    state.push("paragraph_close", "p", -1)
+    return True
+
+
+def _read_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A line without "|" ends a table. So does a row with more cells than the head: markdown-it leaves them out."""
+    if start + 1 >= end or _line(state, start + 1).count("|") > MAX_COLUMNS or not table(state, start, end, True):
+        return False
+    last = start + 2
+    most = _cells(_line(state, start))
+    while not silent and last < end and "|" in (row := _line(state, last)) and _cells(row) <= most:
+        last += 1
+    return silent or table(state, start, last, False)
+
+
+def _read_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    opened = FENCE.fullmatch(_line(state, start))
+    if opened is None:
+        return False
+    if silent:
+        return True
+    line = start + 1
+    while line < end and not closes_fence(_line(state, line), opened["marker"]):
+        line += 1
+    state.line = min(line + 1, end)
+    token = state.push("fence", "code", 0)
+    token.info, token.markup, token.map = opened["info"], opened["marker"], [start, state.line]
+    token.content = state.getLines(start + 1, line, state.sCount[start], True)
+    return True
+
+
+def _cells(line: str) -> int:
+    return len(_CELL_END.split(line.strip().removeprefix("|").removesuffix("|")))
+
+
+def _line(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+@cache
+def parser() -> MarkdownIt:
+    markdown = _ChatMarkdown()
+    markdown.inline = _InlineParser()
+    markdown.configure("commonmark", {"html": False, "maxNesting": MAX_NESTING, "inline_definitions": True})
+    markdown.enable("strikethrough").disable("fence")
+    interrupts = ["paragraph", "reference", "blockquote", "list"]
+    markdown.block.ruler.before("table", "deep_block", _read_deep_block)
+    markdown.block.ruler.at("table", _read_table, {"alt": ["paragraph", "reference"]})
+    markdown.block.ruler.before("code", "fence_at_any_indent", _read_fence, {"alt": interrupts})
+    markdown.inline.ruler.at("backticks", _read_backticks)
+    return markdown.enable("table")
+
+
+class OpenInline(NamedTuple):
+    """What a stretch of text opens and does not close. `code` is where an open code span begins."""
+
+    code: int | None
+    marks: tuple[str, ...]
+
+
+def open_inline(text: str) -> OpenInline:
+    """The marks of emphasis are those before the open code span, where there is one: nothing in it is a mark."""
+    state = _state_of(text)
+    if (code := state.open_code) is not None:
+        state = _state_of(text[:code] + "x")
+    marks: list[str] = []
+    at, last = 0, -2
+    while at < len(state.delimiters):
+        delimiter = state.delimiters[at]
+        if delimiter.end >= 0:
+            at = delimiter.end  # what stands between two that match is text
+        elif delimiter.open:
+            mark = state.tokens[delimiter.token].content
+            if delimiter.token == last + 1 and marks[-1][0] == mark[0]:
+                marks[-1] += mark
+            else:
+                marks.append(mark)
+            last = delimiter.token
+        at += 1
+    return OpenInline(code, tuple(marks))
+
+
+def _state_of(text: str) -> _InlineState:
+    markdown = parser()
+    state = _InlineState(text, markdown, {}, [])
+    markdown.inline.tokenize(state)
+    link_pairs(state)
+    return state
