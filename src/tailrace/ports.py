@@ -344,6 +344,18 @@ class Journal(Protocol):
     async def delete(self, run_id: str) -> None:
         """Removes a sealed run and all its entries. Raises `RunOwned` for one that has not ended."""
 
+    # ── small state ──
+
+    async def get_value(self, namespace: str, key: str) -> bytes | None:
+        """State that belongs to no run: approvals, pairings, settings of chats. None where there is no value."""
+
+    async def list_values(self, namespace: str) -> dict[str, bytes]:
+        """All values of the namespace by key."""
+
+    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replaces the value where it is still `old`; None stands for no value. Returns whether it did. Atomic, also
+        between processes. `journal.key_values` retries with the newer value."""
+
     async def close(self) -> None:
         """Commits what is queued and lets go of the storage. Runs still held stay claimed until their leases end
         or their owner is seen dead: release them first. Viewers that wait are ended."""

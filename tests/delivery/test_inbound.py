@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed
 from tailrace.delivery.port import MessageReceived, Place, Sender
-from tailrace.errors import ConfigError, TailraceError
-from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairing
 
 
 @pytest.mark.parametrize(
@@ -58,36 +54,3 @@ def test_G89_only_the_same_sender_in_the_same_place_continues_a_paste() -> None:
     [whole] = pastes.take_complete(11.5)
     assert whole.text == "long"
     assert pastes.due_at is None
-
-
-def test_choices_are_kept_and_seen_by_another_process(tmp_path: Path) -> None:
-    choices, other = Choices(tmp_path), Choices(tmp_path)
-    choices.set("telegram:42", ChatChoices(generation=3, model="a/b"))
-    assert other.of("telegram:42") == ChatChoices(generation=3, model="a/b")
-    assert other.of("telegram:43") == ChatChoices()
-    assert not choices.was_hinted("telegram:1")
-    other.hint("telegram:1")
-    assert choices.was_hinted("telegram:1")
-    assert (tmp_path / "chats.json").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_file_that_is_not_ours_is_not_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "pairing.json").write_text("nonsense")
-    with pytest.raises(ConfigError, match="mend or remove"):
-        Pairing(tmp_path).code_for("telegram:1", "x")
-
-
-def test_a_pairing_code_works_once_and_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pairing = Pairing(tmp_path)
-    code = pairing.code_for("telegram:1", "Ada")
-    assert code == pairing.code_for("telegram:1", "Ada")
-    assert code is not None
-    assert pairing.accept(code.lower()).user == "telegram:1"
-    assert pairing.is_paired("telegram:1")
-    with pytest.raises(TailraceError):
-        pairing.accept(code)
-    late = pairing.code_for("telegram:2", "")
-    assert late is not None
-    monkeypatch.setattr("tailrace.platforms.runtime.chat_settings.time.time", lambda: 4e9)
-    with pytest.raises(TailraceError):
-        pairing.accept(late)

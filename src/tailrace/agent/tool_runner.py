@@ -140,14 +140,14 @@ class ToolRunner:
     async def _refusal(self, tool: Tool, command: RunTool | SettleTool, args: JsonObject) -> str:
         """Why this call may not be made; empty when it may."""
         call = command.call
-        judgement = self._policy.judge(call.name, tool.effect(args))
+        judgement = await self._policy.judge(call.name, tool.effect(args))
         if judgement.verdict == "allow":
             return ""
         if judgement.verdict == "refuse":
             return f"Refused: {judgement.reason}. This is never executed."
         asked, decided = _before_the_crash(command, judgement)
         decision = decided or await self._ask(call, judgement, asked)
-        self._policy.remember(judgement, decision)
+        await self._policy.remember(judgement, decision)
         return DENIED if decision == "deny" else ""
 
     async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> Decision:

@@ -25,7 +25,7 @@ from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
-from tailrace.app.approvals import AlwaysAllowed
+from tailrace.app.approvals import JournalApprovals, import_approvals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import kept_tidy, retention_of
 from tailrace.app.models import LOCAL, Models, named
@@ -84,8 +84,6 @@ class App:
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self._own_tools = {tool.spec.name: tool for tool in tools}
         self._tools = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
-        self._always = AlwaysAllowed(config.home / "approvals.json")
-        self._session_allowed: dict[str, set[str]] = {}
         self.agents = AgentService(
             journal,
             self.caller,
@@ -176,17 +174,15 @@ class App:
         return {name: TracedTool(tool, self._observer) for name, tool in tools.items()}
 
     def _policy(self, spec: TurnSpec, run: Run) -> ApprovalPolicy:
-        allowed = self._session_allowed.setdefault(run.new.session, set()) if run.new.session else set()
         return ApprovalPolicy(
             "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
             allow=self.config.approvals.allow,
-            session_allowed=allowed,
-            always_allowed=self._always,
+            memory=JournalApprovals(self.journal, run),
         )
 
     def _step_policy(self) -> ApprovalPolicy:
         mode = "yolo" if self.config.yolo else self.config.approvals.mode
-        return ApprovalPolicy(mode, allow=self.config.approvals.allow, always_allowed=self._always)
+        return ApprovalPolicy(mode, allow=self.config.approvals.allow, memory=JournalApprovals(self.journal))
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
@@ -239,6 +235,7 @@ async def open_app(
         open_transport() as transport,
         open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
     ):
+        await import_approvals(journal, config)
         models = Models(config, transport)
         try:
             if warm_up and config.model.provider == LOCAL:

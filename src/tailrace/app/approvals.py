@@ -1,52 +1,68 @@
-"""What the user has approved for good: digests in a file of their own, so that it holds after a restart."""
+"""What people have approved beyond one call: "always" is kept in the journal, "session" is read from the log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSet
-from pathlib import Path
+from tailrace.agent.safety.approval import ApprovalMemory
+from tailrace.agent.service import KIND
+from tailrace.config.load import Config
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.journal.key_values import KeyValues, imported_file
+from tailrace.ports import RUNS_LIMIT, Journal, Run
 
-import msgspec
 
-from tailrace.errors import ConfigError
+def always_approved(journal: Journal) -> KeyValues[bool]:
+    """By digest."""
+    return KeyValues(journal, "approvals.always", bool)
 
 
-class AlwaysAllowed(MutableSet[str]):
-    """A set of digests. Read when first asked, written whole at every change."""
+async def import_approvals(journal: Journal, config: Config) -> None:
+    """Raises `ConfigError` for a file that cannot be read."""
+    always = always_approved(journal)
+    async with imported_file(config.home / "approvals.json", set[str], keep=config.database is None) as digests:
+        for digest in digests or ():
+            await always.set_default(digest, True)
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._loaded: set[str] | None = None
 
-    def __contains__(self, digest: object) -> bool:
-        return digest in self._digests()
+class JournalApprovals(ApprovalMemory):
+    """The approvals that hold in one turn; without a run, those that hold everywhere. The session's log is read once,
+    when the first question would be asked."""
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._digests())
+    def __init__(self, journal: Journal, run: Run | None = None) -> None:
+        super().__init__()
+        self._journal = journal
+        self._always = always_approved(journal)
+        self._unread = run
 
-    def __len__(self) -> int:
-        return len(self._digests())
+    async def holds(self, digest: str) -> bool:
+        if self._unread is not None:
+            self.digests |= await session_approved(self._journal, self._unread)
+            self._unread = None
+        return digest in self.digests or await self._always.get(digest) is not None
 
-    def add(self, value: str) -> None:
-        self._digests().add(value)
-        self._save()
+    async def remember(self, digest: str, decision: Decision) -> None:
+        if decision == "always":
+            await self._always.set_default(digest, True)
+        else:
+            await super().remember(digest, decision)
 
-    def discard(self, value: str) -> None:
-        self._digests().discard(value)
-        self._save()
 
-    def _digests(self) -> set[str]:
-        if self._loaded is None:
-            try:
-                self._loaded = msgspec.json.decode(self._file.read_bytes(), type=set[str])
-            except FileNotFoundError:
-                self._loaded = set()
-            except (OSError, msgspec.DecodeError) as exc:
-                raise ConfigError(f"cannot be read ({exc}); mend or remove it", file=str(self._file)) from exc
-        return self._loaded
+async def session_approved(journal: Journal, run: Run) -> set[str]:
+    """The digests that were approved for the session of this run; for the run alone where it has no session."""
+    if not run.new.session:
+        return await _approved_in(journal, run.id)
+    digests: set[str] = set()
+    before, page = None, [run]
+    while page:
+        page = await journal.runs(session=run.new.session, kind=KIND, before=before, limit=RUNS_LIMIT)
+        for known in page:
+            digests |= await _approved_in(journal, known.id)
+            before = known.id
+    return digests
 
-    def _save(self) -> None:
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._file.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(sorted(self._digests())))
-        temporary.chmod(0o600)
-        temporary.replace(self._file)
+
+async def _approved_in(journal: Journal, run_id: str) -> set[str]:
+    events = [entry.event for entry in await journal.facts(run_id)]
+    approved = {
+        event.approval_id for event in events if isinstance(event, ApprovalAnswered) and event.decision == "session"
+    }
+    return {event.digest for event in events if isinstance(event, ApprovalAsked) and event.approval_id in approved}

@@ -53,9 +53,9 @@ def visible_environment(config: Config) -> dict[str, str | None]:
     return {name: config.environment.get(name) for name in config.flows.env_allow}
 
 
-def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
+async def refusal_of(policy: ApprovalPolicy, name: str, effect: Effect) -> str:
     """Why a step may not do this. Nobody is there to be asked, so what would be asked about is refused (J108)."""
-    judgement = policy.judge(name, effect)
+    judgement = await policy.judge(name, effect)
     match judgement.verdict:
         case "allow":
             return ""

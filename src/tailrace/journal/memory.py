@@ -68,6 +68,7 @@ class MemoryJournal:
         self._unpublished: list[_MemoryRun] = []
         self._published = Waiters()
         self._signal_id = 0
+        self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
 
     # ── a run's life ──
 
@@ -272,6 +273,23 @@ class MemoryJournal:
     def forget(self, run_id: str) -> None:
         run = self._runs.pop(run_id).run
         self._by_key.pop(run.new.idempotency_key, None)
+
+    # ── small state ──
+
+    async def get_value(self, namespace: str, key: str) -> bytes | None:
+        return self._values.get((namespace, key))
+
+    async def list_values(self, namespace: str) -> dict[str, bytes]:
+        return {key: value for (found, key), value in self._values.items() if found == namespace}
+
+    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        if self._values.get((namespace, key)) != old:
+            return False
+        if new is None:
+            self._values.pop((namespace, key), None)
+        else:
+            self._values[namespace, key] = new
+        return True
 
     async def close(self) -> None:
         self._publish()

@@ -44,6 +44,9 @@ class MemoryFirst:
     def __init__(self, storage: Storage, *, clock: Callable[[], float] = time.time) -> None:
         self._storage = storage
         self._memory = MemoryJournal(clock=clock, record_end=storage.record)
+        self.get_value = storage.get_value
+        self.list_values = storage.list_values
+        self.swap_value = storage.swap_value
 
     def _having(self, run_id: str) -> Journal:
         return self._memory if run_id in self._memory else self._storage

@@ -1,13 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
-import pytest
-
-from tailrace.agent.safety.approval import NOBODY, TIMED_OUT, ApprovalPolicy, Asker, digest_of, escaped
-from tailrace.app.approvals import AlwaysAllowed
-from tailrace.errors import ConfigError
+from tailrace.agent.safety.approval import NOBODY, TIMED_OUT, ApprovalMemory, ApprovalPolicy, Asker, digest_of, escaped
 from tailrace.events import ApprovalAsked
 from tailrace.ports import Effect
 from tailrace.testing.clock import driven
@@ -16,47 +11,47 @@ RM = Effect("command", "rm -rf build")
 ASKED = ApprovalAsked("a1", "terminal", "rm -rf build", "d", "ann")
 
 
-def test_what_asks_and_what_does_not() -> None:
+async def test_what_asks_and_what_does_not() -> None:
     policy = ApprovalPolicy()
-    assert policy.judge("read_file", Effect()).verdict == "allow"
-    assert policy.judge("write_file", Effect("write", "x")).verdict == "allow"
-    assert policy.judge("terminal", Effect("command", "ls")).verdict == "allow"
-    assert policy.judge("terminal", RM).verdict == "ask"
-    assert policy.judge("mcp__post", Effect("external", "{}")).verdict == "ask"
+    assert (await policy.judge("read_file", Effect())).verdict == "allow"
+    assert (await policy.judge("write_file", Effect("write", "x"))).verdict == "allow"
+    assert (await policy.judge("terminal", Effect("command", "ls"))).verdict == "allow"
+    assert (await policy.judge("terminal", RM)).verdict == "ask"
+    assert (await policy.judge("mcp__post", Effect("external", "{}"))).verdict == "ask"
 
 
-def test_modes_decide_what_would_ask_and_never_what_is_refused() -> None:
+async def test_modes_decide_what_would_ask_and_never_what_is_refused() -> None:
     hard = Effect("command", "rm -rf /")
     for mode, verdict in (("ask", "ask"), ("deny", "refuse"), ("yolo", "allow")):
         policy = ApprovalPolicy(mode)  # type: ignore[arg-type]
-        assert policy.judge("terminal", RM).verdict == verdict
-        assert policy.judge("terminal", hard).verdict == "refuse"
+        assert (await policy.judge("terminal", RM)).verdict == verdict
+        assert (await policy.judge("terminal", hard)).verdict == "refuse"
 
 
-def test_J111_an_approval_holds_for_exactly_what_was_shown() -> None:
-    session: set[str] = set()
-    policy = ApprovalPolicy(session_allowed=session)
-    judgement = policy.judge("terminal", RM)
-    policy.remember(judgement, "once")
-    assert policy.judge("terminal", RM).verdict == "ask"
-    policy.remember(judgement, "session")
-    assert policy.judge("terminal", RM).verdict == "allow"
-    assert policy.judge("terminal", Effect("command", "rm -rf  build")).verdict == "ask"
-    assert policy.judge("other", RM).verdict == "ask"
-    assert session == {digest_of("terminal", RM)}
+async def test_J111_an_approval_holds_for_exactly_what_was_shown() -> None:
+    memory = ApprovalMemory()
+    policy = ApprovalPolicy(memory=memory)
+    judgement = await policy.judge("terminal", RM)
+    await policy.remember(judgement, "once")
+    assert (await policy.judge("terminal", RM)).verdict == "ask"
+    await policy.remember(judgement, "session")
+    assert (await policy.judge("terminal", RM)).verdict == "allow"
+    assert (await policy.judge("terminal", Effect("command", "rm -rf  build"))).verdict == "ask"
+    assert (await policy.judge("other", RM)).verdict == "ask"
+    assert memory.digests == {digest_of("terminal", RM)}
 
 
-def test_an_allowed_pattern_speaks_of_one_command_alone() -> None:
+async def test_an_allowed_pattern_speaks_of_one_command_alone() -> None:
     policy = ApprovalPolicy(allow=["rm -rf build*", "git push --force*"])
     for line in ("rm -rf build", "rm  -rf 'build'", "git push --force origin"):
-        assert policy.judge("terminal", Effect("command", line)).verdict == "allow"
+        assert (await policy.judge("terminal", Effect("command", line))).verdict == "allow"
     for line in (
         "rm -rf build; rm -rf src",
         "rm -rf build && curl x | sh",
         "rm -rf build$(x)",
         "rm -rf build > /etc/x",
     ):
-        assert policy.judge("terminal", Effect("command", line)).verdict == "ask"
+        assert (await policy.judge("terminal", Effect("command", line))).verdict == "ask"
 
 
 def test_J111_nothing_is_hidden_from_who_approves() -> None:
@@ -84,21 +79,3 @@ async def test_J110_only_the_requester_answers_and_only_once() -> None:
         assert not asker.answer("a1", "deny", "ann")
         assert await asyncio.wait_for(answer(), 1) == ("once", "ann")
     assert not asker.answer("a1", "once", "ann")
-
-
-def test_what_is_always_allowed_holds_after_a_restart(tmp_path: Path) -> None:
-    file = tmp_path / "home" / "approvals.json"
-    AlwaysAllowed(file).add("d1")
-    again = AlwaysAllowed(file)
-    assert "d1" in again
-    assert list(again) == ["d1"]
-    assert file.stat().st_mode & 0o777 == 0o600
-    again.discard("d1")
-    assert len(AlwaysAllowed(file)) == 0
-
-
-def test_a_broken_file_of_approvals_is_named_not_ignored(tmp_path: Path) -> None:
-    file = tmp_path / "approvals.json"
-    file.write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"approvals\.json"):
-        assert "d1" in AlwaysAllowed(file)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tailrace.journal.open_journal import open_journal
 from tailrace.platforms.runtime.chat_settings import Pairing
 
 
@@ -22,15 +24,24 @@ def gateway(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_pair_lets_in_whoever_was_given_the_code(tmp_path: Path) -> None:
-    code = Pairing(tmp_path).code_for("telegram:7", "Ada\x1b[2J")
-    assert code is not None
-    done = gateway(tmp_path, "--pair", code)
-    assert (done.returncode, done.stdout) == (0, "telegram:7 (Ada[2J) is let in\n")
-    assert Pairing(tmp_path).is_paired("telegram:7")
-    again = gateway(tmp_path, "--pair", code)
+async def test_pair_lets_in_the_user_who_was_given_the_code(tmp_path: Path) -> None:
+    async with open_journal("sqlite:///tailrace.db", tmp_path / "tailrace.db") as journal:  # as a live gateway has it
+        pairing = Pairing(journal)
+        code = await pairing.code_for("telegram:7", "Ada\x1b[2J")
+        assert code is not None
+        done = await asyncio.to_thread(gateway, tmp_path, "--pair", code)
+        assert (done.returncode, done.stdout) == (0, "telegram:7 (Ada[2J) is let in\n")
+        assert await pairing.is_paired("telegram:7")
+        again = await asyncio.to_thread(gateway, tmp_path, "--pair", code)
     assert again.returncode == 1
     assert "no such pairing code" in again.stderr
+
+
+def test_pairing_needs_a_store_that_is_shared(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("store: {url: 'memory://'}", encoding="utf-8")
+    done = gateway(tmp_path, "--pair", "ABCDEFGH")
+    assert done.returncode == 1
+    assert "store.url: pairing needs a store that the gateway shares" in done.stderr
 
 
 def test_without_a_platform_it_says_what_to_do(tmp_path: Path) -> None:

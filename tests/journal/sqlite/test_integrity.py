@@ -118,9 +118,19 @@ async def test_an_older_format_is_brought_forward(tmp_path: Path) -> None:
     prepare(path, migrations=newer)
     prepare(path, migrations=newer)  # once is enough
     with closing(connect(path, writer=False)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
         assert connection.execute("SELECT colour FROM heads").fetchall() == [("blue",)]
         assert connection.execute("SELECT id FROM runs").fetchall() == [(run.id,)]
+
+
+async def test_a_file_of_the_first_format_is_used_as_if_it_were_new(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    prepare(path, migrations=MIGRATIONS[:1])
+    journal = await SqliteJournal.open(path)
+    run = await finished_run(journal)
+    assert await journal.swap_value("n", "k", None, b"1")
+    assert (await journal.get(run.id)).state == "completed"
+    await journal.close()
 
 
 async def test_a_damaged_batch_is_said_and_the_others_are_read(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_only_allowed_users_are_served_and_a_new_one_can_be_let_in(tmp_pat
         assert await here.runs() == []
         [shown] = here.chat.texts
         code = shown.rstrip("`").rpartition(" ")[2]
-        Pairing(tmp_path).accept(code)
+        await Pairing(here.app.journal).accept(code)
         await here.write("Hello!", user="99")
         await asyncio.sleep(30)
         assert here.chat.texts[1:] == ("Welcome.",)
@@ -211,7 +211,7 @@ async def test_new_begins_a_conversation_that_knows_nothing_of_the_last(tmp_path
 
 
 @driven
-async def test_switches_are_shown_changed_and_kept(tmp_path: Path) -> None:
+async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         for text in ("/model", "/model nowhere/x", "/model faulty/other", "/verbose", "/yolo", "/status", "/help"):
             await here.write(text)
@@ -225,10 +225,15 @@ async def test_switches_are_shown_changed_and_kept(tmp_path: Path) -> None:
         assert "faulty/other" in status
         assert "approvals: off" in status
         assert "/approve" in usage
-    async with town(tmp_path) as here:
-        await here.write("/model")
-        await asyncio.sleep(5)
-        assert here.chat.texts == ("The model is `faulty/other`.",)
+
+
+async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    for text in ("/model faulty/other", "/model"):
+        async with town(tmp_path, store="sqlite:///t.db", platform=platform) as here:
+            await here.write(text)
+            here.gateway.take_no_more()
+    assert platform.chat("42").texts == ("The model is `faulty/other` from now on.", "The model is `faulty/other`.")
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────

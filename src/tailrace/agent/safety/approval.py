@@ -11,7 +11,7 @@ import fnmatch
 import hashlib
 import secrets
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterator, MutableSet, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
@@ -50,44 +50,55 @@ def escaped(text: str) -> str:
     return "".join(shown)
 
 
+class ApprovalMemory:
+    """Approvals that hold beyond one call, by the digest of what was approved. These live as long as the object."""
+
+    def __init__(self) -> None:
+        self.digests: set[str] = set()
+
+    async def holds(self, digest: str) -> bool:
+        return digest in self.digests
+
+    async def remember(self, digest: str, decision: Decision) -> None:
+        """Keeps what was approved for more than once."""
+        if decision in ("session", "always"):
+            self.digests.add(digest)
+
+
 class ApprovalPolicy:
-    """What one session asks about. `session_allowed` lives as long as the session, `always_allowed` is kept by whoever
-    made it; both hold digests. The hard list is refused whatever else is said."""
+    """What one session asks about, given what its people have approved before (`memory`). Actions on the hard list are
+    refused in every mode."""
 
     def __init__(
         self,
         mode: Mode = "ask",
         *,
         allow: Sequence[str] = (),
-        session_allowed: MutableSet[str] | None = None,
-        always_allowed: MutableSet[str] | None = None,
+        memory: ApprovalMemory | None = None,
     ) -> None:
         self.mode: Mode = mode
         self._allow = tuple(allow)
-        self._session = session_allowed if session_allowed is not None else set()
-        self._always = always_allowed if always_allowed is not None else set()
+        self._memory = memory if memory is not None else ApprovalMemory()
 
-    def judge(self, tool_name: str, effect: Effect) -> Judgement:
+    async def judge(self, tool_name: str, effect: Effect) -> Judgement:
         assessment = _assess(effect)
         if assessment.verdict == "allow":
             return Judgement("allow")
         digest = digest_of(tool_name, effect)
         verdict: Verdict = assessment.verdict
         reason = assessment.reason
-        if verdict == "ask" and self._allowed(digest, effect):
+        if verdict == "ask" and (self._allowed(effect) or await self._memory.holds(digest)):
             verdict = "allow"
         elif verdict == "ask" and self.mode == "deny":
             verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
         return Judgement(verdict, reason, escaped(effect.text), digest)
 
-    def remember(self, judgement: Judgement, decision: Decision) -> None:
-        if decision == "session":
-            self._session.add(judgement.digest)
-        elif decision == "always":
-            self._always.add(judgement.digest)
+    async def remember(self, judgement: Judgement, decision: Decision) -> None:
+        await self._memory.remember(judgement.digest, decision)
 
-    def _allowed(self, digest: str, effect: Effect) -> bool:
-        if self.mode == "yolo" or digest in self._session or digest in self._always:
+    def _allowed(self, effect: Effect) -> bool:
+        """By the mode, or by a pattern of the config."""
+        if self.mode == "yolo":
             return True
         if effect.kind != "command" or not self._allow:
             return False

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` where no platform is enabled, or none can be started."""
     if args.pair:
-        return _pair(config, args.pair)
+        return asyncio.run(_pair(config, args.pair))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_gateway(args, config))
@@ -37,10 +37,15 @@ def run(args: argparse.Namespace, config: Config) -> int:
     return DONE
 
 
-def _pair(config: Config, code: str) -> int:
-    from tailrace.platforms.runtime.chat_settings import Pairing
+async def _pair(config: Config, code: str) -> int:
+    from tailrace.journal.open_journal import open_journal
+    from tailrace.platforms.runtime.chat_settings import Pairing, import_chat_files
 
-    user = Pairing(config.home).accept(code)
+    if config.database is None:
+        raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
+    async with open_journal(config.store.url, config.database) as journal:
+        await import_chat_files(journal, config)
+        user = await Pairing(journal).accept(code)
     name = "".join(char for char in user.name if char.isprintable())
     sys.stdout.write(f"{user.user}{f' ({name})' if name else ''} is let in\n")
     return DONE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, Tool
 
-Gate = Callable[[str, Effect], str]
+Gate = Callable[[str, Effect], Awaitable[str]]
 """Why a call may not be made, in words; empty where it may. Nobody is there to be asked (J108)."""
 
 
@@ -51,25 +51,25 @@ class ToolStep(Handler[ToolParams]):
             return ".name", f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}"
         return super().invalid(params)
 
-    def _checked(self, params: ToolParams) -> Tool:
+    async def _checked(self, params: ToolParams) -> Tool:
         tool = self._tools.get(params.name)
         if tool is None:
             raise StepError(f"there is no tool {params.name!r}", code="tool")
         if problem := tool.invalid(params.args):
             raise StepError(problem, code="params")
-        if refusal := self._gate(params.name, tool.effect(params.args)):
+        if refusal := await self._gate(params.name, tool.effect(params.args)):
             raise StepError(refusal, code="refused")
         return tool
 
     async def run(self, params: ToolParams, step: StepContext) -> Any:
-        outcome = await self._checked(params).run(params.args, _Context(step.directory))
+        outcome = await (await self._checked(params)).run(params.args, _Context(step.directory))
         if not outcome.ok:
             raise StepError(outcome.output, kind="retryable", code="tool_failed")
         return {"output": outcome.output}
 
     async def dry_run(self, params: ToolParams, step: StepContext) -> Any:
         del step
-        self._checked(params)
+        await self._checked(params)
         return {"output": "", "dry_run": True}
 
 

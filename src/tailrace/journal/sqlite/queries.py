@@ -241,3 +241,17 @@ def snapshot_row(entry: Entry) -> Row:
         raise TypeError(entry)
     (row,) = rows_of([entry])
     return row
+
+
+# ── small state ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def value_of(connection: sqlite3.Connection, namespace: str, key: str) -> bytes | None:
+    row: tuple[bytes] | None = connection.execute(
+        "SELECT value FROM key_values WHERE namespace = ? AND key = ?", (namespace, key)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def values_in(connection: sqlite3.Connection, namespace: str) -> dict[str, bytes]:
+    return dict(connection.execute("SELECT key, value FROM key_values WHERE namespace = ?", (namespace,)).fetchall())

@@ -74,6 +74,14 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX signals_by_run ON signals (run, id);
     """,
+    """
+    CREATE TABLE key_values (
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value BLOB NOT NULL,
+        PRIMARY KEY (namespace, key)
+    ) WITHOUT ROWID
+    """,
 )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key
+from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -217,3 +217,16 @@ def _ended(connection: sqlite3.Connection, run_id: str) -> Head:
     if head.state not in ENDED:
         raise RunOwned(f"run {run_id} has not ended", owner=head.owner)
     return head
+
+
+# ── small state ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def swap_value(connection: sqlite3.Connection, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+    if value_of(connection, namespace, key) != old:
+        return False
+    if new is None:
+        connection.execute("DELETE FROM key_values WHERE namespace = ? AND key = ?", (namespace, key))
+    else:
+        connection.execute("INSERT OR REPLACE INTO key_values VALUES (?, ?, ?)", (namespace, key, new))
+    return True

@@ -333,6 +333,17 @@ class SqliteJournal:
         await self._commits.call(partial(statements.delete, run_id=run_id))
         self._tails.pop(run_id, None)
 
+    # ── small state ──
+
+    async def get_value(self, namespace: str, key: str) -> bytes | None:
+        return await self._readers.query(partial(queries.value_of, namespace=namespace, key=key))
+
+    async def list_values(self, namespace: str) -> dict[str, bytes]:
+        return await self._readers.query(partial(queries.values_in, namespace=namespace))
+
+    async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
+        return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+
     async def close(self) -> None:
         if self._listening is None:
             return

@@ -1,58 +1,28 @@
 """What the gateway must know after a restart that no log holds: what people chose in their chats, and who was paired.
 
-Two small files in the home directory, each written whole; a file that another process has changed is read again.
+Kept in the journal, so any process that has it open reads and changes the same.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from pathlib import Path
-from typing import Generic, TypeVar
+from collections.abc import Callable
 
 import msgspec
 
-from tailrace.errors import ConfigError, TailraceError
+from tailrace.config.load import Config
+from tailrace.errors import TailraceError
+from tailrace.journal.key_values import KeyValues, imported_file
 from tailrace.messages import Value
+from tailrace.ports import Journal
 
 CODE_LIFE_S = 3600.0
 MAX_CODES = 100  # that wait for an answer, of all platforms together
-_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without what is easily mistaken for something else
-
-Stored = TypeVar("Stored", bound=Value)
+_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without characters that are easily mistaken for others
 
 
-class _File(Generic[Stored]):
-    """One value in one JSON file."""
-
-    def __init__(self, path: Path, kind: type[Stored]) -> None:
-        self._path, self._kind = path, kind
-        self._value = kind()
-        self._stamp = 0
-
-    def read(self) -> Stored:
-        """Raises `ConfigError` where the file is not one of ours."""
-        try:
-            stamp = self._path.stat().st_mtime_ns
-            if stamp != self._stamp:
-                self._value = msgspec.json.decode(self._path.read_bytes(), type=self._kind)
-                self._stamp = stamp
-        except FileNotFoundError:
-            self._value, self._stamp = self._kind(), 0
-        except (OSError, msgspec.DecodeError) as exc:
-            raise ConfigError(f"cannot be read ({exc}); mend or remove it", file=str(self._path)) from exc
-        return self._value
-
-    def write(self, value: Stored) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(value))
-        temporary.chmod(0o600)
-        temporary.replace(self._path)
-        self._value, self._stamp = value, self._path.stat().st_mtime_ns
-
-
-class ChatChoices(Value):
+class ChatSettings(Value):
     """What was chosen in one conversation. `generation` counts how often it was begun anew."""
 
     generation: int = 0
@@ -60,74 +30,93 @@ class ChatChoices(Value):
     verbose: bool = False
 
 
-class _Chats(Value):
-    chats: dict[str, ChatChoices] = msgspec.field(default_factory=dict)
-    hinted: tuple[str, ...] = ()  # users who were told of /verbose
+class ChatSettingsStore:
+    """The settings by the conversation's key, and the users who were told of /verbose."""
 
+    def __init__(self, journal: Journal) -> None:
+        self.settings = KeyValues(journal, "chats.settings", ChatSettings)
+        self.hinted = KeyValues(journal, "chats.hinted", bool)
 
-class Choices:
-    """By the conversation's key."""
+    async def of(self, key: str) -> ChatSettings:
+        return await self.settings.get(key) or ChatSettings()
 
-    def __init__(self, home: Path) -> None:
-        self._file = _File(home / "chats.json", _Chats)
+    async def update(self, key: str, change: Callable[[ChatSettings], ChatSettings]) -> ChatSettings:
+        """Returns what `change` made of the settings; it may be called more than once."""
+        return await self.settings.update(key, lambda known: change(known or ChatSettings())) or ChatSettings()
 
-    def of(self, key: str) -> ChatChoices:
-        return self._file.read().chats.get(key, ChatChoices())
+    async def was_hinted(self, user: str) -> bool:
+        return await self.hinted.get(user) is not None
 
-    def set(self, key: str, choices: ChatChoices) -> None:
-        known = self._file.read()
-        self._file.write(msgspec.structs.replace(known, chats={**known.chats, key: choices}))
-
-    def was_hinted(self, user: str) -> bool:
-        return user in self._file.read().hinted
-
-    def hint(self, user: str) -> None:
-        known = self._file.read()
-        if user not in known.hinted:
-            self._file.write(msgspec.structs.replace(known, hinted=(*known.hinted, user)))
+    async def mark_hinted(self, user: str) -> None:
+        await self.hinted.set_default(user, True)
 
 
 class PairingCode(Value):
     user: str  # "<platform>:<id>"
     name: str = ""
-    at: float = 0.0
+    at: float = 0.0  # wall clock, seconds since the epoch
+    code: str = ""
+
+    @property
+    def expired(self) -> bool:
+        return self.at + CODE_LIFE_S <= time.time()
 
 
-class _Pairings(Value):
+class Pairing:
+    """New users: the bot gives them a code, and the operator lets the code in."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.codes = KeyValues(journal, "pairing.codes", PairingCode)  # by user
+        self.users = KeyValues(journal, "pairing.users", bool)
+
+    async def is_paired(self, user: str) -> bool:
+        return await self.users.get(user) is not None
+
+    async def code_for(self, user: str, name: str) -> str | None:
+        """This user's code, the same one until it expires. None where too many users wait already."""
+        waiting = await self.codes.all()
+        for other in [other for other, code in waiting.items() if code.expired]:
+            del waiting[other]
+            await self.codes.update(other, lambda known: None if known is None or known.expired else known)
+        if user not in waiting and len(waiting) >= MAX_CODES:
+            return None
+        new = PairingCode(user, name[:80], time.time(), "".join(secrets.choice(_ALPHABET) for _ in range(8)))
+        given = await self.codes.update(user, lambda known: new if known is None or known.expired else known)
+        return given.code if given is not None else None
+
+    async def accept(self, code: str) -> PairingCode:
+        """Lets the user in who was given this code. Raises `TailraceError` for an unknown or expired code."""
+        wanted = code.strip().upper()
+        for user, waiting in (await self.codes.all()).items():
+            if waiting.code == wanted and not waiting.expired:
+                await self.users.set_default(user, True)
+                await self.codes.update(user, lambda _: None)
+                return waiting
+        raise TailraceError(f"no such pairing code, or it has run out: {code.strip()[:20]!r}")
+
+
+class _ChatsFile(Value):
+    chats: dict[str, ChatSettings] = msgspec.field(default_factory=dict)
+    hinted: tuple[str, ...] = ()
+
+
+class _PairingFile(Value):
     codes: dict[str, PairingCode] = msgspec.field(default_factory=dict)
     paired: tuple[str, ...] = ()
 
 
-class Pairing:
-    """New users: the bot gives them a code, and whoever runs it lets the code in."""
-
-    def __init__(self, home: Path) -> None:
-        self._file = _File(home / "pairing.json", _Pairings)
-
-    def is_paired(self, user: str) -> bool:
-        return user in self._file.read().paired
-
-    def code_for(self, user: str, name: str) -> str | None:
-        """This user's code, the same one while it lives. None where too many wait already."""
-        known = self._file.read()
-        now = time.time()
-        alive = {code: waiting for code, waiting in known.codes.items() if waiting.at + CODE_LIFE_S > now}
-        for code, waiting in alive.items():
-            if waiting.user == user:
-                return code
-        if len(alive) >= MAX_CODES:
-            return None
-        code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
-        self._file.write(msgspec.structs.replace(known, codes={**alive, code: PairingCode(user, name[:80], now)}))
-        return code
-
-    def accept(self, code: str) -> PairingCode:
-        """Lets the user in who was given this code. Raises `TailraceError` where nobody was, or it has run out."""
-        known = self._file.read()
-        waiting = known.codes.get(code.strip().upper())
-        if waiting is None or waiting.at + CODE_LIFE_S <= time.time():
-            raise TailraceError(f"no such pairing code, or it has run out: {code.strip()[:20]!r}")
-        codes = {other: value for other, value in known.codes.items() if value.user != waiting.user}
-        paired = tuple(user for user in known.paired if user != waiting.user)
-        self._file.write(_Pairings(codes, (*paired, waiting.user)))
-        return waiting
+async def import_chat_files(journal: Journal, config: Config) -> None:
+    """`chats.json` and `pairing.json` of earlier versions. Raises `ConfigError` for a file that cannot be read."""
+    keep, chats, pairing = config.database is None, ChatSettingsStore(journal), Pairing(journal)
+    async with imported_file(config.home / "chats.json", _ChatsFile, keep=keep) as chats_file:
+        if chats_file is not None:
+            for key, settings in chats_file.chats.items():
+                await chats.settings.set_default(key, settings)
+            for user in chats_file.hinted:
+                await chats.mark_hinted(user)
+    async with imported_file(config.home / "pairing.json", _PairingFile, keep=keep) as pairing_file:
+        if pairing_file is not None:
+            for user in pairing_file.paired:
+                await pairing.users.set_default(user, True)
+            for code, waiting in pairing_file.codes.items():
+                await pairing.codes.set_default(waiting.user, msgspec.structs.replace(waiting, code=code))

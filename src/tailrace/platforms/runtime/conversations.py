@@ -9,6 +9,7 @@ import asyncio
 import logging
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import KIND
@@ -23,7 +24,7 @@ from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platfo
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.platforms.runtime.attachments import message_of
-from tailrace.platforms.runtime.chat_settings import ChatChoices, Choices, Pairing
+from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
 
 log = logging.getLogger("tailrace.platforms")
@@ -48,14 +49,14 @@ class Conversations:
         settings: PlatformSettings,
         deliveries: Deliveries,
         *,
-        choices: Choices,
+        chats: ChatSettingsStore,
         pairing: Pairing,
     ) -> None:
         self._app = app
         self._platform = platform
         self._settings = settings
         self._deliveries = deliveries
-        self._choices = choices
+        self._chats = chats
         self._pairing = pairing
         self._recent = RecentIds()
         self._pastes = Pastes()
@@ -74,8 +75,8 @@ class Conversations:
             raise
 
     async def _handle(self, update: Update) -> None:
-        if not self._is_served(update.sender):
-            self._turn_away(update)
+        if not await self._is_served(update.sender):
+            await self._turn_away(update)
             return
         match update:
             case MessageReceived():
@@ -107,18 +108,18 @@ class Conversations:
 
     # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _is_served(self, sender: Sender) -> bool:
-        return is_allowed(self._settings.allow, sender.id) or self._pairing.is_paired(self._requester(sender))
+    async def _is_served(self, sender: Sender) -> bool:
+        return is_allowed(self._settings.allow, sender.id) or await self._pairing.is_paired(self._requester(sender))
 
     def _requester(self, sender: Sender) -> str:
         return f"{self._platform.name}:{sender.id}"
 
-    def _turn_away(self, update: Update) -> None:
+    async def _turn_away(self, update: Update) -> None:
         """Somebody new gets a code, in private and once; in a group they are not heard."""
         user = self._requester(update.sender)
         if update.place.kind != "private" or not isinstance(update, MessageReceived) or user in self._turned_away:
             return
-        if code := self._pairing.code_for(user, update.sender.name):
+        if code := await self._pairing.code_for(user, update.sender.name):
             self._turned_away.add(user)
             text = (
                 f"I do not know you yet. Whoever runs me can let you in: {code_span(f'tailrace gateway --pair {code}')}"
@@ -152,20 +153,21 @@ class Conversations:
         message = await message_of(self._platform, received)
         if not message.parts:
             return
-        choices = self._choices.of(place.key)
+        chosen = await self._chats.of(place.key)
+        session = _session(place, chosen)
         requester = self._requester(received.sender)
         spec = TurnSpec(
             message,
-            model=choices.model,
+            model=chosen.model,
             requester=requester,
             reachable=True,
-            yolo=self._session(place) in self._yolo,
+            yolo=session in self._yolo,
             busy=self._settings.busy,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
-        run = await self._app.agents.submit(spec, session=self._session(place), idempotency_key=key)
-        chrome = "verbose" if choices.verbose else self._settings.tools
+        run = await self._app.agents.submit(spec, session=session, idempotency_key=key)
+        chrome = "verbose" if chosen.verbose else self._settings.tools
         await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome), requester)
 
     def _showing(self) -> Showing:
@@ -174,9 +176,8 @@ class Conversations:
         on = surface is not None and self._app.config.streams(surface)
         return Showing(streaming=on, edit_interval_s=streaming.edit_interval, min_tokens=streaming.min_tokens)
 
-    def _session(self, place: Place) -> str:
-        generation = self._choices.of(place.key).generation
-        return f"{place.key}#{generation}" if generation else place.key
+    async def _session(self, place: Place) -> str:
+        return _session(place, await self._chats.of(place.key))
 
     def _say(self, place: Place, text: str, key: str) -> None:
         self._deliveries.say(place, text, key=key)
@@ -201,7 +202,7 @@ class Conversations:
 
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
-        session = self._session(place)
+        session = await self._session(place)
         running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
         for run in running:
             await self._app.agents.stop(run.id, by=self._requester(sender))
@@ -224,43 +225,37 @@ class Conversations:
                 text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
             case "new":
                 await self._stop(place, sender)
-                choices = self._choices.of(place.key)
-                self._choose(place, msgspec.structs.replace(choices, generation=choices.generation + 1))
+                await self._chats.update(place.key, lambda known: replace(known, generation=known.generation + 1))
                 text = "A new conversation begins."
             case "model":
-                text = self._model(place, command.argument)
+                text = await self._model(place, command.argument)
             case "verbose":
-                text = self._verbose(place)
+                text = await self._verbose(place)
             case "yolo":
-                text = self._switch_yolo(place)
+                text = await self._switch_yolo(place)
             case "status":
                 text = await self._status(place)
             case "help" | "start":
                 text = HELP
         self._say(place, text, key)
 
-    def _choose(self, place: Place, choices: ChatChoices) -> None:
-        self._choices.set(place.key, choices)
-
-    def _model(self, place: Place, name: str) -> str:
-        choices = self._choices.of(place.key)
+    async def _model(self, place: Place, name: str) -> str:
         if not name:
-            choice = named(self._app.config, choices.model)
+            choice = named(self._app.config, (await self._chats.of(place.key)).model)
             return f"The model is {code_span(f'{choice.provider}/{choice.name}')}."
         try:
             self._app.models.routes(named(self._app.config, name))
         except TailraceError as exc:
             return f"⚠️ {exc}"
-        self._choose(place, msgspec.structs.replace(choices, model=name))
+        await self._chats.update(place.key, lambda known: replace(known, model=name))
         return f"The model is {code_span(name)} from now on."
 
-    def _verbose(self, place: Place) -> str:
-        choices = self._choices.of(place.key)
-        self._choose(place, msgspec.structs.replace(choices, verbose=not choices.verbose))
-        return "Tools are shown briefly again." if choices.verbose else "Tools are shown in full from now on."
+    async def _verbose(self, place: Place) -> str:
+        chosen = await self._chats.update(place.key, lambda known: replace(known, verbose=not known.verbose))
+        return "Tools are shown in full from now on." if chosen.verbose else "Tools are shown briefly again."
 
-    def _switch_yolo(self, place: Place) -> str:
-        session = self._session(place)
+    async def _switch_yolo(self, place: Place) -> str:
+        session = await self._session(place)
         if session in self._yolo:
             self._yolo.discard(session)
             return "Dangerous commands ask again."
@@ -268,10 +263,10 @@ class Conversations:
         return "⚠️ Everything is approved without asking in this conversation. /yolo switches it off."
 
     async def _status(self, place: Place) -> str:
-        session = self._session(place)
+        chosen = await self._chats.of(place.key)
+        session = _session(place, chosen)
         running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
-        choices = self._choices.of(place.key)
-        choice = named(self._app.config, choices.model)
+        choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",
             f"streaming: {'on' if self._showing().streaming else 'off'}",
@@ -284,6 +279,10 @@ class Conversations:
 
     def _open(self, place: Place) -> ApprovalAsked | None:
         return self._deliveries.open_approval(place)
+
+
+def _session(place: Place, chosen: ChatSettings) -> str:
+    return f"{place.key}#{chosen.generation}" if chosen.generation else place.key
 
 
 # Those that can edit what they have sent; the others never stream.

@@ -15,18 +15,18 @@ from tailrace.delivery.ledger import DeliverySpec, Ledger, begin, orphaned
 from tailrace.delivery.port import Place, Platform
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked
-from tailrace.platforms.runtime.chat_settings import Choices
+from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 
 log = logging.getLogger("tailrace.platforms")
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
 class Deliveries:
-    def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, choices: Choices) -> None:
+    def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore) -> None:
         self._app = app
         self._platform = platform
         self._group = group
-        self._choices = choices
+        self._chats = chats
         self._lines = ChatLines(platform)
         self._consumers: dict[str, GatewayStreamConsumer] = {}  # by the run that is delivered
         self._tasks: set[asyncio.Task[None]] = set()
@@ -36,14 +36,15 @@ class Deliveries:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         ledger = await begin(self._app.journal, spec, self._app.owner)
         if ledger is not None:
-            self._start(ledger, requester)
+            hints = bool(requester) and not await self._chats.was_hinted(requester)
+            self._start(ledger, requester, hints=hints)
 
     async def resume(self) -> int:
         """Goes on with what a process that died, or was told to stop, has left half shown."""
         count = 0
         async for ledger in orphaned(self._app.journal, self._platform.name, self._app.owner):
             if ledger.spec.run_id not in self._consumers:
-                self._start(ledger, "")
+                self._start(ledger, "", hints=False)
                 count += 1
         return count
 
@@ -73,7 +74,7 @@ class Deliveries:
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _start(self, ledger: Ledger, requester: str) -> None:
+    def _start(self, ledger: Ledger, requester: str, *, hints: bool) -> None:
         run_id, place = ledger.spec.run_id, ledger.spec.place
 
         def remember(asked: ApprovalAsked) -> None:
@@ -84,7 +85,7 @@ class Deliveries:
             self._platform,
             self._lines.to(place),
             ledger,
-            hints=bool(requester) and not self._choices.was_hinted(requester),
+            hints=hints,
             on_approval=remember,
         )
         self._consumers[run_id] = consumer
@@ -97,7 +98,7 @@ class Deliveries:
             del self._consumers[run_id]
             self._asked = {key: asked for key, asked in self._asked.items() if asked[0] != run_id}
         if requester and consumer.hinted:
-            self._choices.hint(requester)
+            await self._chats.mark_hinted(requester)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = self._group.create_task(_logged(self._platform.name, work))

@@ -18,7 +18,7 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
 from tailrace.errors import PlatformError, TailraceError
-from tailrace.platforms.runtime.chat_settings import Choices, Pairing
+from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.conversations import Conversations
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.registry import enabled, make_platform, settings_of
@@ -51,9 +51,10 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
-        choices, pairing = Choices(self._app.config.home), Pairing(self._app.config.home)
+        await import_chat_files(self._app.journal, self._app.config)
+        chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
-            outpost = _Outpost(self._app, platform, group, choices, pairing)
+            outpost = _Outpost(self._app, platform, group, chats, pairing)
             self._outposts.append(outpost)
             outpost.start()
         return self
@@ -95,13 +96,13 @@ class _Outpost:
     """One platform: its connection, its conversations, its deliveries. It is the platform's `Inbox`."""
 
     def __init__(
-        self, app: App, platform: Platform, group: asyncio.TaskGroup, choices: Choices, pairing: Pairing
+        self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
     ) -> None:
         self.platform = platform
         self._group = group
-        self._deliveries = Deliveries(app, platform, group, choices)
+        self._deliveries = Deliveries(app, platform, group, chats)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
-        self._conversations = Conversations(app, platform, settings, self._deliveries, choices=choices, pairing=pairing)
+        self._conversations = Conversations(app, platform, settings, self._deliveries, chats=chats, pairing=pairing)
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False

@@ -1,0 +1,74 @@
+"""Small state in the journal: one namespace as values of one type, and the files that held such state before.
+
+Every change is a compare-and-set on one key, so processes that change the same namespace lose nothing of each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from tailrace.errors import ConfigError, CorruptLog
+from tailrace.ports import Journal
+
+Stored = TypeVar("Stored")
+
+
+class KeyValues(Generic[Stored]):
+    """The values of one namespace, by key. Raises `CorruptLog` for a value of another type."""
+
+    def __init__(self, journal: Journal, namespace: str, kind: type[Stored]) -> None:
+        self._journal = journal
+        self._namespace = namespace
+        self._decoder = msgspec.json.Decoder(kind)
+
+    async def get(self, key: str) -> Stored | None:
+        return self._decoded(key, await self._journal.get_value(self._namespace, key))
+
+    async def all(self) -> dict[str, Stored]:
+        found = await self._journal.list_values(self._namespace)
+        return {key: value for key, data in found.items() if (value := self._decoded(key, data)) is not None}
+
+    async def update(self, key: str, change: Callable[[Stored | None], Stored | None]) -> Stored | None:
+        """Replaces the value by what `change` makes of it, and returns that; None stands for no value. `change` is
+        called again with the newer value where another process came first."""
+        while True:
+            old = await self._journal.get_value(self._namespace, key)
+            value = change(self._decoded(key, old))
+            new = None if value is None else msgspec.json.encode(value)
+            if new == old or await self._journal.swap_value(self._namespace, key, old, new):
+                return value
+
+    async def set_default(self, key: str, value: Stored) -> None:
+        """Stores the value where there is none."""
+        await self._journal.swap_value(self._namespace, key, None, msgspec.json.encode(value))
+
+    def _decoded(self, key: str, data: bytes | None) -> Stored | None:
+        try:
+            return None if data is None else self._decoder.decode(data)
+        except msgspec.DecodeError as exc:
+            raise CorruptLog(f"{self._namespace}: the value of {key!r} cannot be read: {exc}") from exc
+
+
+@asynccontextmanager
+async def imported_file(path: Path, kind: type[Stored], *, keep: bool) -> AsyncGenerator[Stored | None, None]:
+    """What an earlier version kept in a JSON file, for the block to store in the journal; None without such a file.
+    Afterwards the file is called `<name>.imported`, unless the journal will not outlive the process (`keep`). Raises
+    `ConfigError` for a file that cannot be read."""
+    try:
+        content = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=kind)
+    except FileNotFoundError:
+        yield None
+        return
+    except (OSError, msgspec.DecodeError) as exc:
+        raise ConfigError(f"cannot be read ({exc}); mend or remove it", file=str(path)) from exc
+    yield content
+    if not keep:
+        with contextlib.suppress(FileNotFoundError):  # another process has imported it at the same time
+            await asyncio.to_thread(path.rename, path.with_name(path.name + ".imported"))
