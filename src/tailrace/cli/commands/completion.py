@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from tailrace.cli.main import COMMANDS, DONE
+from tailrace.private_apis import parser_actions
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -33,7 +34,7 @@ def options_of(name: str) -> list[str]:
     parser.set_defaults(command=name)
     import_module(COMMANDS[name].module).add_arguments(parser)
     words: list[str] = []
-    for action in parser._actions:
+    for action in parser_actions(parser):
         words += [option for option in action.option_strings if option.startswith("--")]
         if not action.option_strings and action.choices:
             words += [str(choice) for choice in action.choices]
