@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
+from tailrace.private_apis import buffered_bytes
 
 KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
@@ -74,9 +75,7 @@ class _AiohttpReply:
         try:
             return await self._content.readany()
         except (aiohttp.ClientError, ConnectionError) as exc:
-            # `readany` raises although bytes that came before the break are still buffered, and has no public way
-            # to get at them: without this a cut would eat the last tokens of a busy reader.
-            if tail := self._content._read_nowait(-1):
+            if tail := buffered_bytes(self._content):  # a cut must not eat the last tokens of a busy reader
                 return tail
             raise _broken_body(exc) from exc
 

@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 from tailrace.cli.main import COMMANDS, DONE, parser_of
+from tailrace.private_apis import parser_actions
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 def options_of(name: str) -> list[str]:
     """The long options of a command, and the words that one of its arguments must be."""
     words: list[str] = []
-    for action in parser_of(name)._actions:
+    for action in parser_actions(parser_of(name)):
         words += [option for option in action.option_strings if option.startswith("--")]
         if not action.option_strings and action.choices:
             words += [str(choice) for choice in action.choices]

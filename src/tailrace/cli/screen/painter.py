@@ -22,6 +22,7 @@ from rich.theme import Theme
 
 from tailrace.cli.screen.markdown_blocks import Block
 from tailrace.delivery.text.parser import parser
+from tailrace.private_apis import color_system
 
 Line: TypeAlias = list[Segment]
 
@@ -168,7 +169,7 @@ class Painter:
 
     def ansi(self, lines: Iterable[Line]) -> str:
         """The lines as a terminal takes them, each with its end."""
-        system = self._console._color_system
+        system = color_system(self._console)
         plain = self._console.no_color
         out: list[str] = []
         for line in lines:

@@ -32,6 +32,7 @@ from rich.style import Style
 
 from tailrace.cli.screen.painter import Line, Painter
 from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
+from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
 IDLE_SHARE: Final = 9  # a frame that took long is followed by nine times as long without one
@@ -83,15 +84,6 @@ class Listener(Protocol):
         """The line below the input."""
 
 
-class _Application(Application[int]):
-    """Tells of a new size of the window, and leaves drawing to whoever hears it."""
-
-    resized: Callable[[], None]
-
-    def _on_resize(self) -> None:
-        self.resized()
-
-
 class Screen:
     """One terminal for the length of a conversation."""
 
@@ -123,7 +115,7 @@ class Screen:
             default_color_depth=ColorDepth.DEPTH_1_BIT if plain else None,
             enable_cpr=False,  # where the cursor is does not matter to what we draw
         )
-        self.app = _Application(
+        self.app: Application[int] = Application(
             layout=Layout(self._layout(), focused_element=self._input),
             key_bindings=self._keys(),
             input=source,
@@ -132,7 +124,7 @@ class Screen:
             full_screen=False,
             terminal_size_polling_interval=None,  # the signal tells
         )
-        self.app.resized = self._resized
+        on_resize(self.app, self._resized)
         self._reflowing = _reflows(environment)
         self.app.ttimeoutlen = 0.05
 
@@ -161,7 +153,7 @@ class Screen:
         before, self._moving = len(self._shown_moving()), moving
         shrinks = len(self._shown_moving()) < before
         self._mind_approval()
-        if not self.app.is_running or self.app._running_in_terminal:
+        if not self.app.is_running or runs_in_terminal(self.app):
             if settled:
                 self._output.write_raw(self._painter.ansi(settled))
                 self._output.flush()
@@ -170,7 +162,7 @@ class Screen:
             if settled or shrinks:
                 self.app.renderer.erase(leave_alternate_screen=False)
                 self._output.write_raw(self._painter.ansi(settled))
-            self.app._redraw()
+            redraw(self.app)
 
     def _resized(self) -> None:
         with self._output.frame():

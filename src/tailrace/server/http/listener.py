@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tailrace.app.logging_setup import PEERS
 from tailrace.errors import ConfigError
+from tailrace.private_apis import request_count
 from tailrace.server.http.pipeline import RequestPipeline
 
 BACKLOG: Final = 1024
@@ -87,7 +88,7 @@ class _Connections:
 
     @staticmethod
     def _check(connection: web.RequestHandler) -> None:
-        if connection._request_count == 0 and connection.transport is not None:  # private to aiohttp; a test holds it
+        if request_count(connection) == 0 and connection.transport is not None:
             connection.transport.abort()
 
 

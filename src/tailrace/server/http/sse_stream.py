@@ -12,15 +12,15 @@ one that is dropped. A handler therefore needs no check of its own: sending to a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from aiohttp import HttpVersion11, web
 
+from tailrace.private_apis import http_chunk, send_head
 from tailrace.server.http.api_errors import ApiError
 
-T = TypeVar("T")
 _NOTHING: Final = -(1 << 62)
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 HEADERS: Final = {
@@ -101,9 +101,7 @@ class EventStream:
         """Sends the head now. Does nothing when it is out."""
         if self._transport is not None or self.gone:
             return
-        # Putting a head into the transport's buffer never waits; it is a coroutine for the sake of hooks, of which
-        # ours wait for nothing. So the first event needs no other task than the one that brings it.
-        _now(self.response.prepare(self._request))
+        send_head(self.response, self._request)
         self._chunked = self._request.version >= HttpVersion11  # before it, a body ends with its connection
         self._transport = self._protocol.transport
 
@@ -118,7 +116,7 @@ class EventStream:
         if not data or transport.is_closing():
             return  # an empty chunk would end the stream
         if self._chunked:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
+            data = http_chunk(data)
         transport.write(data)
         self._written += len(data)
         self._last_sent = self._loop.time()
@@ -183,14 +181,3 @@ class EventStream:
         if self._on_close is not None:
             self._on_close(self)
             self._on_close = None
-
-
-def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for nothing."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError("the head of a response has to wait for something")

@@ -1,0 +1,82 @@
+"""Every use of a library's private names: an upgrade that changes one fails in this module's tests, in one place.
+
+Each function says why the public API does not do. Nothing is imported at run time: importing this module loads no
+library, and every layer may use it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    import aiohttp
+    from aiohttp import web
+    from prompt_toolkit.application import Application
+    from rich.color import ColorSystem
+    from rich.console import Console
+
+# ── aiohttp ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def buffered_bytes(content: aiohttp.StreamReader) -> bytes:
+    """The bytes that arrived before the connection broke. `readany` raises although they are buffered."""
+    return content._read_nowait(-1)
+
+
+def request_count(connection: web.RequestHandler) -> int:
+    """How many requests this connection has brought. aiohttp has no deadline for the first one's head."""
+    return connection._request_count
+
+
+def send_head(response: web.StreamResponse, request: web.Request) -> None:
+    """Writes the response's head into the transport now, without a task. `prepare` is a coroutine for the sake of its
+    hooks; it must not wait for anything. Raises `RuntimeError` where a hook does."""
+    coroutine = response.prepare(request)
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise RuntimeError("a hook of the response's head waits for something")
+
+
+def http_chunk(data: bytes) -> bytes:
+    """A chunk as aiohttp's writer frames it, for writing to the transport past that writer: `write` is a coroutine, and
+    one per event is what a stream's speed would be lost on. `write_eof` then ends the body. Never for empty data: an
+    empty chunk is the end."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+# ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def redraw(app: Application[Any]) -> None:
+    """Draws now, inside our own frame. `invalidate` draws at some later tick."""
+    app._redraw()
+
+
+def runs_in_terminal(app: Application[Any]) -> bool:
+    """Whether an `in_terminal` block has the screen."""
+    return app._running_in_terminal
+
+
+def on_resize(app: Application[Any], callback: Callable[[], None]) -> None:
+    """Calls this when the window's size changes, in place of the library's own erasing and drawing."""
+    app._on_resize = callback  # type: ignore[method-assign]  # the only hook: SIGWINCH calls the attribute
+
+
+# ── rich, argparse ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def color_system(console: Console) -> ColorSystem | None:
+    """What `Style.render` takes. The public `color_system` is its name only."""
+    return console._color_system
+
+
+def parser_actions(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """The arguments that were added to a parser."""
+    return parser._actions

@@ -1,0 +1,190 @@
+"""Each private name of a library that the project relies on, against the installed version of that library."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import io
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
+from prompt_toolkit.application import Application, create_app_session, in_terminal
+from prompt_toolkit.application.current import set_app
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.color import ColorSystem
+from rich.console import Console
+
+from tailrace.private_apis import (
+    buffered_bytes,
+    color_system,
+    http_chunk,
+    on_resize,
+    parser_actions,
+    redraw,
+    request_count,
+    runs_in_terminal,
+    send_head,
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# ── aiohttp ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_bytes_that_came_before_a_break_are_still_buffered() -> None:
+    loop = asyncio.get_running_loop()
+    content = aiohttp.StreamReader(BaseProtocol(loop), 1 << 16, loop=loop)
+    content.feed_data(b"the last ")
+    content.feed_data(b"tokens")
+    content.set_exception(aiohttp.ClientPayloadError("cut"))
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await content.readany()
+    assert buffered_bytes(content) == b"the last tokens"
+    assert buffered_bytes(content) == b""
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, handler: Handler, *hooks: Any) -> AsyncIterator[tuple[web.AppRunner, Path]]:
+    application = web.Application()
+    application.on_response_prepare.extend(hooks)
+    application.router.add_get("/", handler)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, str(tmp_path / "socket")).start()
+        yield runner, tmp_path / "socket"
+    finally:
+        await runner.cleanup()
+
+
+async def get(path: Path, times: int = 1) -> list[tuple[int, bytes]]:
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client:
+        answers = []
+        for _ in range(times):
+            async with client.get("http://test/") as response:
+                answers.append((response.status, await response.read()))
+        return answers
+
+
+async def test_a_connection_counts_its_requests(tmp_path: Path) -> None:
+    counts: list[int] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        counts.append(request_count(request.protocol))
+        return web.Response()
+
+    async with served(tmp_path, handler) as (runner, path):
+        assert runner.server is not None
+        assert request_count(runner.server()) == 0
+        await get(path, times=2)
+    assert counts == [1, 2]
+
+
+async def test_a_head_and_chunks_written_past_the_writer_are_one_body(tmp_path: Path) -> None:
+    """Twice over the same connection: the end of the first body is where it should be."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        send_head(response, request)
+        assert response.prepared
+        assert request.transport is not None
+        for data in (b"event: a\n\n", b"x" * 300):
+            request.transport.write(http_chunk(data))
+        await response.write_eof()
+        return response
+
+    async with served(tmp_path, handler) as (_, path):
+        assert await get(path, times=2) == [(200, b"event: a\n\n" + b"x" * 300)] * 2
+
+
+async def test_a_head_that_would_have_to_wait_is_an_error(tmp_path: Path) -> None:
+    errors: list[str] = []
+
+    async def hook(_request: web.Request, _response: web.StreamResponse) -> None:
+        await asyncio.sleep(0)
+
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            send_head(web.StreamResponse(), request)
+        except RuntimeError as exc:
+            errors.append(str(exc))
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async with served(tmp_path, handler, hook) as (_, path):
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await get(path)
+    assert set(errors) == {"a hook of the response's head waits for something"}  # aiohttp asks a second time
+
+
+# ── prompt_toolkit ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def running(resized: Callable[[], None] = lambda: None) -> AsyncIterator[Application[int]]:
+    with create_pipe_input() as source, create_app_session(input=source, output=DummyOutput()):
+        app: Application[int] = Application(terminal_size_polling_interval=None)
+        on_resize(app, resized)
+        started = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(app.run_async(pre_run=started.set))
+            await started.wait()
+            yield app
+            app.exit(result=0)
+
+
+async def test_redraw_draws_at_once() -> None:
+    async with running() as app:
+        before = app.render_counter
+        redraw(app)
+        assert app.render_counter == before + 1
+
+
+async def test_a_block_in_the_terminal_is_seen() -> None:
+    async with running() as app:
+        assert not runs_in_terminal(app)
+        with set_app(app):
+            async with in_terminal():
+                assert runs_in_terminal(app)
+        assert not runs_in_terminal(app)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGWINCH"), reason="no such signal here")
+async def test_a_new_size_calls_the_callback_and_draws_nothing() -> None:
+    resized = asyncio.Event()
+    async with running(resized.set) as app:
+        before = app.render_counter
+        os.kill(os.getpid(), signal.SIGWINCH)
+        async with asyncio.timeout(10):
+            await resized.wait()
+        assert app.render_counter == before
+
+
+# ── rich, argparse ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("name", "system"), [("truecolor", ColorSystem.TRUECOLOR), ("standard", ColorSystem.STANDARD), (None, None)]
+)
+def test_a_console_knows_its_color_system(name: Any, system: ColorSystem | None) -> None:
+    assert color_system(Console(file=io.StringIO(), force_terminal=True, color_system=name)) is system
+
+
+def test_a_parser_lists_its_arguments() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--model")
+    parser.add_argument("shell", choices=("bash", "zsh"))
+    assert [(a.option_strings, a.choices) for a in parser_actions(parser)] == [
+        (["--model"], None),
+        ([], ("bash", "zsh")),
+    ]
