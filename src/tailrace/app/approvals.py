@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.agent.safety.approval import ApprovalMemory
-from tailrace.agent.service import KIND
+from tailrace.agent.session import KIND
 from tailrace.config.load import Config
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.journal.key_values import KeyValues, imported_file

@@ -27,7 +27,7 @@ from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 from tailrace.wire.client_request import ClientRequest
-from tailrace.wire.responses.client_request import read_request
+from tailrace.wire.responses.client_request import parse_client_request
 
 log = logging.getLogger("tailrace.calls")
 RoutesFor = Callable[[ClientRequest], tuple[Route, ...]]
@@ -105,7 +105,7 @@ class _CallExecution:
     async def run(self) -> RunFinished:
         record = CallLog(self._journal, self._lease, shown=self._shown)
         record.after(self._attempts)
-        asked = read_request(self._spec.body)
+        asked = parse_client_request(self._spec.body)
         request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
         call = self._caller.complete(request, self._routes_for(asked), listener=record)
         try:
