@@ -38,7 +38,8 @@ from tailrace.messages import (
     Usage,
 )
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdict
 from tailrace.runs.failures import failure_of
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
@@ -153,8 +154,7 @@ class ModelCall:
         result = await self._caller.complete(
             request,
             self._settings.routes,
-            listener=_UsageListener(self._record),
-            on_cut="restart",
+            listener=_SummaryListener(self._record),
             budget_s=budget_s,
         )
         if result.incomplete is not None:
@@ -179,6 +179,11 @@ class _UsageListener(NullListener):
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         if attempt.usage != Usage():
             self._record.add(UsageRecorded(attempt.usage, attempt.provider, attempt.model))
+
+
+class _SummaryListener(_UsageListener):
+    def verdict(self, _error: ProviderError) -> Verdict:
+        return "restart"
 
 
 class _Listener(_UsageListener):

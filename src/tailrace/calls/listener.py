@@ -27,7 +27,8 @@ from tailrace.events import (
 )
 from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from tailrace.ports import Journal, Lease
-from tailrace.providers.call import AttemptOutcome, CallResult, NullListener
+from tailrace.providers.call import CallResult
+from tailrace.providers.call_listener import AttemptOutcome, NullListener
 from tailrace.runs.failures import failure_of
 
 KIND: Final = "call"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -34,8 +34,9 @@ from tailrace.messages import (
     Usage,
     user,
 )
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdict
 
 # A provider that does not know structured output says so in as many words.
 _NO_SCHEMA = re.compile(
@@ -184,6 +185,10 @@ class _Rejected(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
+class _CannotSatisfySchema(Exception):
+    """However the answer goes on, it cannot satisfy the schema."""
+
+
 class _Call:
     """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
 
@@ -218,13 +223,13 @@ class _Call:
         listener = _Listener(self._step, self._schema, stream=self._params.stream)
         try:
             result = await self._complete(request, listener)
+        except _CannotSatisfySchema:
+            return self._reject(listener)
         except ProviderError as exc:
             self._note(exc.tried)
             if self._schema is None or request.response_schema is None or not _says_no_schema(exc):
                 raise
             return await self._ask(_in_words(request, self._schema), repairs)
-        if result is None:
-            return self._reject(listener)
         self._note(result.tried)
         self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
         listener.heard_all(result)
@@ -237,29 +242,11 @@ class _Call:
             return self._reject(listener, problems)
         return msgspec.structs.replace(answer, checked=True, value=value)
 
-    async def _complete(self, request: ModelRequest, listener: _Listener) -> CallResult | None:
-        """The call's result; None where the answer was stopped because it could no longer become valid."""
+    async def _complete(self, request: ModelRequest, listener: _Listener) -> CallResult:
         budget_s = None
         if self._ends_at is not None:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
-        call = self._caller.complete(
-            request, self._routes, listener=listener, on_cut="restart", purpose="step", budget_s=budget_s
-        )
-        if self._schema is None:
-            return await call
-        task = asyncio.ensure_future(call)
-        listener.on_invalid = task.cancel
-        try:
-            await asyncio.wait({task})
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-        if listener.partial is not None and listener.partial.problem:
-            if not task.cancelled():
-                task.exception()  # whatever became of it, the answer was given up before
-            return None
-        return task.result()
+        return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
 
     def _reject(self, listener: _Listener, problems: Sequence[str] = ()) -> _Rejected:
         partial = listener.partial
@@ -279,19 +266,21 @@ class _Listener(NullListener):
         self._stream = stream
         self._schema = schema
         self.partial: PartialAnswer | None = None
-        self.on_invalid: Callable[[], object] | None = None  # called once, when what has come cannot become valid
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         del number
         self._voice.begin(provider, model)
         self.partial = PartialAnswer(self._schema) if self._schema is not None else None
 
-    def deltas(self, deltas: list[AnyDelta]) -> None:
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         if self._stream:
             self._voice.hear(deltas)
-        partial = self.partial
-        if partial is not None and not partial.problem and partial.feed(text_of(deltas)) and self.on_invalid:
-            self.on_invalid()
+        if self.partial is not None and self.partial.feed(text_of(deltas)):
+            return StopCall(_CannotSatisfySchema())
+        return None
+
+    def verdict(self, _error: ProviderError) -> Verdict:
+        return "restart"
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._voice.cost(attempt.usage, attempt.provider, attempt.model)
