@@ -16,7 +16,8 @@ from tailrace.errors import ConfigError, ErrorKind, ProviderError, Retryable, Ta
 from tailrace.events import RunFailure, SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.language.templates import has_template
-from tailrace.messages import AnyDelta, JsonObject, Usage
+from tailrace.flows.steps.step_stream import StepStream
+from tailrace.messages import JsonObject, Usage
 
 P = TypeVar("P", bound="Params")
 
@@ -65,25 +66,6 @@ class Mailbox(Protocol):
         """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
 
 
-class Voice(Protocol):
-    """Where a step's model is heard: the attempts it takes, what it says, what it costs."""
-
-    def begin(self, provider: str, model: str) -> None:
-        """An attempt starts; what is said from here on is its own."""
-
-    def hear(self, deltas: list[AnyDelta]) -> None:
-        """The next pieces of the answer, for whoever watches. Costs a place in a list when nobody does."""
-
-    def said(self) -> str:
-        """The text of the attempt so far. Joins it: ask at the end."""
-
-    def discard(self, reason: str) -> None:
-        """Takes back whatever the attempt has said."""
-
-    def cost(self, usage: Usage, provider: str, model: str) -> None:
-        """What an attempt cost, whatever became of it."""
-
-
 class StepContext(msgspec.Struct, frozen=True):
     """What a handler may know of the step it runs."""
 
@@ -92,7 +74,7 @@ class StepContext(msgspec.Struct, frozen=True):
     number: int  # of the try
     started_at: float  # of the try, on the wall clock; before a crash, where there was one
     directory: Path
-    voice: Voice
+    log: StepStream  # where the step's model calls are written, for viewers
     signals: Mailbox
     now: Callable[[], float]
     has_retry: bool = False  # the step says itself how it is to be tried again

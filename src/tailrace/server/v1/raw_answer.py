@@ -169,7 +169,7 @@ class _LiveListener(CallLog):
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
         the request cannot be sent again: the client has seen those."""
-        if self.called or self.several or (self.output and not self._can_go_on):
+        if self.called or self.several or (self._shown and not self._can_go_on):
             return StopCall(error)
         return "continue"
 
@@ -178,7 +178,7 @@ class _LiveListener(CallLog):
         encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed:
             return encoder.close()
-        return encoder.encode(deltas_of(result.completion, texts=not self.output)) + encoder.close()
+        return encoder.encode(deltas_of(result.completion, texts=not self._shown)) + encoder.close()
 
     def error_frame(self, error: ApiError) -> bytes:
         encoder = self._encoder or self._encoder_of(self._provider)
