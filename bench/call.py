@@ -25,7 +25,8 @@ import uvloop
 from bench.table import Table
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Caller, NullListener
+from tailrace.providers.call import Caller
+from tailrace.providers.call_listener import NullListener
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.transport import AiohttpTransport, open_transport

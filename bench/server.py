@@ -167,7 +167,7 @@ async def ours(base: str) -> None:
     from tailrace.app import open_app
     from tailrace.config.load import load
     from tailrace.server.app import serving
-    from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
+    from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
 
     with tempfile.TemporaryDirectory() as home:
@@ -181,7 +181,7 @@ async def ours(base: str) -> None:
         async with (
             open_app(
                 load({}, Path(home)),
-                caller=MeteredCaller(metrics),
+                middleware=[count_calls(metrics)],
                 on_end=count_runs(metrics),
                 on_lag=metrics.journal_lag.observe,
             ) as app,

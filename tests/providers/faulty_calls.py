@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.config.sections import CallPolicy
+from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallResult, OnCut
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
@@ -28,7 +30,8 @@ ASK = ModelRequest("ok", (user("Where does the water go?"),), tools=TOOLS)
 class Told:
     """A listener that keeps what it is told, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_cut: Verdict = "continue") -> None:
+        self.on_cut = on_cut
         self.facts: list[tuple[Any, ...]] = []
         self.attempts: list[AttemptOutcome] = []
         self.seen: list[AnyDelta] = []
@@ -37,14 +40,18 @@ class Told:
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.facts.append(("started", number, provider))
 
-    def deltas(self, deltas: list[AnyDelta]) -> None:
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         self.seen += deltas
         self.heard.set()
         if self.facts[-1] != ("deltas",):
             self.facts.append(("deltas",))
+        return None
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self.attempts.append(attempt)
+
+    def verdict(self, error: ProviderError) -> Verdict:
+        return self.on_cut
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         self.facts.append(("discarded", number))
@@ -77,14 +84,11 @@ class Bench:
         *routes: Route,
         request: ModelRequest = ASK,
         told: Told | None = None,
-        on_cut: OnCut = "continue",
         purpose: Purpose = "turn",
         budget_s: float | None = None,
     ) -> CallResult:
-        caller = Caller(rng=random.Random(7), refusals=self.refusals)
-        return await caller.complete(
-            request, routes, listener=told or Told(), on_cut=on_cut, purpose=purpose, budget_s=budget_s
-        )
+        caller = Caller(rng=random.Random(7), non_streaming=self.refusals)
+        return await caller.complete(request, routes, listener=told or Told(), purpose=purpose, budget_s=budget_s)
 
 
 @asynccontextmanager

@@ -71,7 +71,7 @@ async def test_D50_D51_an_error_in_the_stream_is_typed_by_what_it_is_called(
     dialect: Dialect, kind: str, status: tuple[int, ...], error: type[ProviderError]
 ) -> None:
     async with faulty(f"ok+error-{kind}") as bench:
-        result = await bench.call(bench.route(dialect, **ONCE), on_cut="keep")
+        result = await bench.call(bench.route(dialect, **ONCE), told=Told("keep"))
         assert result.incomplete is not None
         assert type(result.incomplete.error) is error
         assert result.incomplete.error.status in status

@@ -11,11 +11,12 @@ from providers.faulty_calls import DIALECTS, Bench, Told, faulty
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, TextDelta
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, CallResult, Recovery
+from tailrace.providers.call import CallResult
+from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.testing.clock import driven
 
 DAYS = 150
-POLICIES: tuple[Recovery, ...] = ("continue", "restart", "keep")
+POLICIES: tuple[Verdict, ...] = ("continue", "restart", "keep")
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 FAULTS = (
     *("status-429", "status-429-after-3", "status-500", "status-503-html", "status-529", "status-401", "html", "drop"),
@@ -34,8 +35,8 @@ def a_fault(chance: random.Random) -> str:
 class Standing(Told):
     """What a viewer that can redraw has on its screen."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, on_cut: Verdict) -> None:
+        super().__init__(on_cut)
         self._shown: dict[int, str] = {}
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
@@ -81,14 +82,13 @@ async def one_day(bench: Bench, chance: random.Random) -> str:
         bench.route(chance.choice(DIALECTS), f"p{number}", max_attempts=chance.randrange(1, 4))
         for number in range(chance.randrange(1, 4))
     ]
-    told = Standing()
+    told = Standing(chance.choice(POLICIES))
     outcome: CallResult | ProviderError
     try:
         async with asyncio.timeout(20_000):
             outcome = await bench.call(
                 *routes,
                 told=told,
-                on_cut=chance.choice(POLICIES),
                 purpose=chance.choice(("turn", "step")),
                 budget_s=chance.choice((None, None, 400.0)),
             )

@@ -9,10 +9,10 @@ import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import Permanent, Retryable, StreamCut
-from tailrace.messages import Completion, Dialect, ToolCallDelta
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import Recovery
+from tailrace.errors import Permanent, ProviderError, Retryable, StreamCut
+from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call_listener import Verdict
 from tailrace.providers.continuation import MARK
 from tailrace.providers.quirks import CONTINUE
 from tailrace.testing.provider import reply
@@ -138,7 +138,7 @@ async def test_text_alone_is_kept_without_a_word_when_attempts_are_exhausted(dia
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_restart_withdraws_what_was_shown_and_gives_one_providers_one_answer(dialect: Dialect) -> None:
     async with faulty("text-and-tools+cut@60%", "ok") as bench:
-        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()), on_cut="restart")
+        result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told("restart")))
         assert result.completion.text == OK
         assert MARK not in result.completion.body
         assert [fact[0] for fact in told.facts] == ["started", "deltas", "discarded", "started", "deltas"]
@@ -146,13 +146,13 @@ async def test_restart_withdraws_what_was_shown_and_gives_one_providers_one_answ
 
         bench.server.extend(*["text-and-tools+cut@60%"] * 3)
         with pytest.raises(Retryable):
-            await bench.call(bench.route(dialect, **AGAIN), on_cut="restart")
+            await bench.call(bench.route(dialect, **AGAIN), told=Told("restart"))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_keep_leaves_the_text_and_asks_nobody_else(dialect: Dialect) -> None:
     async with faulty("ok+cut@60%") as bench:
-        result = await bench.call(bench.route(dialect), told=(told := Told()), on_cut="keep")
+        result = await bench.call(bench.route(dialect), told=(told := Told("keep")))
         assert result.incomplete is not None
         assert result.completion.text == told.text
         assert len(bench.server.requests) == 1
@@ -166,19 +166,50 @@ async def test_several_alternatives_at_once_are_kept_rather_than_repeated() -> N
         assert len(bench.server.requests) == 1
 
 
-async def test_the_policy_may_look_at_what_was_shown() -> None:
+async def test_the_verdict_may_look_at_what_was_shown() -> None:
     seen: list[str] = []
 
-    def decide(partial: Completion) -> Recovery:
-        seen.append(partial.text)
-        return "restart" if partial.text.startswith("<think>") else "continue"
+    class Deciding(Told):
+        def verdict(self, error: ProviderError) -> Verdict:
+            seen.append(self.text)
+            self.seen.clear()
+            return "restart" if seen[-1].startswith("<think>") else "continue"
 
     async with faulty("think-tags+cut@50%", "ok+cut@60%", "ok") as bench:
-        result = await bench.call(bench.route(**AGAIN), told=(told := Told()), on_cut=decide)
+        result = await bench.call(bench.route(**AGAIN), told=(told := Deciding()))
         assert result.completion.text == OK
         assert (seen[0].startswith("<think>"), OK.startswith(seen[1])) == (True, True)
         assert ("discarded", 1) in told.facts
         assert ("discarded", 2) not in told.facts
+
+
+class NotWanted(Exception):
+    """What a listener stops a call with."""
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_listener_stops_the_call_in_the_middle_of_an_answer(dialect: Dialect) -> None:
+    class Stopping(Told):
+        def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+            super().deltas(deltas)
+            return StopCall(NotWanted())
+
+    async with faulty("ok", "ok") as bench:
+        with pytest.raises(NotWanted):
+            await bench.call(bench.route(dialect, **AGAIN), told=(told := Stopping()))
+        assert told.facts == [("started", 1, "faulty"), ("deltas",)]
+        assert [(attempt.interrupted, attempt.error) for attempt in told.attempts] == [(True, None)]
+        assert len(bench.server.requests) == 1
+
+
+@pytest.mark.parametrize("fault", ["ok+cut@60%", "status-500"])
+async def test_a_listener_stops_the_call_after_an_attempt_that_failed(fault: str) -> None:
+    async with faulty(fault, "ok") as bench:
+        with pytest.raises(NotWanted):
+            await bench.call(bench.route(**AGAIN), told=(told := Told(StopCall(NotWanted()))))
+        assert [attempt.error is None for attempt in told.attempts] == [False]
+        assert ("discarded", 1) not in told.facts
+        assert len(bench.server.requests) == 1
 
 
 async def test_a_permanent_error_after_text_keeps_the_text() -> None:

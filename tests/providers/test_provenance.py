@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from providers.faulty_calls import faulty
+from providers.faulty_calls import Told, faulty
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, Native, Part, Reasoning, Text, ToolCall, user
 from tailrace.providers.provenance import replayable
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
@@ -68,7 +68,7 @@ async def test_a_broken_off_answer_keeps_its_thoughts_and_no_opaque_item(dialect
     """The provider need not remember an item of an answer that it did not finish."""
     made = reply(think("hm", signature="s"), "Hello there, " * 20)
     async with faulty(Scenario(reply=made, broken=Break("cut", Offset(80, per_cent=True)))) as it:
-        result = await it.call(it.route(dialect), on_cut="keep")
+        result = await it.call(it.route(dialect), told=Told("keep"))
     assert result.incomplete is not None
     first, *rest = result.completion.message.parts
     assert first == Reasoning("hm")

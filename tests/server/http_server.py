@@ -19,7 +19,7 @@ from tailrace.server.app import RouteModule, serving
 from tailrace.server.http.listener import ConnectionLimits
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.sse_stream import StreamTiming
-from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
+from tailrace.server.metrics.call_metrics import count_calls, count_runs
 from tailrace.server.metrics.registry import Metrics
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.wire.sse import SseDecoder
@@ -109,7 +109,7 @@ async def api(
             config_for(provider, home, config=config, env=env, store=store),
             directory=home,
             tools=tools,
-            caller=MeteredCaller(metrics),
+            middleware=[count_calls(metrics)],
             on_end=count_runs(metrics),
             on_lag=metrics.journal_lag.observe,
         ) as app,

@@ -32,33 +32,25 @@ class AnswerFilter:
 
     def __init__(self, redactor: Redactor, tags: Sequence[str] = DEFAULT_TAGS, *, shown: str = "") -> None:
         self._redactor = redactor
-        self._text: list[str] = [shown] if shown else []
         self._thoughts: list[str] = []
         self._think = ThinkFilter(tags)
         self._visible = redactor.stream()
         self._hidden = redactor.stream()
         if shown:
             self._think.feed(shown)
-        self.begin()
+        self.begin_attempt()
 
-    @property
-    def text(self) -> str:
-        """What viewers have been shown."""
-        return "".join(self._text)
-
-    def begin(self) -> None:
-        """An attempt begins: what it adds can be taken back."""
+    def begin_attempt(self) -> None:
+        """`discard_attempt` comes back to here."""
         filters = copy.copy(self._think), copy.copy(self._visible), copy.copy(self._hidden)
-        self._before = filters, len(self._text), len(self._thoughts)
+        self._before = filters, len(self._thoughts)
 
-    def discard(self) -> None:
-        """The attempt under way is withdrawn: go back to where it began."""
-        (self._think, self._visible, self._hidden), texts, thoughts = self._before
-        del self._text[texts:]
+    def discard_attempt(self) -> None:
+        (self._think, self._visible, self._hidden), thoughts = self._before
         del self._thoughts[thoughts:]
-        self.begin()
+        self.begin_attempt()
 
-    def take(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
+    def events_of(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The events of what arrived in one go: at most one chunk of text and one of reasoning."""
         text: list[str] = []
         thought: list[str] = []
@@ -86,16 +78,14 @@ class AnswerFilter:
             self._thoughts.append(hidden)
             events.append(ReasoningChunk(hidden))
         if shown:
-            self._text.append(shown)
             events.append(MessageChunk(shown))
         return events
 
-    def message(self, completion: Completion | None, calls: Sequence[ToolCall], *, suffix: str = "") -> Message:
+    def message(self, text: str, completion: Completion | None = None, calls: Sequence[ToolCall] = ()) -> Message:
         """The message for the history: the text as shown, the model's own reasoning items, the calls to make.
 
         Items that only the provider's dialect knows stay where they were in the order of parts; the text stands where
         its first piece stood."""
-        text = self.text + suffix
         native = completion.message.parts if completion is not None else ()
         parts: list[Part] = []
         placed = False

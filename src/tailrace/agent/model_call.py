@@ -15,8 +15,6 @@ from tailrace.agent.turn import Turn
 from tailrace.errors import Permanent, ProviderError
 from tailrace.events import (
     AnyEvent,
-    AttemptDiscarded,
-    AttemptStarted,
     Commentary,
     GatewayNotice,
     HistoryCompressed,
@@ -27,7 +25,6 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import (
-    AnyDelta,
     Completion,
     Message,
     ModelRequest,
@@ -38,7 +35,9 @@ from tailrace.messages import (
     Usage,
 )
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdict
+from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.record import RecordedFold
 
@@ -69,28 +68,50 @@ class ModelCall:
 
     async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
         """Asks the model and records its answer. Returns why the run has failed, where it has. Cancelled, it leaves
-        what was shown in the log, and no message: whoever goes on with the turn decides what becomes of it."""
-        listener = _Listener(self._record, AnswerFilter(self._redactor, self._settings.think_tags, shown=shown))
+        what was shown in the log, and no message: the turn decides what becomes of it."""
+        log = _AnswerLog(self._record, AnswerFilter(self._redactor, self._settings.think_tags, shown=shown), shown)
         try:
             result = await self._caller.complete(
-                self._request(shown), self._settings.routes, listener=listener, budget_s=budget_s
+                self._request(shown), self._settings.routes, listener=log, budget_s=budget_s
             )
         except ProviderError as exc:
-            return self._broken(exc, listener.filter)
-        return self._finish(result, listener)
+            return self._record_failure(exc, log)
+        return self._record_answer(result, log)
 
-    def _broken(self, error: ProviderError, answer: AnswerFilter) -> RunFailure | None:
+    def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
-        self._record.add(*answer.close())
-        if not answer.text:
+        log.add(*log.filter.close())
+        if not log.text:
             return failure_of(error)
-        self._record.add(MessageRecorded(answer.message(None, ()), "cut"))
+        log.add(MessageRecorded(log.filter.message(log.text), "cut"))
         return failure_of(error) if isinstance(error, Permanent) else None
+
+    def _record_answer(self, result: CallResult, log: _AnswerLog) -> RunFailure | None:
+        completion, answer = result.completion, log.filter
+        events = [] if log.streamed else _events_of_whole(answer, completion)
+        events += answer.close()
+        calls: tuple[ToolCall, ...] = ()
+        if result.incomplete is None:
+            calls = with_unique_ids(completion.tool_calls, self._record.fold.call_count)
+            ending = ending_of(completion.stop, calls)
+        else:
+            ending = ending_of_cut(result.incomplete.error, result.incomplete.open_calls, log.text)
+        text = log.text + "".join(event.text for event in events if isinstance(event, MessageChunk))
+        if calls and not log.streamed and text:  # it came whole, before tools
+            events = [event for event in events if not isinstance(event, MessageChunk)]
+            events.append(Commentary(text))
+        log.add(*events)
+        if ending.suffix:
+            log.add(MessageChunk(ending.suffix))
+        log.add(MessageRecorded(answer.message(text + ending.suffix, completion, calls), ending.stop))
+        if calls and log.streamed and text:
+            log.add(MessageStop(final=False))
+        return ending.failure
 
     def give_up(self, reason: str) -> None:
         """A budget is used up: the answer says so."""
         text = limit_warning(reason, self._record.fold.output)
-        message = AnswerFilter(self._redactor).message(None, (), suffix=text.lstrip())
+        message = AnswerFilter(self._redactor).message(text.lstrip())
         self._record.add(MessageChunk(text), MessageRecorded(message, "limit"))
 
     def _request(self, shown: str) -> ModelRequest:
@@ -103,27 +124,6 @@ class ModelCall:
         return msgspec.structs.replace(
             base, messages=messages, tools=self._settings.tools, prefill=shown, max_tokens=limit
         )
-
-    def _finish(self, result: CallResult, listener: _Listener) -> RunFailure | None:
-        completion, answer = result.completion, listener.filter
-        if result.incomplete is None:
-            calls = with_unique_ids(completion.tool_calls, self._record.fold.call_count)
-            ending = ending_of(completion.stop, calls)
-        else:
-            calls = ()
-            ending = ending_of_cut(result.incomplete.error, result.incomplete.open_calls, answer.text)
-        events = [] if listener.streamed else _whole(answer, completion)
-        events += answer.close()
-        if calls and not listener.streamed and answer.text:  # it came whole, before tools
-            events = [event for event in events if not isinstance(event, MessageChunk)]
-            events.append(Commentary(answer.text))
-        self._record.add(*events)
-        if ending.suffix:
-            self._record.add(MessageChunk(ending.suffix))
-        self._record.add(MessageRecorded(answer.message(completion, calls, suffix=ending.suffix), ending.stop))
-        if calls and listener.streamed and answer.text:
-            self._record.add(MessageStop(final=False))
-        return ending.failure
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,8 +154,7 @@ class ModelCall:
         result = await self._caller.complete(
             request,
             self._settings.routes,
-            listener=_UsageListener(self._record),
-            on_cut="restart",
+            listener=_SummaryListener(self._record),
             budget_s=budget_s,
         )
         if result.incomplete is not None:
@@ -164,15 +163,15 @@ class ModelCall:
         return self._redactor.redact(said).strip()
 
 
-def _whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
+def _events_of_whole(answer: AnswerFilter, completion: Completion) -> list[AnyEvent]:
     """An answer that was not streamed takes the same path, in one piece."""
     thoughts = [ReasoningDelta(completion.reasoning)] if completion.reasoning else []
     text = completion.text or completion.refusal or ""
-    return answer.take([*thoughts, TextDelta(text)] if text else thoughts)
+    return answer.events_of([*thoughts, TextDelta(text)] if text else thoughts)
 
 
-class _UsageListener(NullListener):
-    """Records what attempts cost, whatever became of them."""
+class _SummaryListener(NullListener):
+    """Records what attempts cost. A summary is one model's one answer: a cut starts it over."""
 
     def __init__(self, record: RecordedFold[Turn]) -> None:
         self._record = record
@@ -181,34 +180,30 @@ class _UsageListener(NullListener):
         if attempt.usage != Usage():
             self._record.add(UsageRecorded(attempt.usage, attempt.provider, attempt.model))
 
+    def verdict(self, _error: ProviderError) -> Verdict:
+        return "restart"
 
-class _Listener(_UsageListener):
-    """Puts an answer into the log while it grows."""
 
-    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter) -> None:
-        super().__init__(record)
+class _AnswerLog(DeltaLog):
+    """Writes an answer into the turn's log while it grows."""
+
+    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter, shown: str) -> None:
+        def write(attempt: int, events: Sequence[AnyEvent]) -> None:
+            record.add(*events, attempt=attempt)
+
+        super().__init__(write, answer.events_of, attempts=record.fold.attempt, shown=shown)
         self.filter = answer
-        self.streamed = False
-        self._numbers: dict[int, int] = {}  # the call's attempt → the run's
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
-        self._record.begin_attempt(AttemptStarted(provider, model))
-        self.filter.begin()
-        self.streamed = bool(self.filter.text)
-        self._numbers[number] = self._record.fold.attempt
-
-    def deltas(self, deltas: list[AnyDelta]) -> None:
-        self.streamed = True
-        events = self.filter.take(deltas)
-        if events:
-            self._record.add(*events)
+        super().attempt_started(number, provider, model)
+        self.filter.begin_attempt()
 
     def attempt_discarded(self, number: int, reason: str) -> None:
-        self.filter.discard()
-        self._record.add(AttemptDiscarded(reason[:500]), attempt=self._numbers[number])
+        self.filter.discard_attempt()
+        super().attempt_discarded(number, reason)
 
     def stalled(self, provider: str, silent_s: float) -> None:
-        self._record.add(stall_notice(provider, silent_s))
+        self.add(stall_notice(provider, silent_s))
 
 
 def with_unique_ids(calls: Sequence[ToolCall], first: int) -> tuple[ToolCall, ...]:

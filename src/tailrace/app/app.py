@@ -41,6 +41,7 @@ from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
+from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
 from tailrace.runs.host import OnEnd
@@ -66,7 +67,7 @@ class App:
         *,
         directory: Path,
         tools: Sequence[Tool] = (),
-        caller: Caller | None = None,
+        middleware: Sequence[CallMiddleware] = (),
         on_end: OnEnd | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
@@ -74,10 +75,14 @@ class App:
         self.journal = journal
         self.models = models
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-        self.caller = caller if caller is not None else Caller()
         self._observer: Observer = UNOBSERVED
         if tracer_provider is not None:
-            self._trace(tracer_provider)
+            from tailrace.app.tracing import TurnSpans, trace_attempts, tracer_of
+
+            tracer = tracer_of(tracer_provider)
+            self._observer = TurnSpans(tracer, self._route_of)
+            middleware = (trace_attempts(tracer), *middleware)
+        self.caller = Caller(middleware=middleware)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
         self._directory = directory
@@ -104,13 +109,6 @@ class App:
             environment=visible_environment(config),
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
-
-    def _trace(self, provider: TracerProvider) -> None:
-        from tailrace.app.tracing import TracedCaller, TurnSpans, tracer_of
-
-        tracer = tracer_of(provider)
-        self.caller = TracedCaller(tracer, self.caller)
-        self._observer = TurnSpans(tracer, self._route_of)
 
     def _route_of(self, model: str) -> Route | None:
         try:
@@ -219,14 +217,14 @@ async def open_app(
     directory: Path | None = None,
     tools: Sequence[Tool] = (),
     warm_up: bool = False,
-    caller: Caller | None = None,
+    middleware: Sequence[CallMiddleware] = (),
     on_end: OnEnd | None = None,
     on_lag: Callable[[float], None] | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> AsyncGenerator[App, None]:
     """Everything open, turns able to run. `warm_up` loads the embedded model first, where it is the one in use.
-    `caller`, `on_end` and `on_lag` are for whoever counts calls, runs and how long the journal takes (`open_journal`),
-    `tracer_provider` for whoever traces them: without it, the one that is set for the process, if any.
+    `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
+    `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
     Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
     check_bus(config)
@@ -247,7 +245,7 @@ async def open_app(
                     models,
                     directory=directory,
                     tools=(*remote, *tools),
-                    caller=caller,
+                    middleware=middleware,
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )

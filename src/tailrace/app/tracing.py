@@ -22,9 +22,8 @@ from tailrace.errors import ProviderError
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, ModelRequest, ToolCall, Usage
 from tailrace.ports import Run, Tool, ToolContext, ToolOutcome
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallListener, CallResult, NullListener, OnCut
-from tailrace.providers.deadlines import Purpose
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
 
 AGENT_NAME: Final = "tailrace"
 # Where our name for a provider is not the conventions' own.
@@ -65,7 +64,9 @@ class TurnSpans:
 
             def ended(finished: RunFinished) -> None:
                 dialect = route.provider.dialect if route is not None else None
-                span.set_attributes({**usage_of(finished.usage, dialect), "tailrace.run.status": finished.status})
+                span.set_attributes(
+                    {**usage_attributes(finished.usage, dialect), "tailrace.run.status": finished.status}
+                )
                 if finished.status in ("failed", "incomplete"):
                     _fail(span, finished.error.kind if finished.error is not None else finished.status)
 
@@ -117,47 +118,29 @@ class TracedTool:
         return outcome
 
 
-class TracedCaller(Caller):
-    """Makes calls through another caller; each attempt is a span."""
+def trace_attempts(tracer: Tracer) -> CallMiddleware:
+    """Middleware of the caller: each attempt of a call is a span."""
 
-    def __init__(self, tracer: Tracer, caller: Caller) -> None:
-        super().__init__()
-        self._tracer = tracer
-        self._caller = caller
-
-    async def complete(
-        self,
-        request: ModelRequest,
-        routes: Sequence[Route],
-        *,
-        listener: CallListener | None = None,
-        on_cut: OnCut = "continue",
-        purpose: Purpose = "turn",
-        budget_s: float | None = None,
-    ) -> CallResult:
+    def middleware(request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
         dialects = {route.provider.name: route.provider.dialect for route in routes}
-        spans = _AttemptSpans(self._tracer, request, dialects, listener if listener is not None else NullListener())
-        return await self._caller.complete(
-            request, routes, listener=spans, on_cut=on_cut, purpose=purpose, budget_s=budget_s
-        )
+        return _AttemptSpans(tracer, request, dialects, listener)
+
+    return middleware
 
 
-class _AttemptSpans:
-    """Stands between one call and its listener. An attempt's span is the current one while the attempt lasts, so that
-    whatever traces the transport finds its parent."""
+class _AttemptSpans(ForwardingListener):
+    """An attempt's span is the current one while the attempt lasts, so that a traced transport finds its parent."""
 
     def __init__(
         self, tracer: Tracer, request: ModelRequest, dialects: Mapping[str, Dialect], inner: CallListener
     ) -> None:
+        super().__init__(inner)
         self._tracer = tracer
-        self._inner = inner
         self._dialects = dialects
-        self._asked = asked_of(request)
+        self._asked = request_attributes(request)
         self._span: Span = trace.INVALID_SPAN
         self._began = 0.0
-        self._silent = True  # nothing of this attempt's answer has come
-        self.attempt_discarded = inner.attempt_discarded
-        self.stalled = inner.stalled
+        self._waiting = True  # for the first piece of this attempt's answer
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         attributes: Attributes = {
@@ -168,18 +151,18 @@ class _AttemptSpans:
         }
         self._span = self._tracer.start_span(f"chat {model}", kind=SpanKind.CLIENT, attributes=attributes)
         self._token = contexts.attach(trace.set_span_in_context(self._span))
-        self._began, self._silent = time.monotonic(), True
+        self._began, self._waiting = time.monotonic(), True
         self._inner.attempt_started(number, provider, model)
 
-    def deltas(self, deltas: list[AnyDelta]) -> None:
-        if self._silent:
-            self._silent = False
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+        if self._waiting:
+            self._waiting = False
             self._span.set_attribute("gen_ai.response.time_to_first_chunk", time.monotonic() - self._began)
-        self._inner.deltas(deltas)
+        return self._inner.deltas(deltas)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         span = self._span
-        span.set_attributes(answered_of(attempt, self._dialects[attempt.provider]))
+        span.set_attributes(outcome_attributes(attempt, self._dialects[attempt.provider]))
         if attempt.error is not None:
             _fail(span, error_type(attempt.error))
         contexts.detach(self._token)
@@ -187,7 +170,7 @@ class _AttemptSpans:
         self._inner.attempt_ended(attempt)
 
 
-def asked_of(request: ModelRequest) -> Attributes:
+def request_attributes(request: ModelRequest) -> Attributes:
     """What the conventions have of a request's settings, where they are set."""
     settings = {
         "gen_ai.request.max_tokens": request.max_tokens,
@@ -202,8 +185,8 @@ def asked_of(request: ModelRequest) -> Attributes:
     return attributes
 
 
-def answered_of(attempt: AttemptOutcome, dialect: Dialect) -> Attributes:
-    attributes: Attributes = {"gen_ai.request.stream": attempt.streamed, **usage_of(attempt.usage, dialect)}
+def outcome_attributes(attempt: AttemptOutcome, dialect: Dialect) -> Attributes:
+    attributes: Attributes = {"gen_ai.request.stream": attempt.streamed, **usage_attributes(attempt.usage, dialect)}
     if attempt.answer_id:
         attributes["gen_ai.response.id"] = attempt.answer_id
     if attempt.answer_model:
@@ -213,7 +196,7 @@ def answered_of(attempt: AttemptOutcome, dialect: Dialect) -> Attributes:
     return attributes
 
 
-def usage_of(usage: Usage, dialect: Dialect | None) -> Attributes:
+def usage_attributes(usage: Usage, dialect: Dialect | None) -> Attributes:
     """The conventions count cached tokens among the input's; Anthropic's API counts them beside it."""
     beside = usage.cache_read_tokens + usage.cache_write_tokens if dialect == "anthropic" else 0
     counted = {

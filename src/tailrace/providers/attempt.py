@@ -8,6 +8,7 @@ it goes on from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -33,7 +34,21 @@ from tailrace.providers.provenance import replayable
 
 CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
 
-Sink = Callable[[list[AnyDelta]], None]
+
+class StopCall(msgspec.Struct, frozen=True):
+    """A listener's verdict that ends the call: no other attempt follows, and `Caller.complete` raises `error`."""
+
+    error: Exception
+
+
+class StoppedByListener(Exception):
+    """Carries a `StopCall` out of an attempt. Never leaves `Caller.complete`."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+DeltaSink = Callable[[list[AnyDelta]], StopCall | None]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -46,9 +61,9 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """Runs once; afterwards, however it ended, tells what came of it."""
+    """Runs once. Afterwards, however it ended, it holds what was received."""
 
-    def __init__(self, route: Route, request: ModelRequest, shown: str, sink: Sink) -> None:
+    def __init__(self, route: Route, request: ModelRequest, shown: str, sink: DeltaSink) -> None:
         self._route = route
         messages = replayable(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
@@ -57,12 +72,12 @@ class Attempt:
         self._sink = sink
         self._answer: Answer | None = None
         self._done: Completion | None = None
-        self._heard = False
+        self._has_deltas = False
         self.streamed = True
         self.silent_s = 0.0  # how long nothing of an answer had come when it ended
 
-    async def run(self, refusals: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
-        """Raises `ProviderError`."""
+    async def run(self, non_streaming: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
+        """Raises `ProviderError`, or `StoppedByListener` where the sink returned a `StopCall`."""
         route = self._route
         limits = limits_of(
             route.policy, purpose=purpose, context_tokens=context_tokens_of(self._request), local=route.local
@@ -70,16 +85,16 @@ class Attempt:
         if budget_s is not None:
             total_s = budget_s if limits.total_s is None else min(limits.total_s, budget_s)
             limits = msgspec.structs.replace(limits, total_s=total_s)
-        if refusals.holds(route.provider.name, route.model):
+        if non_streaming.holds(route.provider.name, route.model):
             return await self._run_whole(limits)
         try:
             return await self._run_streamed(limits)
         except ProviderError as exc:
-            if self._heard or not says_no_streaming(exc):
+            if self._has_deltas or not says_no_streaming(exc):
                 raise
         self._seam = Overlap(self._shown) if self._shown else None  # the refused stream has used up the first
         completion = await self._run_whole(limits)
-        refusals.remember(route.provider.name, route.model)
+        non_streaming.remember(route.provider.name, route.model)
         return completion
 
     def received(self) -> Completion | None:
@@ -107,17 +122,16 @@ class Attempt:
                             heard(advanced=False)
                             continue
                         heard(advanced=True)
-                        self._heard = True
-                        if self._seam is None:
-                            sink(deltas)
-                        else:
-                            self._pass_on(deltas, self._seam)
+                        self._has_deltas = True
+                        stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
+                        if stop is not None:
+                            _stop(stop)
             except BaseException:
                 self.silent_s = watch.silent_s()
                 self._close_seam(cut=True)
                 raise
         self._done = answer.completion()
-        if self._heard:
+        if self._has_deltas:
             self._close_seam(cut=False)
         else:  # it came whole although a stream was asked for
             self._come_whole(self._done)
@@ -140,7 +154,7 @@ class Attempt:
             if text:
                 self._sink([TextDelta(text)])
 
-    def _pass_on(self, deltas: list[AnyDelta], seam: Overlap) -> None:
+    def _pass_on(self, deltas: list[AnyDelta], seam: Overlap) -> StopCall | None:
         out: list[AnyDelta] = []
         for delta in deltas:
             match delta:
@@ -153,8 +167,7 @@ class Attempt:
                     out.append(delta)
                 case _:
                     out.append(delta)
-        if out:
-            self._sink(out)
+        return self._sink(out) if out else None
 
     def _close_seam(self, *, cut: bool) -> None:
         if self._seam is not None and (text := self._seam.close(cut=cut)):
@@ -164,6 +177,10 @@ class Attempt:
         """The last thing the model did was to open a thought: keep-alives are all one hears of it (C47)."""
         received = self.received()
         return received is not None and isinstance((received.message.parts or (None,))[-1], Reasoning)
+
+
+def _stop(stop: StopCall) -> NoReturn:
+    raise StoppedByListener(stop.error)
 
 
 def context_tokens_of(request: ModelRequest) -> int:

@@ -79,7 +79,9 @@ async def test_a_recorded_answer_is_stored_the_same_streamed_and_not(dialect: Di
     application = web.Application()
     application.router.add_post("/{path:.*}", replay.answer)
     async with TestServer(application) as server, open_transport() as transport:
-        caller = Caller(refusals=NonStreamingRoutes(reprobe_s=0.0))  # the same name streams one time and not the next
+        caller = Caller(
+            non_streaming=NonStreamingRoutes(reprobe_s=0.0)
+        )  # the same name streams one time and not the next
         llm = LlmCall(caller, FaultyRoutes(str(server.make_url("")), transport))
         async with service(tmp_path, llm_call=llm) as flows:
             for recording in recordings:

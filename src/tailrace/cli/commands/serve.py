@@ -49,13 +49,13 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
-    from tailrace.server.metrics.call_metrics import MeteredCaller, count_runs
+    from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
 
     told = told_to_stop()
     metrics = Metrics()
-    caller, lag = MeteredCaller(metrics), metrics.journal_lag
-    async with open_app(config, caller=caller, on_end=count_runs(metrics), on_lag=lag.observe) as app:
+    counted, lag = [count_calls(metrics)], metrics.journal_lag
+    async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         configure(app.redactor, form=args.log, level=args.log_level or "info")
         async with (
             Gateway(app) as gateway,

@@ -210,7 +210,7 @@ class InstanceRunner:
             number=command.number,
             started_at=started_at,
             directory=self._with.directory,
-            voice=voice,
+            log=voice,
             signals=self._signals,
             now=self._with.clock,
             has_retry=step.retry is not None,

@@ -24,7 +24,8 @@ from tailrace.errors import (
 from tailrace.events import RunFailure, SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.language.templates import has_template
-from tailrace.messages import AnyDelta, JsonObject, Usage
+from tailrace.flows.steps.step_stream import StepStream
+from tailrace.messages import JsonObject, Usage
 
 P = TypeVar("P", bound="Params")
 
@@ -73,25 +74,6 @@ class Mailbox(Protocol):
         """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
 
 
-class Voice(Protocol):
-    """Where a step's model is heard: the attempts it takes, what it says, what it costs."""
-
-    def begin(self, provider: str, model: str) -> None:
-        """An attempt starts; what is said from here on is its own."""
-
-    def hear(self, deltas: list[AnyDelta]) -> None:
-        """The next pieces of the answer, for whoever watches. Costs a place in a list when nobody does."""
-
-    def said(self) -> str:
-        """The text of the attempt so far. Joins it: ask at the end."""
-
-    def discard(self, reason: str) -> None:
-        """Takes back whatever the attempt has said."""
-
-    def cost(self, usage: Usage, provider: str, model: str) -> None:
-        """What an attempt cost, whatever became of it."""
-
-
 class StepContext(msgspec.Struct, frozen=True):
     """What a handler may know of the step it runs."""
 
@@ -100,7 +82,7 @@ class StepContext(msgspec.Struct, frozen=True):
     number: int  # of the try
     started_at: float  # of the try, on the wall clock; before a crash, where there was one
     directory: Path
-    voice: Voice
+    log: StepStream  # where the step's model calls are written, for viewers
     signals: Mailbox
     now: Callable[[], float]
     has_retry: bool = False  # the step says itself how it is to be tried again

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -22,7 +22,7 @@ from tailrace.flows.steps.base import Handler, StepContext, StepError
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.prices import PRICES, Price, cost_usd
-from tailrace.flows.steps.step_stream import text_of
+from tailrace.flows.steps.step_stream import StepStream, text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -34,8 +34,9 @@ from tailrace.messages import (
     Usage,
     user,
 )
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallResult, NullListener
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call import Caller, CallResult
+from tailrace.providers.call_listener import ForwardingListener, Verdict
 
 # A provider that does not know structured output says so in as many words.
 _NO_SCHEMA = re.compile(
@@ -184,6 +185,10 @@ class _Rejected(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
+class _CannotSatisfySchema(Exception):
+    """However the answer goes on, it cannot satisfy the schema."""
+
+
 class _Call:
     """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
 
@@ -215,19 +220,19 @@ class _Call:
         )
 
     async def _ask(self, request: ModelRequest, repairs: int) -> _Answer | _Rejected:
-        listener = _Listener(self._step, self._schema, stream=self._params.stream)
+        listener = _SchemaListener(self._step.log, self._schema, stream=self._params.stream)
         try:
             result = await self._complete(request, listener)
+        except _CannotSatisfySchema:
+            return self._reject(listener)
         except ProviderError as exc:
             self._note(exc.tried)
             if self._schema is None or request.response_schema is None or not _says_no_schema(exc):
                 raise
             return await self._ask(_in_words(request, self._schema), repairs)
-        if result is None:
-            return self._reject(listener)
         self._note(result.tried)
         self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
-        listener.heard_all(result)
+        listener.complete(result)
         model = result.attempts[-1].model
         answer = _Answer(result.completion, result.provider, model, tuple(self._tried), repairs)
         if listener.partial is None or result.completion.tool_calls:
@@ -237,78 +242,55 @@ class _Call:
             return self._reject(listener, problems)
         return msgspec.structs.replace(answer, checked=True, value=value)
 
-    async def _complete(self, request: ModelRequest, listener: _Listener) -> CallResult | None:
-        """The call's result; None where the answer was stopped because it could no longer become valid."""
+    async def _complete(self, request: ModelRequest, listener: _SchemaListener) -> CallResult:
         budget_s = None
         if self._ends_at is not None:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
-        call = self._caller.complete(
-            request, self._routes, listener=listener, on_cut="restart", purpose="step", budget_s=budget_s
-        )
-        if self._schema is None:
-            return await call
-        task = asyncio.ensure_future(call)
-        listener.on_invalid = task.cancel
-        try:
-            await asyncio.wait({task})
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
-        if listener.partial is not None and listener.partial.problem:
-            if not task.cancelled():
-                task.exception()  # whatever became of it, the answer was given up before
-            return None
-        return task.result()
+        return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
 
-    def _reject(self, listener: _Listener, problems: Sequence[str] = ()) -> _Rejected:
+    def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _Rejected:
         partial = listener.partial
         found = tuple(problems) or ((partial.problem,) if partial is not None else ())
-        self._step.voice.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
+        self._step.log.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
         return _Rejected(partial.text if partial is not None else "", found)
 
     def _note(self, tried: Sequence[str]) -> None:
         self._tried += [name for name in tried if name not in self._tried]
 
 
-class _Listener(NullListener):
-    """Lets whoever watches hear what comes, checks it as it comes, and counts what it costs."""
+class _SchemaListener(ForwardingListener):
+    """Checks the answer against the schema as it comes, between the call and the step's log."""
 
-    def __init__(self, step: StepContext, schema: Schema | None, *, stream: bool) -> None:
-        self._voice = step.voice
+    def __init__(self, log: StepStream, schema: Schema | None, *, stream: bool) -> None:
+        super().__init__(log)
+        self._log = log
         self._stream = stream
         self._schema = schema
         self.partial: PartialAnswer | None = None
-        self.on_invalid: Callable[[], object] | None = None  # called once, when what has come cannot become valid
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
-        del number
-        self._voice.begin(provider, model)
+        super().attempt_started(number, provider, model)
         self.partial = PartialAnswer(self._schema) if self._schema is not None else None
 
-    def deltas(self, deltas: list[AnyDelta]) -> None:
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         if self._stream:
-            self._voice.hear(deltas)
-        partial = self.partial
-        if partial is not None and not partial.problem and partial.feed(text_of(deltas)) and self.on_invalid:
-            self.on_invalid()
+            self._log.deltas(deltas)
+        if self.partial is not None and self.partial.feed(text_of(deltas)):
+            return StopCall(_CannotSatisfySchema())
+        return None
 
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        self._voice.cost(attempt.usage, attempt.provider, attempt.model)
+    def verdict(self, _error: ProviderError) -> Verdict:
+        return "restart"
 
-    def attempt_discarded(self, number: int, reason: str) -> None:
-        del number
-        self._voice.discard(reason)
-
-    def heard_all(self, result: CallResult) -> None:
-        """The answer is whole. One that did not come in pieces, or turned out otherwise than its pieces, is said now:
-        what was said, joined, is what is stored."""
+    def complete(self, result: CallResult) -> None:
+        """The answer is whole. Where its text is not what was streamed, it is logged now as an attempt of its own:
+        the deltas in the log, joined, are what is stored."""
         text = result.completion.text
-        if self._stream and (said := self._voice.said()) != text:
+        if self._stream and (said := self._log.said()) != text:
             if said:
-                self._voice.discard("the provider corrected what it had said")
-                self._voice.begin(result.provider, result.attempts[-1].model)
-            self._voice.hear([TextDelta(text)])
+                self._log.discard("the provider corrected what it had said")
+                self._log.attempt_started(1, result.provider, result.attempts[-1].model)
+            self._log.deltas([TextDelta(text)])
         if self.partial is not None and self.partial.text != text and self._schema is not None:
             self.partial = PartialAnswer(self._schema)
             self.partial.feed(text)

@@ -1,113 +1,101 @@
-"""What a step's model says, on its way into the log, and who is there to hear it.
+"""What a step's model says, on its way into the log, and who watches it.
 
-Deltas are written only while somebody watches. Nobody there: they are kept as they came, unread, which costs a place in
-a list, and written as one when somebody comes or when the step ends. So a viewer who comes late gets what was said,
-and a step that nobody watches writes what one that does not stream writes, and one entry more.
+Deltas are written only while a viewer watches. Without one they are buffered unread, and written as one entry when a
+viewer comes or the step ends. So a viewer who comes late gets what was said, and a step without viewers writes one
+entry more than a step that does not stream.
 """
 
 from __future__ import annotations
 
-from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, LlmDelta, UsageRecorded
-from tailrace.messages import AnyDelta, TextDelta, Usage
-from tailrace.runs.record import EventFold, RecordedFold
+from collections.abc import Sequence
+from typing import Protocol
 
-MAX_REASON_CHARS = 500
+from tailrace.events import AnyEvent, LlmDelta
+from tailrace.messages import AnyDelta, TextDelta
+from tailrace.providers.call_listener import AttemptOutcome
+from tailrace.runs.delta_log import DeltaLog
 
 
 class Audience:
-    """Whether anybody watches an instance, in this process or another."""
+    """Whether an instance is watched, in this process or another."""
 
     def __init__(self) -> None:
         self.there = False  # looked at for every delta: no more than an attribute
         self._viewers = 0
         self._elsewhere = False
-        self._voices: set[StepStream] = set()
+        self._streams: set[StepStream] = set()
 
     def join(self) -> None:
         self._viewers += 1
-        self._tell()
+        self._begin()
 
     def leave(self) -> None:
         self._viewers -= 1
         self.there = self._elsewhere or self._viewers > 0
 
     def join_elsewhere(self) -> None:
-        """Somebody watches from another process. Nobody will say when they have left."""
+        """A viewer watches from another process. No signal comes when it leaves."""
         self._elsewhere = True
-        self._tell()
+        self._begin()
 
-    def _tell(self) -> None:
+    def _begin(self) -> None:
         self.there = True
-        for voice in self._voices:
-            voice.flush()
+        for stream in self._streams:
+            stream.flush()
 
-    def listen_to(self, voice: StepStream) -> None:
-        self._voices.add(voice)
+    def listen_to(self, stream: StepStream) -> None:
+        self._streams.add(stream)
 
-    def turn_from(self, voice: StepStream) -> None:
-        self._voices.discard(voice)
+    def turn_from(self, stream: StepStream) -> None:
+        self._streams.discard(stream)
 
 
-class StepStream:
-    """One step's voice. `attempts` is how many its model has had before."""
+class StepRecord(Protocol):
+    """Where facts of an instance are written."""
 
-    def __init__(self, record: RecordedFold[EventFold], audience: Audience, block_id: str, attempts: int = 0) -> None:
-        self._record = record
+    def add(self, *events: AnyEvent, attempt: int = 1) -> None: ...
+
+
+class StepStream(DeltaLog):
+    """One step's log of its model calls. `attempts` is how many its model has had before."""
+
+    def __init__(self, record: StepRecord, audience: Audience, block_id: str, attempts: int = 0) -> None:
+        def write(attempt: int, events: Sequence[AnyEvent]) -> None:
+            record.add(*events, attempt=attempt)
+
+        def events_of(deltas: list[AnyDelta]) -> list[AnyEvent]:
+            return [LlmDelta(block_id, text)] if (text := text_of(deltas)) else []
+
+        super().__init__(write, events_of, attempts=attempts, block_id=block_id)
         self._audience = audience
-        self._block_id = block_id
-        self._attempt = attempts
-        self._shown: list[str] = []  # pieces that are in the log
-        self._unread: list[AnyDelta] = []  # what nobody was there to hear
 
-    def begin(self, provider: str, model: str) -> None:
-        self._attempt += 1
-        self._shown, self._unread = [], []
-        self._record.add(AttemptStarted(provider, model, self._block_id), attempt=self._attempt)
+    def deltas(self, deltas: list[AnyDelta]) -> None:
+        if self._audience.there:
+            self._add(self._events_of(deltas))
+        else:
+            self._pending += deltas
 
-    def hear(self, deltas: list[AnyDelta]) -> None:
-        if not self._audience.there:
-            self._unread += deltas
-        elif text := text_of(deltas):
-            self._show(text)
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        self.record_usage(attempt.usage, attempt.provider, attempt.model)
 
-    def said(self) -> str:
-        return "".join(self._shown) + self._unread_text()
-
-    def flush(self) -> None:
-        """Somebody has come."""
-        if text := self._take_unread():
-            self._show(text)
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        """What no viewer saw is dropped without a trace."""
+        self._pending = []
+        if self._shown:
+            super().attempt_discarded(number, reason)
 
     def discard(self, reason: str) -> None:
-        self._unread = []
-        if self._shown:
-            self._shown = []
-            event = AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id)
-            self._record.add(event, attempt=self._attempt)
+        """Withdraws what the attempt under way has said."""
+        self.attempt_discarded(self._attempt - self._before_call, reason)
 
-    def cost(self, usage: Usage, provider: str, model: str) -> None:
-        if usage != Usage():
-            self._record.add(UsageRecorded(usage, provider, model), attempt=max(1, self._attempt))
+    def said(self) -> str:
+        """The text of the attempt under way, written or not. Joins it: call it at the end."""
+        return self.text + text_of(self._pending)
 
     def finish(self, event: AnyEvent) -> None:
-        """The step's last fact, and before it whatever nobody has heard yet."""
-        text = self._take_unread()
-        events = (LlmDelta(self._block_id, text), event) if text else (event,)
-        self._record.add(*events, attempt=max(1, self._attempt))
-
-    def _show(self, text: str) -> None:
-        self._shown.append(text)
-        self._record.add(LlmDelta(self._block_id, text), attempt=self._attempt)
-
-    def _unread_text(self) -> str:
-        if len(self._unread) > 1:
-            self._unread = [TextDelta(text_of(self._unread))]
-        return text_of(self._unread)
-
-    def _take_unread(self) -> str:
-        text = self._unread_text()
-        self._unread = []
-        return text
+        """The step's last fact, after the text that is still buffered, in one entry each."""
+        pending, self._pending = self._pending, []
+        self.add(*self._events_of(pending), event)
 
 
 def text_of(deltas: list[AnyDelta]) -> str:

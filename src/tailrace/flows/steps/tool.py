@@ -112,7 +112,7 @@ class AgentStep(Handler[AgentParams]):
 
     async def run(self, params: AgentParams, step: StepContext) -> Any:
         outcome = await self._runs.turn(params, f"{step.key}/{step.number}", step.directory)
-        step.voice.cost(outcome.usage, "", params.model)
+        step.log.record_usage(outcome.usage, "", params.model)
         if outcome.status == "failed":
             raise StepError(outcome.error or "the turn failed", kind="retryable", code="agent_failed")
         return {

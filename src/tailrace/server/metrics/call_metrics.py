@@ -1,6 +1,6 @@
-"""Counts what model calls and runs do, without their knowing: a caller that listens in.
+"""Counts what model calls and runs do: middleware of the caller, and a callback at the end of runs.
 
-Costs a stream one more function call per read, and two clock readings' difference in a list.
+Costs a stream one more function call and one reading of the clock per read.
 """
 
 from __future__ import annotations
@@ -11,44 +11,25 @@ from collections.abc import Sequence
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, ModelRequest
 from tailrace.ports import Run
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, Caller, CallListener, CallResult, NullListener, OnCut
-from tailrace.providers.deadlines import Purpose
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
 from tailrace.runs.host import OnEnd
 from tailrace.server.metrics.registry import Metrics
 
 
-class MeteredCaller(Caller):
-    """Makes calls as any caller does; each is counted."""
+def count_calls(metrics: Metrics) -> CallMiddleware:
+    """For `open_app(middleware=…)`."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__()
-        self._metrics = metrics
+    def middleware(_request: ModelRequest, _routes: Sequence[Route], listener: CallListener) -> CallListener:
+        return _CallMeter(metrics, listener)
 
-    async def complete(
-        self,
-        request: ModelRequest,
-        routes: Sequence[Route],
-        *,
-        listener: CallListener | None = None,
-        on_cut: OnCut = "continue",
-        purpose: Purpose = "turn",
-        budget_s: float | None = None,
-    ) -> CallResult:
-        meter = _Meter(self._metrics, listener if listener is not None else NullListener())
-        return await super().complete(
-            request, routes, listener=meter, on_cut=on_cut, purpose=purpose, budget_s=budget_s
-        )
+    return middleware
 
 
-class _Meter:
-    """Stands between one call and its listener."""
-
-    __slots__ = ("_at", "_first_token", "_inner", "_inter_token", "_metrics", "_provider", "_waiting")
-
+class _CallMeter(ForwardingListener):
     def __init__(self, metrics: Metrics, inner: CallListener) -> None:
+        super().__init__(inner)
         self._metrics = metrics
-        self._inner = inner
         self._first_token = metrics.first_token.observe
         self._inter_token = metrics.inter_token.observe
         self._at = time.monotonic()
@@ -62,7 +43,7 @@ class _Meter:
         self._provider = provider
         self._inner.attempt_started(number, provider, model)
 
-    def deltas(self, deltas: list[AnyDelta]) -> None:
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         now = time.monotonic()
         if self._waiting:
             self._waiting = False
@@ -70,7 +51,7 @@ class _Meter:
         else:
             self._inter_token(now - self._at)
         self._at = now
-        self._inner.deltas(deltas)
+        return self._inner.deltas(deltas)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         outcome = "interrupted" if attempt.interrupted else attempt.error.kind if attempt.error else "ok"
@@ -78,9 +59,6 @@ class _Meter:
         self._metrics.tokens.inc(attempt.provider, "input", by=attempt.usage.input_tokens)
         self._metrics.tokens.inc(attempt.provider, "output", by=attempt.usage.output_tokens)
         self._inner.attempt_ended(attempt)
-
-    def attempt_discarded(self, number: int, reason: str) -> None:
-        self._inner.attempt_discarded(number, reason)
 
     def stalled(self, provider: str, silent_s: float) -> None:
         self._metrics.stalls.inc(provider)

@@ -23,8 +23,9 @@ from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
 from tailrace.ports import Journal, Lease, NewRun, Run
-from tailrace.providers.attempt import Route
-from tailrace.providers.call import AttemptOutcome, CallResult
+from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call import CallResult
+from tailrace.providers.call_listener import Verdict
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import json_response
@@ -165,19 +166,19 @@ class _LiveListener(CallLog):
             self.stream.send(data)
         super().deltas(deltas)
 
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        """Raises the attempt's own error, which ends the call, where no other attempt could go on from what the client
-        has seen: a call whose arguments are open (B34), several choices, a question that cannot be put again."""
-        super().attempt_ended(attempt)
-        if attempt.error is not None and (self.called or self.several or (self.output and not self._can_go_on)):
-            raise attempt.error
+    def verdict(self, error: ProviderError) -> Verdict:
+        """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
+        the request cannot be sent again: the client has seen those."""
+        if self.called or self.several or (self._shown and not self._can_go_on):
+            return StopCall(error)
+        return "continue"
 
     def ending(self, result: CallResult) -> bytes:
         """The last events. An answer that came whole is said here."""
         encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed:
             return encoder.close()
-        return encoder.encode(deltas_of(result.completion, texts=not self.output)) + encoder.close()
+        return encoder.encode(deltas_of(result.completion, texts=not self._shown)) + encoder.close()
 
     def error_frame(self, error: ApiError) -> bytes:
         encoder = self._encoder or self._encoder_of(self._provider)

@@ -1,0 +1,115 @@
+"""What a model call reports while it lasts, and how its listener ends it early.
+
+The port between a call and everything that follows it: logs, clients, metrics, traces. Knows no dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from tailrace.errors import ProviderError
+from tailrace.messages import AnyDelta, ModelRequest, Usage
+from tailrace.providers.attempt import Route, StopCall
+
+Verdict: TypeAlias = Literal["continue", "restart", "keep"] | StopCall
+
+
+class AttemptOutcome(msgspec.Struct, frozen=True):
+    """How one attempt ended. `error` is None where it gave the answer, and where it was interrupted."""
+
+    number: int  # 1, 2, 3 … within the call
+    provider: str
+    model: str
+    usage: Usage = Usage()  # as far as it is known: also of an attempt that failed or was interrupted
+    answer_id: str = ""  # the provider's; so are the model that it reports and the finish reason
+    answer_model: str = ""
+    finish_reason: str = ""
+    streamed: bool = True
+    error: ProviderError | None = None
+    interrupted: bool = False  # by cancelling the task or by the listener
+
+
+class CallListener(Protocol):
+    """Follows one call. Every attempt that started either stands (the next one goes on from its text, or it was the
+    last) or is discarded.
+
+    Methods are called in order, on the loop, and must return quickly. A listener ends the call early by its verdict
+    alone. What it raises is no verdict: a listener that writes a log may raise `JournalError` when it has lost the
+    run; the call then ends with that error, at once and with no further report. To interrupt a call from outside,
+    cancel its task.
+    """
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None: ...
+
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+        """Pieces of the current attempt's answer, as many as arrived together. An answer that was not streamed has
+        none, but for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call;
+        the attempt counts as interrupted."""
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        """Also for an attempt that is interrupted: its usage, as far as it is known."""
+
+    def verdict(self, error: ProviderError) -> Verdict:
+        """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
+        shown: `continue` goes on from it, `restart` withdraws it and starts over, `keep` ends the call with it. If
+        none was, the next attempt follows."""
+
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        """Everything this attempt showed is withdrawn."""
+
+    def stalled(self, provider: str, silent_s: float) -> None:
+        """The provider sent nothing of an answer for so long that the attempt was given up; another one follows."""
+
+
+CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListener], CallListener]
+"""Wraps the listener of one call, usually in a `ForwardingListener`."""
+
+
+class NullListener:
+    """No-op base class for listeners."""
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        pass
+
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+        pass
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        pass
+
+    def verdict(self, error: ProviderError) -> Verdict:  # noqa: ARG002
+        return "continue"
+
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        pass
+
+    def stalled(self, provider: str, silent_s: float) -> None:
+        pass
+
+
+class ForwardingListener:
+    """Passes everything on to `inner`. Base class for middleware: override what is of interest, and pass it on."""
+
+    def __init__(self, inner: CallListener) -> None:
+        self._inner = inner
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        self._inner.attempt_started(number, provider, model)
+
+    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+        return self._inner.deltas(deltas)
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        self._inner.attempt_ended(attempt)
+
+    def verdict(self, error: ProviderError) -> Verdict:
+        return self._inner.verdict(error)
+
+    def attempt_discarded(self, number: int, reason: str) -> None:
+        self._inner.attempt_discarded(number, reason)
+
+    def stalled(self, provider: str, silent_s: float) -> None:
+        self._inner.stalled(provider, silent_s)
