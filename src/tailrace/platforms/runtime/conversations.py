@@ -166,7 +166,7 @@ class Conversations:
         key = f"{self._platform.name}:{received.update_id}"
         run = await self._app.agents.submit(spec, session=self._session(place), idempotency_key=key)
         chrome = "verbose" if choices.verbose else self._settings.tools
-        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome), requester)
+        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome, requester))
 
     def _showing(self) -> Showing:
         streaming = self._app.config.streaming

@@ -54,6 +54,7 @@ class Gateway:
         choices, pairing = Choices(self._app.config.home), Pairing(self._app.config.home)
         for platform in self.platforms:
             outpost = _Outpost(self._app, platform, group, choices, pairing)
+            await self._stack.enter_async_context(outpost.deliveries.host)
             self._outposts.append(outpost)
             outpost.start()
         return self
@@ -99,9 +100,9 @@ class _Outpost:
     ) -> None:
         self.platform = platform
         self._group = group
-        self._deliveries = Deliveries(app, platform, group, choices)
+        self.deliveries = Deliveries(app, platform, group, choices)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
-        self._conversations = Conversations(app, platform, settings, self._deliveries, choices=choices, pairing=pairing)
+        self._conversations = Conversations(app, platform, settings, self.deliveries, choices=choices, pairing=pairing)
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
@@ -111,7 +112,7 @@ class _Outpost:
         self._tasks = [
             self._group.create_task(self._stay_connected()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self._resume()),
+            self._group.create_task(self.deliveries.host.keep_recovering(at_once=True)),
         ]
 
     async def stop(self, drain_s: float) -> None:
@@ -119,7 +120,7 @@ class _Outpost:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._conversations.flush()
-        await self._deliveries.drain(drain_s)
+        await self.deliveries.drain(drain_s)
         await self.platform.close()
 
     # ── Inbox ──
@@ -141,13 +142,6 @@ class _Outpost:
         self._connected_at = asyncio.get_running_loop().time()
 
     # ── connection ──
-
-    async def _resume(self) -> None:
-        try:
-            if count := await self._deliveries.resume():
-                log.info("%s: going on with %d unfinished answers", self.platform.name, count)
-        except TailraceError:
-            log.exception("%s: unfinished answers could not be taken up", self.platform.name)
 
     async def _stay_connected(self) -> None:
         """Whatever goes wrong in one platform stays in it: said, waited out, tried again."""
