@@ -103,8 +103,7 @@ class RunHost(Generic[E]):
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
-        for hosted in self._hosted.values():
-            hosted.task.cancel()
+        await self.give_back()
         await self._stack.aclose()
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
@@ -220,6 +219,14 @@ class RunHost(Generic[E]):
         """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
         if self._hosted:
             await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
+
+    async def give_back(self) -> None:
+        """Cancels what runs; other processes go on with it."""
+        tasks = [hosted.task for hosted in self._hosted.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 

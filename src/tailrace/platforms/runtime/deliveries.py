@@ -74,6 +74,7 @@ class Deliveries:
         for delivery in self.host.executions:
             delivery.consumer.suspend()
         await self._wait(SUSPEND_S)
+        await self.host.give_back()
         for task in self._messages:
             task.cancel()
 
