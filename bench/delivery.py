@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from bench.table import Table
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
-from tailrace.delivery.ledger import DeliverySpec, begin
+from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
@@ -24,6 +24,7 @@ from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun
+from tailrace.runs.recovery import ClaimedRun
 from tailrace.testing.platforms.base import MemoryPlatform
 
 CHATS = 500
@@ -50,11 +51,13 @@ async def one_chat(journal: MemoryJournal, platform: MemoryPlatform, lines: Chat
     """Streams one answer; returns how long after its end the chat showed it all."""
     place = Place("telegram", str(number))
     _, lease = await journal.start(NewRun("agent", idempotency_key=str(number)), "bench", lease_s=1e9)
-    ledger = (
-        await begin(journal, DeliverySpec(lease.run_id, place, Showing(streaming=True)), "bench") if lease else None
-    )
-    if lease is None or ledger is None:
+    if lease is None:
         raise RuntimeError("the journal was not empty")
+    spec = DeliverySpec(lease.run_id, place, Showing(streaming=True))
+    delivery, held = await journal.start(new_delivery(spec), "bench", lease_s=1e9)
+    if held is None:
+        raise RuntimeError("the journal was not empty")
+    ledger = Ledger(journal, ClaimedRun(delivery, held))
     async with asyncio.TaskGroup() as group:
         delivering = group.create_task(GatewayStreamConsumer(journal, platform, lines.to(place), ledger).run())
         await asyncio.sleep(number / CHATS)  # they did not all ask at the same instant

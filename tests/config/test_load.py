@@ -35,7 +35,8 @@ approvals: {mode: deny, timeout_s: 5, allow: ["git status"]}
 mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
   remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY}}}
 checkpoints: {enabled: true}
-store: {url: "postgresql://u:p@db/tailrace", durability: fsync, compact_after_days: 1.5, delete_after_days: 90}
+store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
+  compact_after_days: 1.5, delete_after_days: 90}
 bus: {url: "redis://bus:6379/0"}
 server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
   keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3}

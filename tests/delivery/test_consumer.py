@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from delivery.by_hand import HeldConsumer, begin, orphaned
 from delivery.planning.played_plans import EDITING
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
+from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Flood, Place, Send, Window
 from tailrace.delivery.text.split import CURSOR
@@ -61,7 +62,7 @@ class Scene:
 
     def _consumer(self, ledger: object) -> GatewayStreamConsumer:
         place = ledger.spec.place  # type: ignore[attr-defined]
-        return GatewayStreamConsumer(
+        return HeldConsumer(
             self.journal,
             self.platform,
             self.lines.to(place),

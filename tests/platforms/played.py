@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer
-from tailrace.delivery.ledger import DeliverySpec, begin, orphaned
+from delivery.by_hand import HeldConsumer, begin, orphaned
+from tailrace.delivery.consumer import ChatLines
+from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Place, Platform
 from tailrace.events import AnyEvent, Delivered, MessageChunk, MessageStop, RunFinished
@@ -76,7 +77,7 @@ class Scene:
             assert new is not None, "delivered once"
             ledgers = [new]
         [ledger] = ledgers
-        consumer = GatewayStreamConsumer(self.journal, self._platform, self._lines.to(self._place), ledger)
+        consumer = HeldConsumer(self.journal, self._platform, self._lines.to(self._place), ledger)
         await consumer.run()
 
     async def facts(self) -> list[Delivered]:

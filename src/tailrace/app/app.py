@@ -96,19 +96,33 @@ class App:
             owner=owner,
             limits=Limits(config.agent.max_turns, config.agent.max_tokens),
             durability=config.store.durability,
+            lease_s=config.store.lease_s,
             on_end=on_end,
             observer=self._observer,
             redactor=self.redactor,
         )
-        self.calls = CallService(journal, self.caller, self.raw_routes, owner=owner, on_end=on_end)
+        self.calls = CallService(
+            journal, self.caller, self.raw_routes, owner=owner, lease_s=config.store.lease_s, on_end=on_end
+        )
         self.flows = FlowService(
             journal,
             handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
+            lease_s=config.store.lease_s,
             durability="fsync" if config.store.durability == "fsync" else "committed",
         )
+
+    async def recover(self) -> list[str]:
+        """Goes on with the unfinished runs of dead processes, of every kind; returns them."""
+        return [*await self.agents.recover(), *await self.calls.recover(), *await self.flows.recover()]
+
+    async def keep_recovering(self) -> None:
+        """Does so whenever another process dies. Never returns: cancel it."""
+        async with asyncio.TaskGroup() as group:
+            for service in (self.agents, self.calls, self.flows):
+                group.create_task(service.host.keep_recovering())
 
     def _route_of(self, model: str) -> Route | None:
         try:

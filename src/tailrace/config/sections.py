@@ -231,6 +231,7 @@ class Store(Section):
 
     url: StoreUrl = "sqlite:///tailrace.db"
     durability: Literal["memory", "committed", "fsync"] = "committed"
+    lease_s: Seconds = 10.0  # a process that hangs for so long loses its runs to another one
     compact_after_days: Days | None = 7.0
     delete_after_days: Days | None = None
 

@@ -15,9 +15,9 @@ from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Capabilities, Place, Platform
-from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Delivered, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
+from tailrace.runs.signals import run_beside
 
 log = logging.getLogger("tailrace.delivery")
 _TEXT = (MessageChunk, ReasoningChunk)
@@ -140,27 +140,19 @@ class GatewayStreamConsumer:
         self._suspended = True
         self._driver.suspend()
 
-    async def run(self) -> None:
-        """Returns when everything is shown, or `suspend` was called. Raises a group with `JournalError` in it."""
-        async with self._ledger.held():
-            try:
-                await self._deliver()
-            except* StaleEpoch:
-                log.warning("delivery %s was taken over by another process", self._ledger.id)
-
-    async def _deliver(self) -> None:
+    async def run(self) -> RunFinished | None:
+        """Delivers until everything is shown, and seals the delivery; returns None where `suspend` ended it before.
+        Raises `StaleEpoch` where another process has taken the delivery over, `JournalError`."""
         planner = self._driver.planner
-        planner.restore(await self._ledger.facts())
+        planner.restore(self._ledger.facts)
         seq = 0
         for entry in await self._journal.read(self.spec.run_id):  # all that is there, so that nothing shown shrinks
             self._apply_entry(entry)
             seq = entry.seq
-        async with asyncio.TaskGroup() as group:
-            reading = group.create_task(self._tail_log(seq))
-            await self._driver.drive()
-            reading.cancel()
-        if not self._suspended or planner.outline.finished is not None:
-            await self._ledger.close(error="the chat is gone" if planner.state.over else "")
+        await run_beside(self._driver.drive(), self._tail_log(seq))
+        if self._suspended and planner.outline.finished is None:
+            return None
+        return await self._ledger.close(error="the chat is gone" if planner.state.over else "")
 
     async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:

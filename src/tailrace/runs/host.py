@@ -103,8 +103,7 @@ class RunHost(Generic[E]):
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
-        for hosted in self._hosted.values():
-            hosted.task.cancel()
+        await self.give_back()
         await self._stack.aclose()
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
@@ -145,16 +144,17 @@ class RunHost(Generic[E]):
                 self._go_on(claimed)
             return claimed is not None
 
-    async def keep_recovering(self) -> None:
-        """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145). Never
-        returns: cancel it."""
-        interval_s = pause_s = self._lease_s / RENEWALS_PER_LEASE
+    async def keep_recovering(self, *, at_once: bool = False) -> None:
+        """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within
+        two leases. `at_once`: also with those that are dead already. Never returns: cancel it."""
+        interval_s = self._lease_s / RENEWALS_PER_LEASE
+        pause_s = 0.0 if at_once else interval_s
         while True:
             await asyncio.sleep(pause_s)
             try:
                 found = await self.recover()
             except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
-                pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+                pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
                 self._log.warning("abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
             else:
                 pause_s = interval_s
@@ -178,6 +178,11 @@ class RunHost(Generic[E]):
     @property
     def running(self) -> tuple[str, ...]:
         return tuple(self._hosted)
+
+    @property
+    def executions(self) -> list[E]:
+        """What is executed here, in the order in which it came in."""
+        return [hosted.execution for hosted in self._hosted.values() if hosted.execution is not None]
 
     def execution_of(self, run_id: str) -> E | None:
         """The run's execution, where it is executed here."""
@@ -214,6 +219,14 @@ class RunHost(Generic[E]):
         """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
         if self._hosted:
             await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
+
+    async def give_back(self) -> None:
+        """Cancels what runs; other processes go on with it."""
+        tasks = [hosted.task for hosted in self._hosted.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 

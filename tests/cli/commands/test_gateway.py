@@ -8,8 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tailrace.app import open_app
+from tailrace.calls.service import CallSpec
+from tailrace.config.load import load
+from tailrace.events import MessageChunk
 from tailrace.journal.open_journal import open_journal
 from tailrace.platforms.runtime.chat_settings import Pairing
+from tailrace.runs.recovery import finished
+from tailrace.testing.provider import FaultyProvider, reply
 
 
 def gateway(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
@@ -56,3 +62,32 @@ def test_a_platform_that_cannot_start_is_not_called_disabled(tmp_path: Path) -> 
     assert done.returncode == 1
     assert "platforms.homeassistant.url: is missing" in done.stderr
     assert done.stderr.endswith("error: platforms: no platform could be started; tailrace doctor says what to do\n")
+
+
+async def test_the_gateway_alone_goes_on_with_a_background_response(tmp_path: Path) -> None:
+    """Its process died, and no server is started again."""
+    text = "The tailrace carries the water on."
+    async with FaultyProvider(script=["ok+stall@50%", reply(text)]) as server:
+        (tmp_path / "config.yaml").write_text(
+            f"providers: {{up: {{dialect: chat, base_url: '{server.url}'}}}}\n"
+            "platforms: {homeassistant: {enabled: true, url: 'http://127.0.0.1:9'}}\n",
+            encoding="utf-8",
+        )
+        async with open_app(load({}, tmp_path), directory=tmp_path) as app:
+            spec = CallSpec({"input": "Where does it go?", "model": "up/ok", "stream": True})
+            run = await app.calls.submit(spec, model="up/ok", session="", durability="committed")
+            async for batch in app.journal.tail(run.id):
+                if any(isinstance(entry.event, MessageChunk) for entry in batch):
+                    break
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", "gateway"),
+            env={"PATH": os.environ["PATH"], "TAILRACE_HOME": str(tmp_path), "HASS_TOKEN": "t"},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with open_journal("sqlite:///tailrace.db", tmp_path / "tailrace.db") as journal:
+                assert (await finished(journal, run.id)).status == "completed"
+        finally:
+            process.terminate()
+            await process.wait()

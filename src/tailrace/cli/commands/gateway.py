@@ -70,10 +70,13 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
-        if recovered := [*await app.agents.recover(), *await app.calls.recover()]:
+        if recovered := await app.recover():
             log.info("going on with %d unfinished runs", len(recovered))
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
-        await told.wait()
+        async with asyncio.TaskGroup() as group:
+            taking_over = group.create_task(app.keep_recovering())
+            await told.wait()
+            taking_over.cancel()
         log.info("stopping; answers under way have %g s to end", config.server.drain_s)
         gateway.take_no_more()

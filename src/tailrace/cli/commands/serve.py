@@ -61,13 +61,14 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             Gateway(app) as gateway,
             serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
         ):
-            if recovered := [*await app.agents.recover(), *await app.calls.recover(), *await app.flows.recover()]:
+            if recovered := await app.recover():
                 log.info("going on with %d unfinished runs", len(recovered))
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:
-                warming = group.create_task(_warm_up(app))
+                tasks = [group.create_task(_warm_up(app)), group.create_task(app.keep_recovering())]
                 await told.wait()
-                warming.cancel()
+                for task in tasks:
+                    task.cancel()
             gateway.take_no_more()
             log.info("stopping; what is under way has %g s to end", config.server.drain_s)
 

@@ -168,7 +168,7 @@ class Conversations:
         key = f"{self._platform.name}:{received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key)
         chrome = "verbose" if chosen.verbose else self._settings.tools
-        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome), requester)
+        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome, requester))
 
     def _showing(self) -> Showing:
         streaming = self._app.config.streaming

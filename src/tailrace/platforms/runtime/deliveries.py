@@ -1,117 +1,128 @@
-"""The deliveries of one platform: begun, taken over from the dead, drained when the process is to end.
-
-Owns their tasks. Each runs in the gateway's task group and never takes it down.
-"""
+"""The deliveries of one platform: begun, taken over from dead processes, drained when the process is to end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import DeliverySpec, Ledger, begin, orphaned
+from tailrace.delivery.ledger import KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.port import Place, Platform
 from tailrace.errors import TailraceError
-from tailrace.events import ApprovalAsked
+from tailrace.events import ApprovalAsked, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
+from tailrace.runs.host import RunHost
+from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.platforms")
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
 class Deliveries:
+    """Enter `host` before anything is delivered. Messages of our own run in the given group and never end it."""
+
     def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore) -> None:
-        self._app = app
         self._platform = platform
         self._group = group
         self._chats = chats
+        self._journal = app.journal
         self._lines = ChatLines(platform)
-        self._consumers: dict[str, GatewayStreamConsumer] = {}  # by the run that is delivered
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: whose run, and what
+        self._messages: set[asyncio.Task[None]] = set()
+        self._asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
+        self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
+        self.host = RunHost(
+            app.journal,
+            KIND,
+            self._delivery,
+            owner=app.owner,
+            log=log,
+            lease_s=app.config.store.lease_s,
+            wanted=lambda run: platform_of(run) == platform.name,
+        )
 
-    async def deliver(self, spec: DeliverySpec, requester: str) -> None:
+    async def deliver(self, spec: DeliverySpec) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
-        ledger = await begin(self._app.journal, spec, self._app.owner)
-        if ledger is not None:
-            hints = bool(requester) and not await self._chats.was_hinted(requester)
-            self._start(ledger, requester, hints=hints)
-
-    async def resume(self) -> int:
-        """Goes on with what a process that died, or was told to stop, has left half shown."""
-        count = 0
-        async for ledger in orphaned(self._app.journal, self._platform.name, self._app.owner):
-            if ledger.spec.run_id not in self._consumers:
-                self._start(ledger, "", hints=False)
-                count += 1
-        return count
+        if spec.requester and not await self._chats.was_hinted(spec.requester):
+            self._unhinted.add(spec.requester)
+        run = await self.host.start(new_delivery(spec))
+        await self.host.take_over(run.id)  # a no-op unless a process that died had begun it
 
     def say(self, place: Place, text: str, *, key: str) -> None:
-        """Something of our own, as soon as the chat's budget allows."""
-        self._spawn(deliver_text(self._platform, self._lines.to(place), place, text, key=f"say.{key}"))
+        """A message of our own, as soon as the chat's budget allows."""
+        task = self._group.create_task(self._say(place, text, f"say.{key}"))
+        self._messages.add(task)
+        task.add_done_callback(self._messages.discard)
+
+    async def _say(self, place: Place, text: str, key: str) -> None:
+        try:
+            await deliver_text(self._platform, self._lines.to(place), place, text, key=key)
+        except TailraceError as exc:
+            log.warning("%s: a message failed: %s", self._platform.name, exc)
+        except Exception:
+            log.exception("%s: a message failed", self._platform.name)
 
     def asked(self, approval_id: str) -> tuple[str, ApprovalAsked] | None:
-        """Whose run asked, and what."""
+        """The run that asks, and what."""
         return self._asked.get(approval_id)
 
     def open_approval(self, place: Place) -> ApprovalAsked | None:
-        """The newest question in this place that nobody has answered."""
-        here = [consumer for consumer in self._consumers.values() if consumer.spec.place.key == place.key]
-        return next((asked for consumer in reversed(here) if (asked := consumer.open_approval)), None)
+        """The newest question in this place that is not answered."""
+        here = [delivery for delivery in self.host.executions if delivery.consumer.spec.place.key == place.key]
+        return next((asked for delivery in reversed(here) if (asked := delivery.consumer.open_approval)), None)
 
     async def drain(self, timeout_s: float) -> None:
-        """Lets what runs come to its end, for so long; then what is half shown says that it was cut."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout_s)
-        for consumer in self._consumers.values():
-            consumer.suspend()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SUSPEND_S)
-        for task in self._tasks:
+        """Waits so long for what is being shown to end; then what is half shown says that it was cut."""
+        await self._wait(timeout_s)
+        for delivery in self.host.executions:
+            delivery.consumer.suspend()
+        await self._wait(SUSPEND_S)
+        await self.host.give_back()
+        for task in self._messages:
             task.cancel()
 
-    # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────
+    async def _wait(self, timeout_s: float) -> None:
+        messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
+        await asyncio.gather(self.host.drain(timeout_s), messages)
 
-    def _start(self, ledger: Ledger, requester: str, *, hints: bool) -> None:
-        run_id, place = ledger.spec.run_id, ledger.spec.place
+    def _delivery(self, claimed: ClaimedRun) -> _Delivery:
+        ledger = Ledger(self._journal, claimed)
+        spec = ledger.spec
 
         def remember(asked: ApprovalAsked) -> None:
-            self._asked[asked.approval_id] = (run_id, asked)
+            self._asked[asked.approval_id] = (spec.run_id, asked)
 
         consumer = GatewayStreamConsumer(
-            self._app.journal,
+            self._journal,
             self._platform,
-            self._lines.to(place),
+            self._lines.to(spec.place),
             ledger,
-            hints=hints,
+            hints=spec.requester in self._unhinted,
             on_approval=remember,
         )
-        self._consumers[run_id] = consumer
-        self._spawn(self._consume(run_id, consumer, requester))
+        return _Delivery(self, consumer)
 
-    async def _consume(self, run_id: str, consumer: GatewayStreamConsumer, requester: str) -> None:
+    def forget(self, consumer: GatewayStreamConsumer) -> None:
+        """The delivery has left the host: its questions are no longer open here."""
+        self._asked = {key: asked for key, asked in self._asked.items() if asked[0] != consumer.spec.run_id}
+
+    async def mark_hinted(self, requester: str) -> None:
+        self._unhinted.discard(requester)
+        await self._chats.mark_hinted(requester)
+
+
+class _Delivery:
+    """One delivery under way, for the host."""
+
+    def __init__(self, deliveries: Deliveries, consumer: GatewayStreamConsumer) -> None:
+        self._deliveries = deliveries
+        self.consumer = consumer
+
+    async def run(self) -> RunFinished | None:
         try:
-            await consumer.run()
+            finished = await self.consumer.run()
         finally:
-            del self._consumers[run_id]
-            self._asked = {key: asked for key, asked in self._asked.items() if asked[0] != run_id}
-        if requester and consumer.hinted:
-            await self._chats.mark_hinted(requester)
-
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = self._group.create_task(_logged(self._platform.name, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-async def _logged(platform: str, work: Coroutine[object, object, None]) -> None:
-    """One delivery that fails takes no other with it."""
-    try:
-        await work
-    except* TailraceError as errors:
-        for exc in errors.exceptions:
-            log.error("%s: a delivery failed: %s", platform, exc)  # noqa: TRY400 - ours: one line says it
-    except* Exception:
-        log.exception("%s: a delivery failed", platform)
+            self._deliveries.forget(self.consumer)
+        if self.consumer.hinted:
+            await self._deliveries.mark_hinted(self.consumer.spec.requester)
+        return finished

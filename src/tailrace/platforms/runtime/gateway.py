@@ -55,6 +55,7 @@ class Gateway:
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
             outpost = _Outpost(self._app, platform, group, chats, pairing)
+            await self._stack.enter_async_context(outpost.deliveries.host)
             self._outposts.append(outpost)
             outpost.start()
         return self
@@ -100,9 +101,9 @@ class _Outpost:
     ) -> None:
         self.platform = platform
         self._group = group
-        self._deliveries = Deliveries(app, platform, group, chats)
+        self.deliveries = Deliveries(app, platform, group, chats)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
-        self._conversations = Conversations(app, platform, settings, self._deliveries, chats=chats, pairing=pairing)
+        self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
@@ -112,7 +113,7 @@ class _Outpost:
         self._tasks = [
             self._group.create_task(self._stay_connected()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self._resume()),
+            self._group.create_task(self.deliveries.host.keep_recovering(at_once=True)),
         ]
 
     async def stop(self, drain_s: float) -> None:
@@ -120,7 +121,7 @@ class _Outpost:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._conversations.flush()
-        await self._deliveries.drain(drain_s)
+        await self.deliveries.drain(drain_s)
         await self.platform.close()
 
     # ── Inbox ──
@@ -142,13 +143,6 @@ class _Outpost:
         self._connected_at = asyncio.get_running_loop().time()
 
     # ── connection ──
-
-    async def _resume(self) -> None:
-        try:
-            if count := await self._deliveries.resume():
-                log.info("%s: going on with %d unfinished answers", self.platform.name, count)
-        except TailraceError:
-            log.exception("%s: unfinished answers could not be taken up", self.platform.name)
 
     async def _stay_connected(self) -> None:
         """Whatever goes wrong in one platform stays in it: said, waited out, tried again."""

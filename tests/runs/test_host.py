@@ -1,0 +1,298 @@
+"""The host of runs: how a run comes in, how it leaves, and that none is executed twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tailrace.errors import JournalError, RunParked, TailraceError
+from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.ports import Lease, NewRun, Run, Signal
+from tailrace.runs.host import RunHost
+from tailrace.runs.recovery import ClaimedRun, finished
+from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
+from tailrace.testing.clock import driven
+
+LEASE_S = 10.0
+log = logging.getLogger("tailrace.test")
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def ends(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+    """What most runs here do: say two words, and end."""
+    journal.append(claimed.lease, [MessageChunk("a "), MessageChunk("b"), MessageStop(final=True)])
+    end = RunFinished("completed", "a b")
+    await journal.seal(claimed.lease, end)
+    return end
+
+
+async def hangs(_journal: MemoryJournal, _claimed: ClaimedRun) -> RunFinished | None:
+    await asyncio.Event().wait()
+    return None
+
+
+Does = Callable[[MemoryJournal, ClaimedRun], Awaitable[RunFinished | None]]
+
+
+class Doing:
+    def __init__(self, journal: MemoryJournal, claimed: ClaimedRun, does: Does) -> None:
+        self._journal, self.claimed, self._does = journal, claimed, does
+
+    async def run(self) -> RunFinished | None:
+        return await self._does(self._journal, self.claimed)
+
+
+class Reported:
+    """A host of runs of the kind "call", and what it reported."""
+
+    def __init__(self, journal: MemoryJournal, does: Does = ends, *, owner: str = "me", **options: Any) -> None:
+        self.ended: list[tuple[str, RunFinished]] = []
+        self.claimed: list[ClaimedRun] = []
+
+        def execution(claimed: ClaimedRun) -> Doing:
+            self.claimed.append(claimed)
+            return Doing(journal, claimed, does)
+
+        self.host = RunHost(
+            journal,
+            "call",
+            execution,
+            owner=owner,
+            log=log,
+            lease_s=LEASE_S,
+            on_end=lambda run, end: self.ended.append((run.id, end)),
+            clock=now,
+            **options,
+        )
+
+
+@driven
+async def test_a_run_is_executed_to_its_end_reported_and_forgotten() -> None:
+    journal = MemoryJournal(clock=now)
+    reported = Reported(journal)
+    async with reported.host as host:
+        run = await host.start(NewRun("call", idempotency_key="k"))
+        assert run.id in host.running
+        end = await finished(journal, run.id)
+        assert (await host.start(NewRun("call", idempotency_key="k"))).id == run.id
+        await host.drain(5.0)
+        assert not host.running
+    assert reported.ended == [(run.id, end)]
+    assert len(reported.claimed) == 1
+
+
+@driven
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (TailraceError("no model"), RunFailure("error", "no model")),
+        (ZeroDivisionError("by 0"), RunFailure("internal", "ZeroDivisionError: by 0")),
+    ],
+)
+async def test_a_failure_seals_the_run_with_what_it_has_shown(error: Exception, failure: RunFailure) -> None:
+    async def fails(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        journal.append(claimed.lease, [MessageChunk("so far")])
+        raise error
+
+    journal = MemoryJournal(clock=now)
+    reported = Reported(journal, fails)
+    async with reported.host as host:
+        run = await host.start(NewRun("call"))
+        await host.drain(5.0)
+    end = (await journal.get(run.id)).finished
+    assert end == RunFinished("failed", "so far", error=failure, at=now())
+    assert reported.ended == [(run.id, end)]
+
+
+@driven
+async def test_a_run_whose_lease_is_void_after_a_refusal_is_claimed_anew_and_sealed() -> None:
+    class Refusing(MemoryJournal):
+        """Storage has refused an entry: nothing can be written under the first lease any more."""
+
+        def append(self, lease: Lease, events: Any, *, attempt: int = 1) -> int:
+            if lease.epoch == 1:
+                raise JournalError("disk full")
+            return super().append(lease, events, attempt=attempt)
+
+    journal = Refusing(clock=now)
+    async with Reported(journal).host as host:
+        run = await host.start(NewRun("call"))
+        await host.drain(5.0)
+    ended = await journal.get(run.id)
+    assert (ended.state, ended.claims) == ("failed", 2)
+    assert ended.finished is not None
+    assert ended.finished.error == RunFailure("error", "disk full")
+
+
+@driven
+async def test_a_run_that_another_process_took_over_is_never_sealed_here(caplog: pytest.LogCaptureFixture) -> None:
+    async def goes_on(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        return await run_beside(hangs(journal, claimed), listen(journal, claimed.lease, stop_only))
+
+    journal = MemoryJournal(clock=now)
+    reported = Reported(journal, goes_on)
+    async with reported.host as host:
+        run = await host.start(NewRun("call"))
+        await asyncio.sleep(0)
+        await journal.release(reported.claimed[0].lease)
+        await journal.claim(run.id, "another")
+        await host.drain(5.0)
+        assert host.running == ()
+    assert (await journal.get(run.id)).owner == "another"
+    assert reported.ended == []
+    assert caplog.messages == [f"run {run.id} was taken over by another process"]
+
+
+@driven
+async def test_what_runs_when_the_host_is_closed_is_given_back() -> None:
+    journal = MemoryJournal(clock=now)
+    async with Reported(journal, hangs).host as host:
+        run = await host.start(NewRun("call"))
+        await asyncio.sleep(1.0)
+    assert (await journal.get(run.id)).state == "pending"
+
+
+@driven
+async def test_a_stop_reaches_a_run_here_and_ends_one_that_no_process_executes() -> None:
+    async def listens(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        with suppress(Stopped):
+            await run_beside(hangs(journal, claimed), listen(journal, claimed.lease, stop_only))
+        end = RunFinished("stopped")
+        await journal.seal(claimed.lease, end)
+        return end
+
+    journal = MemoryJournal(clock=now)
+    abandoned = await journal.create(NewRun("call"))
+    async with Reported(journal, listens).host as host:
+        run = await host.start(NewRun("call"))
+        await journal.signal(run.id, Signal("something else"))
+        for run_id in (run.id, abandoned.id):
+            assert host.is_stopping(run_id) is False
+            await host.stop(run_id)
+            assert (await finished(journal, run_id)).status == "stopped"
+            await host.stop(run_id)  # a no-op: it has ended
+
+
+@driven
+async def test_a_run_whose_execution_cannot_be_made_fails_and_no_other() -> None:
+    journal = MemoryJournal(clock=now)
+
+    def execution(claimed: ClaimedRun) -> Doing:
+        if not claimed.run.new.input:
+            raise ValueError("no input")
+        return Doing(journal, claimed, ends)
+
+    async with RunHost(journal, "call", execution, owner="me", log=log, clock=now) as host:
+        runs = [await journal.create(NewRun("call", fields)) for fields in ({}, {"a": 1})]
+        assert await host.recover() == [run.id for run in runs]
+        ends_ = [await finished(journal, run.id) for run in runs]
+    assert [end.status for end in ends_] == ["failed", "completed"]
+    assert ends_[0].error == RunFailure("internal", "ValueError: no input")
+
+
+# ── takeover ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@driven
+async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first() -> None:
+    journal = MemoryJournal(clock=now)
+    reported = Reported(journal)
+    dead = []
+    for kind in ("call", "agent", "call"):
+        dead.append((await journal.start(NewRun(kind), "another", lease_s=LEASE_S))[0])
+        await asyncio.sleep(0.001)
+    began = now()
+    async with reported.host as host:
+        taking_over = asyncio.create_task(host.keep_recovering())
+        await finished(journal, dead[2].id)
+        assert now() - began <= 2 * LEASE_S
+        taking_over.cancel()
+    assert [claimed.run.id for claimed in reported.claimed] == [dead[0].id, dead[2].id]
+    assert [claimed.run.kills for claimed in reported.claimed] == [1, 1]
+    assert (await journal.get(dead[1].id)).owner == "another", "of another kind"
+
+
+@driven
+async def test_L146_a_process_never_claims_its_own_live_run() -> None:
+    """After a suspend its leases have run out, and the journal lists its runs as abandoned."""
+
+    class Suspended(MemoryJournal):
+        async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+            raise JournalError("too late")
+
+    going = asyncio.Event()
+
+    async def waits(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        await going.wait()
+        return await ends(journal, claimed)
+
+    journal = Suspended(clock=now)
+    reported = Reported(journal, waits)
+    async with reported.host as host:
+        run = await host.start(NewRun("call"))
+        await asyncio.sleep(2 * LEASE_S)
+        assert [orphan.id for orphan in await journal.orphans()] == [run.id]
+        assert await host.recover() == []
+        assert await host.take_over(run.id) is False
+        going.set()
+        await finished(journal, run.id)
+    assert (await journal.get(run.id)).claims == 1
+    assert len(reported.ended) == 1
+
+
+@driven
+async def test_two_recoveries_at_once_claim_a_run_once() -> None:
+    class Slow(MemoryJournal):
+        async def get(self, run_id: str) -> Run:
+            await asyncio.sleep(1.0)
+            return await super().get(run_id)
+
+    journal = Slow(clock=now)
+    run = await journal.create(NewRun("call"))
+    reported = Reported(journal, hangs)
+    async with reported.host as host:
+        found = await asyncio.gather(host.recover(), host.recover(), host.take_over(run.id))
+    assert tuple(found) == ([run.id], [], False)
+    assert len(reported.claimed) == 1
+
+
+@driven
+async def test_looking_for_abandoned_runs_goes_on_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(MemoryJournal):
+        failures = 3
+
+        async def orphans(self) -> list[Run]:
+            if self.failures:
+                self.failures -= 1
+                raise JournalError("the disk is away")
+            return await super().orphans()
+
+    journal = Failing(clock=now)
+    run = await journal.create(NewRun("call"))
+    async with Reported(journal).host as host:
+        taking_over = asyncio.create_task(host.keep_recovering(at_once=True))
+        assert (await finished(journal, run.id)).status == "completed"
+        taking_over.cancel()
+    assert caplog.messages[:3] == ["abandoned runs cannot be looked for: the disk is away"] * 3
+
+
+@driven
+async def test_I102_waiting_for_a_run_ends_when_it_is_parked() -> None:
+    journal = MemoryJournal(clock=now)
+    run, lease = await journal.start(NewRun("call"), "me")
+    assert lease is not None
+    waiting = asyncio.create_task(finished(journal, run.id))
+    await asyncio.sleep(1.0)
+    await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+    for wait in (waiting, finished(journal, run.id)):
+        with pytest.raises(RunParked, match="it kept crashing"):
+            await wait

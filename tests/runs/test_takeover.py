@@ -1,0 +1,149 @@
+"""A live process goes on with the runs of one that was killed or hangs: every kind, without a restart (L145)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from runs.victim import PLACE
+from tailrace.agent.service import TurnSpec
+from tailrace.app import App, open_app
+from tailrace.config.load import Config, load
+from tailrace.delivery.port import Capabilities
+from tailrace.events import MessageChunk
+from tailrace.messages import user
+from tailrace.platforms.runtime.gateway import Gateway
+from tailrace.runs.recovery import finished
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
+
+TEXT = "One two three four five"
+STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+VICTIM = Path(__file__).with_name("victim.py")
+
+
+def config_of(home: Path, server: FaultyProvider, *, lease_s: float = 3.0) -> Config:
+    (home / "config.yaml").write_text(
+        "model: {provider: faulty, name: ok}\n"
+        f"providers: {{faulty: {{dialect: chat, base_url: '{server.url}', backoff_s: 0.001}}}}\n"
+        f"store: {{lease_s: {lease_s}}}\n",
+        encoding="utf-8",
+    )
+    return load({}, home)
+
+
+@asynccontextmanager
+async def victim(home: Path, *args: str) -> AsyncGenerator[tuple[asyncio.subprocess.Process, str], None]:
+    """A process that executes a run of this kind, and the run's id."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(VICTIM), str(home), *args, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield process, (await process.stdout.readline()).decode().strip()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def recovering(app: App) -> AsyncGenerator[None, None]:
+    task = asyncio.create_task(app.keep_recovering())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def killed(process: asyncio.subprocess.Process) -> None:
+    process.kill()
+    await process.wait()
+
+
+@pytest.mark.parametrize("kind", ["agent", "call"])
+async def test_L145_an_answer_goes_on_from_the_text_on_record(tmp_path: Path, kind: str) -> None:
+    async with FaultyProvider(script=[STALLED, reply(TEXT)]) as server:
+        config = config_of(tmp_path, server)
+        async with (
+            open_app(config, directory=tmp_path) as app,
+            recovering(app),
+            victim(tmp_path, kind) as (process, run_id),
+        ):
+            assert (await app.journal.get(run_id)).owner != app.owner
+            await killed(process)
+            end = await finished(app.journal, run_id)
+            run = await app.journal.get(run_id)
+            entries = await app.journal.read(run_id)
+    assert (end.status, end.output) == ("completed", TEXT)
+    assert (run.claims, run.kills) == (2, 1)
+    assert "".join(entry.event.text for entry in entries if isinstance(entry.event, MessageChunk)) == TEXT
+
+
+async def test_L145_an_instance_goes_on(tmp_path: Path) -> None:
+    async with (
+        FaultyProvider() as server,
+        open_app(config_of(tmp_path, server), directory=tmp_path) as app,
+        recovering(app),
+        victim(tmp_path, "instance") as (process, run_id),
+    ):
+        await killed(process)
+        await app.flows.signal(run_id, "go")
+        end = await app.flows.finished(run_id)
+        run = await app.journal.get(run_id)
+    assert (end.status, run.claims) == ("completed", 2)
+
+
+async def test_L145_a_delivery_goes_on(tmp_path: Path) -> None:
+    """The run itself is executed by the process that lives."""
+    async with FaultyProvider(script=[STALLED]) as server:
+        platform = MemoryPlatform(Capabilities(mode="edit", edits=True))
+        async with (
+            open_app(config_of(tmp_path, server), directory=tmp_path) as app,
+            Gateway(app, [platform]),
+        ):
+            run = await app.agents.submit(TurnSpec(user("count")))
+            async with victim(tmp_path, "delivery", run.id) as (process, delivery_id):
+                await killed(process)
+                await app.agents.stop(run.id)
+                end = await finished(app.journal, delivery_id)
+            delivery = await app.journal.get(delivery_id)
+    assert (end.status, delivery.claims) == ("completed", 2)
+    assert platform.chat(PLACE.chat).texts
+
+
+async def test_L145_a_process_that_hangs_loses_its_run(tmp_path: Path) -> None:
+    """It is alive, so only its lease tells."""
+    async with FaultyProvider(script=[STALLED, reply(TEXT)]) as server:
+        config = config_of(tmp_path, server, lease_s=1.0)
+        async with (
+            open_app(config, directory=tmp_path) as app,
+            recovering(app),
+            victim(tmp_path, "agent") as (process, run_id),
+        ):
+            process.send_signal(signal.SIGSTOP)
+            end = await finished(app.journal, run_id)
+    assert (end.status, end.output) == ("completed", TEXT)
+
+
+async def test_I101_a_turn_that_waits_for_the_dead_process_lets_its_run_go_first(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[STALLED, reply(TEXT), reply("Six.")]) as server:
+        config = config_of(tmp_path, server)
+        async with (
+            open_app(config, directory=tmp_path) as app,
+            recovering(app),
+            victim(tmp_path, "agent") as (process, run_id),
+        ):
+            run = await app.agents.submit(TurnSpec(user("and then?"), busy="queue"), session="s")
+            await killed(process)
+            ends = [await finished(app.journal, each) for each in (run_id, run.id)]
+        asked = [message["content"] for message in server.requests[-1].json()["messages"]]
+    assert [end.output for end in ends] == [TEXT, "Six."]
+    assert asked[1:] == ["count", TEXT, "and then?"]
