@@ -31,6 +31,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.anthropic.content import blocks_of, call_id
+from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.sse import encode_event
 
@@ -52,18 +53,6 @@ _FOREIGN_REASONS = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
-}
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
 }
 _encode = msgspec.json.Encoder().encode
 
@@ -117,7 +106,7 @@ class StreamEncoder:
                     self._usage = usage
                 case ErrorDelta():
                     self._ended = True
-                    out.append(_event("error", error_body(delta)))
+                    out.append(_event("error", anthropic_error_body(delta)))
                 case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
                     pass
                 case _:
@@ -268,12 +257,6 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         reason,
         usage_body(completion.usage, completion.dialect),
     )
-
-
-def error_body(error: ErrorDelta) -> JsonObject:
-    """The error as the API words it, in a stream or as the body of a response with `error.status`."""
-    kind = error.code if error.code in _ERROR_TYPES.values() else _ERROR_TYPES.get(error.status or 500, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": without_lone_surrogates(error.message)}}
 
 
 def message_body(

@@ -24,6 +24,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.chat.usage import usage_body
+from tailrace.wire.error_bodies import openai_error_body
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -48,12 +49,6 @@ _REASON_OF = {
     "refusal": "content_filter",
 }
 _DONE = b"data: [DONE]\n\n"
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
 
 
 class StreamEncoder:
@@ -115,7 +110,7 @@ class StreamEncoder:
                     self._usage = usage
                 case ErrorDelta():
                     self._ended = True
-                    out.append(b"data: %b\n\n" % _encode(error_body(delta)))
+                    out.append(b"data: %b\n\n" % _encode(openai_error_body(delta)))
                 case _:
                     assert_never(delta)
         return b"".join(out)
@@ -175,14 +170,6 @@ def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
             return {"tool_calls": [call | {"function": function}]}
         case _:
             assert_never(delta)
-
-
-def error_body(error: ErrorDelta) -> JsonObject:
-    """The dialect's error object, in a frame or as the body of an HTTP error."""
-    kind = _ERROR_TYPES.get(error.status or 0)
-    if kind is None:
-        kind = "invalid_request_error" if error.kind == "permanent" else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or None}}
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002

@@ -33,7 +33,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.peer_json import without_lone_surrogates
-from tailrace.wire.responses.failures import error_body, failed_response_error
+from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
@@ -378,7 +378,7 @@ class StreamEncoder:
         self._end("incomplete", [])
         self._sequence = sequence
         self._response |= {"status": "failed", "error": failed_response_error(error)}
-        self._send("error", error_body(error), out)
+        self._send("error", error_event(error), out)
         self._send("response.failed", {"response": self._response}, out)
 
     def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
