@@ -7,7 +7,7 @@ the two cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -20,18 +20,15 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     NativeDelta,
-    Reasoning,
     ReasoningDelta,
-    Refusal,
     RefusalDelta,
     Stop,
-    Text,
     TextDelta,
-    ToolCall,
     ToolCallDelta,
     Usage,
     UsageDelta,
 )
+from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.sse import encode_event
@@ -405,7 +402,7 @@ def encode_body(
         source=completion.dialect,
         fields=fields,
     )
-    encoder.encode(_deltas_of(completion))
+    encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
     encoder.close(completion.stop)
     return encoder.response
 
@@ -423,21 +420,6 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + beside + usage.output_tokens,
     }
-
-
-def _deltas_of(completion: Completion) -> Iterator[AnyDelta]:
-    calls = 0
-    for part in completion.message.parts:
-        if isinstance(part, Text):
-            yield TextDelta(part.text)
-        elif isinstance(part, Refusal):
-            yield RefusalDelta(part.text)
-        elif isinstance(part, Reasoning):
-            yield ReasoningDelta(part.text)
-        elif isinstance(part, ToolCall):
-            yield ToolCallDelta(calls, part.id, part.name, part.arguments)
-            calls += 1
-    yield UsageDelta(completion.usage)
 
 
 def _is_object(arguments: str) -> bool:
