@@ -130,9 +130,9 @@ def _read(file: Path) -> Sections:
         line = data.count(b"\n", 0, exc.start) + 1
         raise ConfigError("not UTF-8 text", file=str(file), line=line) from exc
 
-    from tailrace.config.yaml import bind  # most start-ups have no file and need no YAML parser
+    from tailrace.config.section_parser import parse_section  # most start-ups have no file and need no YAML parser
 
-    return bind(text, Sections, str(file))
+    return parse_section(text, Sections, str(file))
 
 
 def _expanded(text: str, environment: Environment) -> Path:
