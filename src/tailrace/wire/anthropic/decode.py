@@ -24,9 +24,8 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, usage_of
-from tailrace.wire.anthropic.peer_text import text_of
 from tailrace.wire.failure import broken, cut, failure, failure_in
-from tailrace.wire.peer_json import decode_object
+from tailrace.wire.peer_json import decode_object, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import JsonObject
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
 
 _LISTS = ("content", "summary")
@@ -20,10 +21,6 @@ NO_INDEX = -1
 def objects(value: object) -> list[JsonObject]:
     """The objects in a list that a peer sent, whatever it really is."""
     return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
-
-
-def string(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 class OutputItem:
@@ -47,7 +44,7 @@ class OutputItem:
 
     @property
     def type(self) -> str:
-        return string(self.head.get("type"))
+        return text_of(self.head.get("type"))
 
     def pieces(self, slot: Slot, index: int) -> list[str]:
         """The pieces of one text so far, to be appended to."""
@@ -135,11 +132,11 @@ class Output:
 
     def add(self, head: JsonObject, index: int) -> OutputItem:
         call = None
-        if string(head.get("type")) in CALL_FIELDS:
+        if text_of(head.get("type")) in CALL_FIELDS:
             call, self._calls = self._calls, self._calls + 1
         item = OutputItem(head, index if index != NO_INDEX else len(self.items), call)
         self.items.append(item)
-        if item_id := string(head.get("id")):
+        if item_id := text_of(head.get("id")):
             self._by_id[item_id] = item
         if index != NO_INDEX:
             self._by_index[index] = item
@@ -147,7 +144,7 @@ class Output:
 
     def added(self, head: JsonObject, index: int) -> OutputItem:
         """An item announces itself. A new id is a new item, even at an index that is taken."""
-        item_id = string(head.get("id"))
+        item_id = text_of(head.get("id"))
         item = self._by_id.get(item_id) if item_id else self._by_index.get(index)
         if item is None or item.done:
             return self.add(head, index)
@@ -167,14 +164,14 @@ class Output:
         return item
 
     def at_done(self, whole: JsonObject, index: int) -> OutputItem:
-        item_id = string(whole.get("id"))
+        item_id = text_of(whole.get("id"))
         item = self.find(item_id, index)
         if item is None and index == NO_INDEX and not item_id:
-            item = next((i for i in self.items if i.type == string(whole.get("type")) and not i.done), None)
+            item = next((i for i in self.items if i.type == text_of(whole.get("type")) and not i.done), None)
         if (
             item is None
             or (item.done and self._by_id.get(item_id) is not item)
-            or item.type != string(whole.get("type"))
+            or item.type != text_of(whole.get("type"))
         ):
             return self.add(whole, index)
         return item

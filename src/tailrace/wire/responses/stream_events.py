@@ -24,9 +24,10 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of
 from tailrace.wire.responses.failures import error_in, error_of
-from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects, string
+from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects
 from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
@@ -140,7 +141,7 @@ class GrowingAnswer:
     def rebuilt_body(self) -> JsonObject:
         body = {"object": "response", **self._response}
         if not objects(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
-            body["output"] = self._output.built(string(body.get("status")))
+            body["output"] = self._output.built(text_of(body.get("status")))
         return body
 
     # ── one kind each ────────────────────────────────────────────────────────────────────────────────────────
@@ -180,10 +181,10 @@ class GrowingAnswer:
 
     def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         part = _object(event.get("part"))
-        slot = PART_SLOTS.get(string(part.get("type")))
+        slot = PART_SLOTS.get(text_of(part.get("type")))
         name = PART_ADDED.get(kind) or PART_DONE[kind]
         owner = slot or PART_SLOTS["output_text" if name == "content" else "summary_text"]
-        item = self._output.at_piece(owner, string(event.get("item_id")), _index(event, "output_index"))
+        item = self._output.at_piece(owner, text_of(event.get("item_id")), _index(event, "output_index"))
         index = max(0, _index(event, "summary_index" if name == "summary" else "content_index"))
         if item.done:
             return
@@ -200,7 +201,7 @@ class GrowingAnswer:
             out.append(NativeDelta("responses", {"annotation": event.get("annotation")}))
 
     def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
-        status = string(response.get("status"))
+        status = text_of(response.get("status"))
         if status not in _TERMINAL.values():
             status = named
         self._response |= {**response, "status": status}
@@ -219,8 +220,8 @@ class GrowingAnswer:
         that was streamed: some servers give each item another id here."""
         streamed = {item.type for item in self._output.items}
         for index, whole in enumerate(output):
-            item = self._output.find(string(whole.get("id")), index)
-            kind = string(whole.get("type"))
+            item = self._output.find(text_of(whole.get("id")), index)
+            kind = text_of(whole.get("type"))
             if item is not None and item.type == kind:
                 self._finish_item(item, whole, out)
             elif kind not in streamed:
@@ -229,7 +230,7 @@ class GrowingAnswer:
     # ── texts and calls ──────────────────────────────────────────────────────────────────────────────────────
 
     def _place(self, slot: Slot, event: JsonObject) -> tuple[OutputItem, int]:
-        item = self._output.at_piece(slot, string(event.get("item_id")), _index(event, "output_index"))
+        item = self._output.at_piece(slot, text_of(event.get("item_id")), _index(event, "output_index"))
         return item, max(0, _index(event, slot.index)) if slot.index else 0
 
     def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
@@ -275,11 +276,11 @@ class GrowingAnswer:
     def _announce(self, item: OutputItem, out: list[AnyDelta]) -> None:
         """Hands out a call's id and name once both its name and its place are known, with the arguments that came
         before them (B30)."""
-        name = string(item.head.get("name"))
+        name = text_of(item.head.get("name"))
         if item.announced or not name or item.call is None:
             return
         item.announced = True
-        call_id = string(item.head.get("call_id")) or string(item.head.get("id"))
+        call_id = text_of(item.head.get("call_id")) or text_of(item.head.get("id"))
         held = "".join(item.pieces(CALL_SLOTS[item.type], 0))
         out.append(ToolCallDelta(item.call, call_id, name, held))
 
@@ -301,12 +302,12 @@ def _speech(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
 def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
     """The texts of a finished item that a reader is told, by kind and in order."""
     texts: dict[Slot, list[str]] = {}
-    call = CALL_SLOTS.get(string(item.get("type")))
+    call = CALL_SLOTS.get(text_of(item.get("type")))
     if call is not None and item.get(call.whole) not in (None, ""):
         texts[call] = [argument_text(item[call.whole])]
     for name in ("summary", "content"):
         for part in objects(item.get(name)):
-            slot = PART_SLOTS.get(string(part.get("type")))
+            slot = PART_SLOTS.get(text_of(part.get("type")))
             if slot is not None and isinstance(part.get(slot.field), str):
                 texts.setdefault(slot, []).append(part[slot.field])
     return texts
