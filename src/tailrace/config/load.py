@@ -104,7 +104,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     environment = Environment(env)
     if home is None:
         home = _expanded(environment.get("TAILRACE_HOME") or "~/.tailrace", environment)
-    sections = _read(home / "config.yaml")
+    sections = _load_file(home / "config.yaml")
     return Config(
         **{name: getattr(sections, name) for name in Sections.__struct_fields__},
         home=home.absolute(),
@@ -114,7 +114,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     )
 
 
-def _read(file: Path) -> Sections:
+def _load_file(file: Path) -> Sections:
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)

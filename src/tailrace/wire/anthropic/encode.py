@@ -93,9 +93,9 @@ class StreamEncoder:
                 continue
             match delta:
                 case TextDelta(text, 0) | RefusalDelta(text, 0):
-                    self._text(TextDelta, text, out)
+                    self._add_text(TextDelta, text, out)
                 case ReasoningDelta(text, 0):
-                    self._text(ReasoningDelta, text, out)
+                    self._add_text(ReasoningDelta, text, out)
                 case ToolCallDelta(choice=0):
                     self._tool_call(delta, out)
                 case NativeDelta("anthropic", item):
@@ -131,7 +131,7 @@ class StreamEncoder:
         out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
         return b"".join(out)
 
-    def _text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
+    def _add_text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
         if not text:
             return
         if self._kind is not kind:
@@ -175,9 +175,9 @@ class StreamEncoder:
 
     def _tool_call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         if self._kind is ToolCallDelta and delta.index == self._call:
-            self._piece(delta, out)
+            self._add_arguments(delta, out)
         elif delta.index not in self._calls:
-            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._whole())
+            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._arguments_complete())
             self._held.setdefault(delta.index, []).append(delta)
             if not waits:
                 self._stop_block(out)
@@ -192,17 +192,17 @@ class StreamEncoder:
         start = {"type": "tool_use", "id": call_id(first.id or f"call_{self._call}"), "name": first.name, "input": {}}
         self._open_block(ToolCallDelta, start, b'"input_json_delta","partial_json":', out)
         for piece in pieces:
-            self._piece(piece, out)
+            self._add_arguments(piece, out)
 
-    def _piece(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+    def _add_arguments(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         if delta.arguments:
             self._arguments.append(delta.arguments)
             out += (self._head, _json_text(delta.arguments), b"}}\n\n")
 
-    def _whole(self) -> bool:
+    def _arguments_complete(self) -> bool:
         """Nothing more can come for the open call: its arguments are one closed object. Until then the pieces of
         another call wait, for a source may send the pieces of several in turns and clients expect one after the
-        other. ClientRequest when a call begins, not at each piece."""
+        other. Checked when a call begins, not at each piece."""
         try:
             msgspec.json.decode("".join(self._arguments), type=dict)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -101,7 +101,7 @@ class StreamEncoder:
                         self._begin(delta.choice, out)
                     if isinstance(delta, ToolCallDelta):
                         self._called.add(delta.choice)
-                    out.append(self._chunk(delta.choice, _said(delta), None))
+                    out.append(self._chunk(delta.choice, _delta_fields(delta), None))
                 case NativeDelta():
                     self._native(delta, out)
                 case FinishDelta(reason=reason, choice=choice):
@@ -154,7 +154,7 @@ class StreamEncoder:
         return b'%b,"choices":%b%b' % (self._head, said, self._tail)
 
 
-def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
+def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
     match delta:
         case ReasoningDelta(text=text):
             return {"reasoning_content": text}

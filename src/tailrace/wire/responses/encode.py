@@ -49,7 +49,7 @@ _INCOMPLETE_REASONS = {
 }
 
 
-class _Form(msgspec.Struct, frozen=True):
+class _TextForm(msgspec.Struct, frozen=True):
     """How one kind of text is said."""
 
     item: str
@@ -63,24 +63,24 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 _TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-_FORMS: dict[type[AnyDelta], _Form] = {
-    TextDelta: _Form(
+_FORMS: dict[type[AnyDelta], _TextForm] = {
+    TextDelta: _TextForm(
         *("message", "msg", "content", _TEXT_PART, "text"),
         *("response.content_part", "response.output_text", "content_index"),
     ),
-    RefusalDelta: _Form(
+    RefusalDelta: _TextForm(
         *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
         *("response.content_part", "response.refusal", "content_index"),
     ),
     # Readers of this API show summaries; few show raw reasoning text.
-    ReasoningDelta: _Form(
+    ReasoningDelta: _TextForm(
         *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
         *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
     ),
 }
 
 
-class _Open:
+class _OpenText:
     """A text under way: what its events repeat, and what it said so far."""
 
     __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
@@ -141,9 +141,9 @@ class StreamEncoder:
         self._key = id.removeprefix("resp_")
         self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
         self._kind: type[AnyDelta] | None = None  # of the open text
-        self._text: _Open | None = None
+        self._text: _OpenText | None = None
         self._item: JsonObject | None = None  # the open message or reasoning item
-        self._calls: dict[int, _Open] = {}  # the calls, by their place among them
+        self._calls: dict[int, _OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
         self._usage: Usage | None = None
         self._reason = ""
@@ -173,9 +173,9 @@ class StreamEncoder:
                 break
             match delta:
                 case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
-                    self._say(type(delta), text, out)
+                    self._add_text(type(delta), text, out)
                 case ToolCallDelta(choice=0):
-                    self._call(delta, out)
+                    self._add_arguments(delta, out)
                 case NativeDelta("responses", item):
                     self._native(item, out)
                 case FinishDelta(reason, 0):
@@ -215,7 +215,7 @@ class StreamEncoder:
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _say(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
+    def _add_text(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
         if not text:
             return
         grown = self._text
@@ -223,7 +223,7 @@ class StreamEncoder:
             grown = self._open_text(kind, out)
         self._grow(grown, text, out)
 
-    def _grow(self, grown: _Open, text: str, out: list[bytes]) -> None:
+    def _grow(self, grown: _OpenText, text: str, out: list[bytes]) -> None:
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
@@ -233,7 +233,7 @@ class StreamEncoder:
         out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
         self._sequence += 1
 
-    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _Open:
+    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _OpenText:
         form = _FORMS[kind]
         self._close_text(out)
         self._close_calls("completed", out)
@@ -247,7 +247,7 @@ class StreamEncoder:
         keys = {"item_id": self._item["id"], "output_index": len(self._items) - 1, form.index: index}
         self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
         self._kind = kind
-        self._text = _Open(form.text_event, self._item, keys)
+        self._text = _OpenText(form.text_event, self._item, keys)
         return self._text
 
     def _close_text(self, out: list[bytes]) -> None:
@@ -308,14 +308,14 @@ class StreamEncoder:
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+    def _add_arguments(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         call = self._calls.get(delta.index)
         if call is None:
             call = self._open_call(delta, out)
         if delta.arguments and delta.index in self._open_calls:
             self._grow(call, delta.arguments, out)
 
-    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _Open:
+    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
         """Calls may grow in turns: each keeps its place. One that is whole ends before the next begins."""
         self._close_text(out)
         self._close_item("completed", out)
@@ -330,7 +330,7 @@ class StreamEncoder:
         }
         self._add(item, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        call = self._calls[delta.index] = _Open("response.function_call_arguments", item, keys)
+        call = self._calls[delta.index] = _OpenText("response.function_call_arguments", item, keys)
         self._open_calls.add(delta.index)
         return call
 

@@ -26,14 +26,14 @@ def objects(value: object) -> list[JsonObject]:
 class OutputItem:
     """One item. Once `done`, `head` is the whole of it and the pieces no longer count (B40)."""
 
-    __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "position", "spoke")
+    __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "last_emitted", "position")
 
     def __init__(self, head: JsonObject, position: int, call: int | None) -> None:
         self.head = head
         self.position = position
         self.call = call  # its place among the calls of this answer, where it is one
         self.announced = False  # the call's id and name were handed out
-        self.spoke: tuple[Slot, int] | None = None  # the text of this item that was handed out last
+        self.last_emitted: tuple[Slot, int] | None = None  # the text of this item that was handed out last
         self.done = False
         self._texts: dict[tuple[Slot, int], list[str]] = {}
         self._parts: dict[tuple[str, int], JsonObject] = {}
@@ -74,7 +74,7 @@ class OutputItem:
     def finish(self, item: JsonObject) -> None:
         self.head, self.done = item, True
 
-    def built(self, status: str) -> JsonObject:
+    def rebuilt(self, status: str) -> JsonObject:
         """The item as a non-streaming answer would hold it. `status` is the response's own, where it has ended."""
         if self.done:
             return self.head
@@ -176,8 +176,8 @@ class Output:
             return self.add(whole, index)
         return item
 
-    def built(self, status: str) -> list[JsonObject]:
-        return [item.built(status) for item in sorted(self.items, key=lambda item: item.position)]
+    def rebuilt(self, status: str) -> list[JsonObject]:
+        return [item.rebuilt(status) for item in sorted(self.items, key=lambda item: item.position)]
 
 
 # What an item of each type has beside its texts, for those that nobody announced.
