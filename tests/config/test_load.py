@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.config.load import Config, load
+from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import CallPolicy, McpServer, ModelRef, Sections, Telegram, WhatsApp
-from tailrace.config.yaml import bind
 from tailrace.errors import ConfigError
 
 EVERYTHING = """\
@@ -288,7 +288,7 @@ def test_the_value_is_frozen(tmp_path: Path) -> None:
 def test_the_documented_defaults_are_the_defaults() -> None:
     document = Path(__file__).parents[2] / "docs" / "configuration.md"
     [text] = re.findall(r"```yaml\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL)
-    assert bind(text, Sections, "configuration.md") == Sections()
+    assert parse_section(text, Sections, "configuration.md") == Sections()
     for name in Sections.__struct_fields__:
         section = getattr(Sections(), name)
         for key in getattr(section, "__struct_fields__", (name,)):

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.config.load import MAX_FILE_BYTES, load
+from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import Sections
-from tailrace.config.yaml import bind
 from tailrace.errors import ConfigError
 
 
 def mistake(text: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        bind(text, Sections, "config.yaml")
+        parse_section(text, Sections, "config.yaml")
     return caught.value
 
 
@@ -85,7 +85,7 @@ def mistake(text: str) -> ConfigError:
         ),
         (
             "providers: {a: {extra_body: {when: 2026-01-01}}}",
-            "config.yaml:1: providers.a.extra_body.when: 2026-01-01 has no JSON form; quote it to send it as text",
+            "config.yaml:1: providers.a.extra_body.when: 2026-01-01 has no JSON form; quote it to make it text",
         ),
         ("<<: {agent: {}}", "config.yaml:1: a key must be plain text; merging with << is not supported"),
         ("? [a]\n: b", "config.yaml:1: a key must be plain text; merging with << is not supported"),
@@ -159,7 +159,7 @@ def test_aliases_cannot_grow_without_bound() -> None:
 
 
 def test_a_plain_alias_is_understood() -> None:
-    sections = bind("providers: {a: {headers: &h {X: y}}, b: {headers: *h}}", Sections, "")
+    sections = parse_section("providers: {a: {headers: &h {X: y}}, b: {headers: *h}}", Sections, "")
     assert dict(sections.providers["b"].headers) == {"X": "y"}
 
 
@@ -199,7 +199,7 @@ WORDS = st.sampled_from(
 @given(st.lists(WORDS, max_size=30).map("".join) | st.text())
 def test_any_text_is_a_config_or_one_line_of_complaint(text: str) -> None:
     try:
-        bind(text, Sections, "config.yaml")
+        parse_section(text, Sections, "config.yaml")
     except ConfigError as exc:
         assert str(exc).startswith("config.yaml")  # noqa: PT017 - either outcome is right
         assert str(exc).isprintable()  # noqa: PT017

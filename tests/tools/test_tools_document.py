@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import Sections
-from tailrace.config.yaml import bind
 from tailrace.ports import ToolOutcome
 from tailrace.tools import process, terminal
 from tailrace.tools.checkpoint.checkpoint import Limits
@@ -36,7 +36,7 @@ def test_every_built_in_tool_has_its_row() -> None:
 
 def test_the_servers_can_be_configured_like_this() -> None:
     [yaml] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-    servers = bind(yaml, Sections, "docs/tools.md").mcp.servers
+    servers = parse_section(yaml, Sections, "docs/tools.md").mcp.servers
     McpServers(servers, environment={"TICKETS_KEY": "k"})
     assert offered_name("files", "read_file") in TEXT
 

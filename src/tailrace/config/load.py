@@ -104,7 +104,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     environment = Environment(env)
     if home is None:
         home = _expanded(environment.get("TAILRACE_HOME") or "~/.tailrace", environment)
-    sections = _read(home / "config.yaml")
+    sections = _load_file(home / "config.yaml")
     return Config(
         **{name: getattr(sections, name) for name in Sections.__struct_fields__},
         home=home.absolute(),
@@ -114,7 +114,7 @@ def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     )
 
 
-def _read(file: Path) -> Sections:
+def _load_file(file: Path) -> Sections:
     try:
         with file.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)
@@ -130,9 +130,9 @@ def _read(file: Path) -> Sections:
         line = data.count(b"\n", 0, exc.start) + 1
         raise ConfigError("not UTF-8 text", file=str(file), line=line) from exc
 
-    from tailrace.config.yaml import bind  # most start-ups have no file and need no YAML parser
+    from tailrace.config.section_parser import parse_section  # most start-ups have no file and need no YAML parser
 
-    return bind(text, Sections, str(file))
+    return parse_section(text, Sections, str(file))
 
 
 def _expanded(text: str, environment: Environment) -> Path:

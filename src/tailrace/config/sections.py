@@ -1,7 +1,7 @@
 """The sections of the config file as frozen values, each key with its default.
 
-Owns names, types, ranges and defaults. Knows neither YAML nor the environment: `_config_yaml` fills these in,
-`config` loads them. A key's `description` is what an error message says was expected.
+Owns names, types, ranges and defaults. Knows neither YAML nor the environment: `section_parser` fills these in,
+`load` loads them. A key's `description` is what an error message says was expected.
 """
 
 # ruff: noqa: S105 - the defaults of `…_env` keys are names of variables, not secrets

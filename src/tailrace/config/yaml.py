@@ -1,38 +1,38 @@
-"""YAML text to frozen sections, with the file, the line and the key of the first mistake.
+"""YAML text to JSON values with the line of each: for the config file and for the files of sequences.
 
-Works on composed nodes, which still know their lines, and on the sections' own type hints: a new key is a new
-field and nothing here. Knows no section by name.
+Owns syntax, lines and limits. Knows neither the sections of the config nor the blocks of a sequence. A place in the
+text is a dotted path: `blocks[0].retry`, empty for the whole.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Mapping
-from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
-import msgspec
 import yaml
 
-from tailrace.config.sections import Section
 from tailrace.errors import ConfigError
 
-S = TypeVar("S", bound=Section)
-
-MAX_NODES = 100_000  # aliases are expanded: this bounds what a few lines of them can grow to
-NULL = "tag:yaml.org,2002:null"
-TEXT = "tag:yaml.org,2002:str"
-MERGE = "tag:yaml.org,2002:merge"
-SECRETS = {"key": "key_env", "api_key": "key_env", "token": "token_env", "password": "password_env"}
+MAX_VALUES: Final = 100_000  # aliases are expanded: this bounds what a few lines of them can grow to
+NULL: Final = "tag:yaml.org,2002:null"
+TEXT: Final = "tag:yaml.org,2002:str"
+MERGE: Final = "tag:yaml.org,2002:merge"
 
 
-def bind(text: str, section: type[S], file: str) -> S:
-    """The section that the text describes. An empty text is all defaults. Raises `ConfigError`."""
+def read_yaml(text: str, file: str) -> tuple[Any, dict[str, int]]:
+    """The JSON value of the text, and the line of each value in it by its path. Raises `ConfigError`."""
+    with translated_errors(text, file):
+        reader = YamlReader(text, file)
+        return (None if reader.root is None else reader.json_value(reader.root, "")), reader.lines
+
+
+@contextmanager
+def translated_errors(text: str, file: str) -> Iterator[None]:
+    """Raises `ConfigError` with the line where PyYAML cannot parse the text."""
     try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        return _Binder(loader, file).struct(root, section, "") if root else section()
+        yield
     except yaml.reader.ReaderError as exc:
         line = text.count("\n", 0, exc.position) + 1
         raise ConfigError("not YAML: a control character", file=file, line=line) from exc
@@ -44,146 +44,82 @@ def bind(text: str, section: type[S], file: str) -> S:
         raise ConfigError("nested too deeply", file=file) from exc
 
 
-class _Binder:
-    """One pass over one file. `path` is the dotted key so far."""
+class YamlReader:
+    """One pass over one text. `root` is None for an empty text."""
 
-    def __init__(self, loader: yaml.SafeLoader, file: str) -> None:
-        self._loader = loader
+    def __init__(self, text: str, file: str) -> None:
+        self._loader = yaml.SafeLoader(text)
         self._file = file
-        self._nodes = 0
+        self._values = 0
+        self.root: yaml.Node | None = self._loader.get_single_node()
+        self.lines: dict[str, int] = {}
 
-    def struct(self, node: yaml.Node, section: type[S], path: str) -> S:
-        fields = {field.name: field for field in msgspec.structs.fields(section)}
-        values: dict[str, Any] = {}
-        for key, key_node, value_node in self._items(node, path):
-            if key not in fields:
-                raise self._error(key_node, _join(path, key), _unknown(key, list(fields)))
-            values[key] = self._value(value_node, fields[key].type, _join(path, key))
-        for name, field in fields.items():
-            if field.required and name not in values:
-                raise self._error(node, _join(path, name), "is missing")
-        if (lacking := section.lacking(values)) is not None:
-            raise self._error(node, _join(path, lacking[0]), lacking[1])
-        return section(**values)
+    def json_value(self, node: yaml.Node, path: str) -> Any:
+        self.count(node, path)
+        self.lines[path] = line_of(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.json_value(item, f"{path}[{number}]") for number, item in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode):
+            found = {}
+            for key, key_node, value_node in self.items(node, path):
+                found[key] = self.json_value(value_node, joined(path, key))
+                self.lines[joined(path, key)] = line_of(key_node)
+            return found
+        value = self.scalar(node, path)
+        if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        raise self.error(node, path, f"{shown(node)} has no JSON form; quote it to make it text")
 
-    def _value(self, node: yaml.Node, expected: Any, path: str) -> Any:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            raise self._error(node, path, f"the file grows past {MAX_NODES} values")
-        if get_origin(expected) in (Union, UnionType):
-            optional = NoneType in get_args(expected)
-            expected = next(arg for arg in get_args(expected) if arg not in (NoneType, msgspec.UnsetType))
-            # `telegram:` with nothing under it configures Telegram by its defaults; a plain value becomes None.
-            if optional and node.tag == NULL and not _is_section(expected):
-                return None
-        if _is_section(expected):
-            return self.struct(node, expected, path)
-        origin = get_origin(expected)
-        if origin is tuple:
-            return self._list(node, get_args(expected)[0], path)
-        if isinstance(origin, type) and issubclass(origin, Mapping):
-            of = get_args(expected)[1]
-            return MappingProxyType(
-                {key: self._value(v, of, _join(path, key)) for key, _, v in self._items(node, path)}
-            )
-        return self._json(node, path) if expected is Any else self._leaf(node, expected, path)
-
-    def _list(self, node: yaml.Node, of: Any, path: str) -> tuple[Any, ...]:
-        if not isinstance(node, yaml.SequenceNode):
-            raise self._error(node, path, f"expected a list; found {_found(node)}")
-        return tuple(self._value(item, of, f"{path}[{number}]") for number, item in enumerate(node.value))
-
-    def _items(self, node: yaml.Node, path: str) -> list[tuple[str, yaml.Node, yaml.Node]]:
-        """A mapping's keys, each once and each a text. Nothing at all is the empty mapping."""
+    def items(self, node: yaml.Node, path: str) -> list[tuple[str, yaml.Node, yaml.Node]]:
+        """The keys of a mapping with their nodes and values, each once and each a text. Null is the empty mapping."""
         if node.tag == NULL:
             return []
         if not isinstance(node, yaml.MappingNode):
-            raise self._error(node, path, f"expected keys and values; found {_found(node)}")
+            raise self.error(node, path, f"expected keys and values; found {shown(node)}")
         first: dict[str, int] = {}
         items: list[tuple[str, yaml.Node, yaml.Node]] = []
         for key_node, value_node in node.value:
             key = str(key_node.value)
             if key_node.tag == MERGE or not isinstance(key_node, yaml.ScalarNode):
-                raise self._error(key_node, path, "a key must be plain text; merging with << is not supported")
+                raise self.error(key_node, path, "a key must be plain text; merging with << is not supported")
             if key in first:
-                raise self._error(key_node, _join(path, key), f"given twice, first on line {first[key]}")
-            first[key] = _line(key_node)
+                raise self.error(key_node, joined(path, key), f"given twice, first on line {first[key]}")
+            first[key] = line_of(key_node)
             items.append((key, key_node, value_node))
         return items
 
-    def _leaf(self, node: yaml.Node, expected: Any, path: str) -> Any:
-        meta = next((arg for arg in get_args(expected)[1:] if isinstance(arg, msgspec.Meta)), msgspec.Meta())
-        extra = meta.extra or {}
-        if isinstance(node, yaml.ScalarNode) and node.tag != NULL:
-            value = node.value if extra.get("verbatim") else self._scalar(node, path)
-            try:
-                converted = msgspec.convert(value, expected)
-            except msgspec.ValidationError:
-                pass
-            else:
-                if not isinstance(converted, float) or math.isfinite(converted):
-                    return converted
-        found = _found(node) if extra.get("quote", True) else "another text"
-        raise self._error(node, path, f"expected {_described(expected, meta)}; found {found}")
-
-    def _json(self, node: yaml.Node, path: str) -> Any:
-        """A value that is passed on as JSON, whatever it is."""
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(item, Any, f"{path}[{number}]") for number, item in enumerate(node.value)]
-        if isinstance(node, yaml.MappingNode):
-            return {key: self._value(value, Any, _join(path, key)) for key, _, value in self._items(node, path)}
-        value = self._scalar(node, path)
-        if value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
-            return value
-        raise self._error(node, path, f"{_found(node)} has no JSON form; quote it to send it as text")
-
-    def _scalar(self, node: yaml.Node, path: str) -> Any:
+    def scalar(self, node: yaml.Node, path: str) -> Any:
         try:
             return self._loader.construct_object(node)
         except (ValueError, LookupError) as exc:  # what the safe constructors raise for `!!int x` or the 45th of May
-            raise self._error(node, path, f"not a value: {_found(node)}") from exc
+            raise self.error(node, path, f"not a value: {shown(node)}") from exc
 
-    def _error(self, node: yaml.Node, path: str, message: str) -> ConfigError:
-        return ConfigError(message, file=self._file, line=_line(node), key=path)
+    def count(self, node: yaml.Node, path: str) -> None:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise self.error(node, path, f"the text grows past the limit: more than {MAX_VALUES} values")
+
+    def error(self, node: yaml.Node, path: str, message: str) -> ConfigError:
+        return ConfigError(message, file=self._file, line=line_of(node), key=path)
 
 
-def _is_section(expected: Any) -> bool:
-    return isinstance(expected, type) and issubclass(expected, msgspec.Struct)
-
-
-def _line(node: yaml.Node) -> int:
+def line_of(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _join(path: str, key: str) -> str:
-    shown = _brief(key) if key.isprintable() else repr(_brief(key))
-    return f"{path}.{shown}" if path else shown
+def joined(path: str, key: str) -> str:
+    key = _brief(key) if key.isprintable() else repr(_brief(key))
+    return f"{path}.{key}" if path else key
 
 
-def _brief(text: str) -> str:
-    return text if len(text) <= 60 else text[:60] + "…"
-
-
-def _unknown(key: str, known: list[str]) -> str:
-    if (by_env := SECRETS.get(key)) in known:
-        return f"secrets come from the environment; name the variable in {by_env}"
-    if close := difflib.get_close_matches(key, known, n=1):
-        return f"unknown key; did you mean {close[0]}?"
-    return f"unknown key; known here: {', '.join(sorted(known))}"
-
-
-def _described(expected: Any, meta: msgspec.Meta) -> str:
-    if meta.description:
-        return meta.description
-    if get_origin(expected) is Literal:
-        return f"one of {', '.join(get_args(expected))}"
-    plain = get_args(expected)[0] if get_origin(expected) is Annotated else expected
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(plain, "text")
-
-
-def _found(node: yaml.Node) -> str:
+def shown(node: yaml.Node) -> str:
+    """The node as an error message shows it."""
     if isinstance(node, yaml.ScalarNode):
         if node.tag == NULL:
             return "nothing"
         return _brief(node.value) if node.tag != TEXT else repr(_brief(node.value))
     return "a list" if isinstance(node, yaml.SequenceNode) else "keys and values"
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= 60 else text[:60] + "…"

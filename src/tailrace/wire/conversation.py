@@ -49,10 +49,10 @@ class Conversation(ABC):
 def result_content(parts: Iterable[Part]) -> str | tuple[Text | Image, ...]:
     """What a tool returned: plain text where there is no image in it."""
     content = tuple(part for part in parts if isinstance(part, Text | Image))
-    return content if any(isinstance(part, Image) for part in content) else text_of(content)
+    return content if any(isinstance(part, Image) for part in content) else joined_text(content)
 
 
-def text_of(parts: Iterable[Part]) -> str:
+def joined_text(parts: Iterable[Part]) -> str:
     return "".join(part.text for part in parts if isinstance(part, Text))
 
 

@@ -62,12 +62,12 @@ def failure(message: str, *, code: str = "", status: int | None = None, type_: s
     return ErrorDelta(kind, message[:_MAX_MESSAGE_CHARS] or "the provider gave no reason", code or type_, effective)
 
 
-def cut(message: str = "the stream ended without its terminal event") -> ErrorDelta:
+def stream_cut(message: str = "the stream ended without its terminal event") -> ErrorDelta:
     """The bytes ended early (D48)."""
     return ErrorDelta("retryable", message, code="stream_cut", cut=True)
 
 
-def broken(message: str, excerpt: bytes = b"") -> ErrorDelta:
+def protocol_error(message: str, excerpt: bytes = b"") -> ErrorDelta:
     """The peer broke its protocol; the beginning of the offending bytes goes along."""
     shown = excerpt[:120].decode("utf-8", "replace")
     return ErrorDelta("retryable", f"{message}: {shown!r}" if shown else message, code="protocol_error")

@@ -71,3 +71,8 @@ def _decode_repaired(data: bytes) -> object:
         raise PeerError(f"not a JSON object: {exc}", excerpt=data) from exc
     except RecursionError as exc:
         raise PeerError("JSON nested too deeply", excerpt=data) from exc
+
+
+def text_of(value: object) -> str:
+    """A field that should be text; empty where it is anything else."""
+    return value if isinstance(value, str) else ""

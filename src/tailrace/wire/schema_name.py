@@ -9,7 +9,7 @@ from tailrace.messages import JsonObject
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def named(schema: JsonObject) -> JsonObject:
+def named_schema(schema: JsonObject) -> JsonObject:
     """The schema with a name that the API takes, made of its title."""
     title = schema.get("title")
     name = _NOT_IN_A_NAME.sub("_", title)[:64] if isinstance(title, str) and title else "answer"

@@ -19,7 +19,7 @@ from tailrace.flows.definition.definition import (
     seconds_of,
     walk,
 )
-from tailrace.flows.definition.source import read
+from tailrace.flows.definition.source import parse_source
 from tailrace.flows.definition.validate import check
 from tailrace.messages import JsonObject
 
@@ -59,9 +59,9 @@ def checked(*blocks: JsonObject, **fields: Any) -> Definition:
 
 
 def test_yaml_and_json_say_the_same() -> None:
-    definition = read(YAML).definition()
-    assert read(json.dumps(read(YAML).value)).definition() == definition
-    assert read(json.dumps(read(YAML).value, indent="\t")).definition() == definition
+    definition = parse_source(YAML).definition()
+    assert parse_source(json.dumps(parse_source(YAML).value)).definition() == definition
+    assert parse_source(json.dumps(parse_source(YAML).value, indent="\t")).definition() == definition
     assert isinstance(definition.blocks[0], Step)
     assert definition.blocks[0].retry == Retry(max_attempts=2, initial_backoff="10ms")
     assert isinstance(definition.blocks[1], ForEach)
@@ -74,7 +74,7 @@ def test_yaml_and_json_say_the_same() -> None:
 
 
 def test_a_definition_survives_its_own_json() -> None:
-    definition = read(YAML).definition()
+    definition = parse_source(YAML).definition()
     assert parsed(msgspec.json.decode(msgspec.json.encode(definition))) == definition
 
 
@@ -107,7 +107,7 @@ def test_durations() -> None:
 )
 def test_a_mistake_is_named_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(ConfigError) as mistake:
-        read(text, "flow.yaml").definition()
+        parse_source(text, "flow.yaml").definition()
     assert mistake.value.line == line
     assert words.lower() in str(mistake.value).lower()
     assert str(mistake.value).startswith(f"flow.yaml:{line}" if line else "flow.yaml")
@@ -118,7 +118,7 @@ def test_aliases_cannot_grow_without_end() -> None:
         f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdef", "bcdefg", strict=True)
     )
     with pytest.raises(ConfigError, match="more than 100000 values"):
-        read(bomb)
+        parse_source(bomb)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.anthropic import StreamEncoder, completion_from_body, encode_body, error_body
+from tailrace.wire.anthropic import StreamEncoder, completion_from_body, encode_body
+from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.sse import SseDecoder
 from wire.anthropic.anthropic_events import decode
 
@@ -222,7 +223,7 @@ def test_H94_an_error_in_the_middle_is_told_and_nothing_hides_it() -> None:
     ],
 )
 def test_D52_errors_in_the_words_of_the_dialect(error: ErrorDelta, kind: str) -> None:
-    assert error_body(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
+    assert anthropic_error_body(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
 def test_a_refusal_is_text_and_other_choices_have_no_place() -> None:

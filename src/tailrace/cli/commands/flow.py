@@ -198,7 +198,7 @@ def _print_json(event: InstanceEvent) -> None:
 
 def _read(name: str) -> Source:
     """Raises `ConfigError`."""
-    from tailrace.flows.definition.source import read
+    from tailrace.flows.definition.source import parse_source
 
     try:
         data = Path(name).read_bytes()
@@ -207,7 +207,7 @@ def _read(name: str) -> Source:
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"larger than {MAX_FILE_BYTES} bytes", file=name)
     try:
-        return read(data.decode("utf-8-sig"), name)
+        return parse_source(data.decode("utf-8-sig"), name)
     except UnicodeDecodeError as exc:
         raise ConfigError("not UTF-8 text", file=name, line=data.count(b"\n", 0, exc.start) + 1) from exc
 

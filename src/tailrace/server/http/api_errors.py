@@ -27,28 +27,13 @@ from tailrace.errors import (
     TimedOut,
     Unavailable,
 )
+from tailrace.messages import ErrorDelta
 from tailrace.wire.client_request import UnsupportedParameter
+from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
 
 Shape = Literal["openai", "anthropic", "plain"]
 
-_ANTHROPIC_TYPES: Mapping[int, str] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-_OPENAI_TYPES: Mapping[int, str] = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
 
@@ -90,14 +75,13 @@ def shape_of(path: str) -> Shape:
 def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[str, Any]:
     """The body of an error response; in a stream, the payload of its error event."""
     message = str(error)
+    delta = ErrorDelta("retryable" if error.status >= 500 else "permanent", message, error.code, error.status)
     match shape:
         case "openai":
-            kind = _OPENAI_TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
-            return {"error": {"message": message, "type": kind, "param": error.param, "code": error.code}}
+            return openai_error_body(delta, error.param)
         case "anthropic":
-            default = "api_error" if error.status >= 500 else "invalid_request_error"
-            kind = _ANTHROPIC_TYPES.get(error.status, default)
-            body: dict[str, Any] = {"type": "error", "error": {"type": kind, "message": message}}
+            # The API's own word for a server that takes no more work is 529.
+            body = anthropic_error_body(msgspec.structs.replace(delta, status=529) if error.status == 503 else delta)
             return {**body, "request_id": request_id} if request_id else body
         case "plain":
             plain: dict[str, Any] = {"kind": error.code, "message": message}

@@ -18,7 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceVersion
-from tailrace.flows.definition.source import read as read_source
+from tailrace.flows.definition.source import parse_source
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
@@ -169,7 +169,7 @@ async def _definition(request: web.Request) -> Definition:
     if "yaml" not in request.content_type:
         return parsed(await read_object(request))
     try:
-        return read_source((await read_body(request)).decode()).definition()
+        return parse_source((await read_body(request)).decode()).definition()
     except UnicodeDecodeError as exc:
         raise ApiError(400, "the body is not UTF-8 text", code="invalid_definition") from exc
     except ConfigError as exc:

@@ -39,8 +39,8 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.server.http.api_errors import ApiError
-from tailrace.wire.completion_deltas import message_deltas
 from tailrace.wire.failure import failure
+from tailrace.wire.message_deltas import message_deltas
 
 GAP = "\n\n"  # between the texts before and after a tool of ours: to the client they are one message
 

@@ -30,7 +30,7 @@ from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.reply import Reply, reply
 from tailrace.testing.scripted.request_reader import Asked, Sse, asked
 from tailrace.wire.dialects import DIALECTS, Wire
-from tailrace.wire.failure import cut, failure_in, to_exception
+from tailrace.wire.failure import failure_in, stream_cut, to_exception
 from tailrace.wire.quirks import NONE
 
 
@@ -113,7 +113,7 @@ class ScriptedProvider:
             case Fail(kind=kind):
                 said = error_body(self.dialect, FAILURES[kind], told)
                 error = failure_in(said, status=FAILURES[kind].status)
-                return to_exception(error or cut(), provider=self.name)
+                return to_exception(error or stream_cut(), provider=self.name)
             case _:
                 assert_never(turn)
 

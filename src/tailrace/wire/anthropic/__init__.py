@@ -2,7 +2,7 @@
 
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.anthropic.decode import AnthropicDecoder
-from tailrace.wire.anthropic.encode import StreamEncoder, encode_body, error_body
+from tailrace.wire.anthropic.encode import StreamEncoder, encode_body
 from tailrace.wire.anthropic.provider_request import encode_request
 
-__all__ = ["AnthropicDecoder", "StreamEncoder", "completion_from_body", "encode_body", "encode_request", "error_body"]
+__all__ = ["AnthropicDecoder", "StreamEncoder", "completion_from_body", "encode_body", "encode_request"]

@@ -11,8 +11,7 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
-from tailrace.wire.anthropic.peer_text import text_of
-from tailrace.wire.peer_json import decode_object
+from tailrace.wire.peer_json import decode_object, text_of
 
 
 class TextPiece(msgspec.Struct, tag="text_delta", gc=False):

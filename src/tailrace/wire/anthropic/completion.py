@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Stop, Text, ToolCall, Usage
-from tailrace.wire.anthropic.peer_text import text_of
+from tailrace.wire.peer_json import text_of
 
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",

@@ -24,9 +24,8 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, usage_of
-from tailrace.wire.anthropic.peer_text import text_of
-from tailrace.wire.failure import broken, cut, failure, failure_in
-from tailrace.wire.peer_json import decode_object
+from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
+from tailrace.wire.peer_json import decode_object, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 
@@ -80,17 +79,17 @@ class AnthropicDecoder:
         for frame in self._sse.split(data):
             if frame.startswith(_DELTA_HEAD) and self._grow(frame[_HEAD_LENGTH:], out):
                 continue
-            if not self._goes_on_after(frame, out):
+            if not self._decode_block(frame, out):
                 return out
         if self._sse.error is not None:
-            self._fail(broken(str(self._sse.error), self._sse.error.excerpt), out)
+            self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), out)
         return out
 
     def close(self) -> list[AnyDelta]:
         out: list[AnyDelta] = []
         if not self._ended:
             missing = "message_stop" if self._message is not None or self._blocks else "a single event of the dialect"
-            self._fail(cut(f"the stream ended without {missing}"), out)
+            self._fail(stream_cut(f"the stream ended without {missing}"), out)
         return out
 
     def rebuilt_body(self) -> JsonObject:
@@ -130,7 +129,7 @@ class AnthropicDecoder:
 
     # ── the long way: every other event, and every frame that is not quite as documented ──────────────────────
 
-    def _goes_on_after(self, frame: bytes, out: list[AnyDelta]) -> bool:
+    def _decode_block(self, frame: bytes, out: list[AnyDelta]) -> bool:
         """Reads the frame, and says whether there is anything to read after it."""
         event = self._sse.parse(frame)
         if event is not None and event.event != "ping":
@@ -170,7 +169,7 @@ class AnthropicDecoder:
         if name == "error":
             self._fail(failure(shown.decode("utf-8", "replace")), out)
         elif shown and shown != b"[DONE]" and not shown.startswith(b":") and (name == _UNNAMED or name in _EVENTS):
-            self._fail(broken(str(exc), data), out)
+            self._fail(protocol_error(str(exc), data), out)
 
     def _message_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
         message = body.get("message")

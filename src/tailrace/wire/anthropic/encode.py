@@ -31,6 +31,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.anthropic.content import blocks_of, call_id
+from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.peer_json import without_lone_surrogates
 from tailrace.wire.sse import encode_event
 
@@ -52,18 +53,6 @@ _FOREIGN_REASONS = {
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
-}
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
 }
 _encode = msgspec.json.Encoder().encode
 
@@ -104,9 +93,9 @@ class StreamEncoder:
                 continue
             match delta:
                 case TextDelta(text, 0) | RefusalDelta(text, 0):
-                    self._text(TextDelta, text, out)
+                    self._add_text(TextDelta, text, out)
                 case ReasoningDelta(text, 0):
-                    self._text(ReasoningDelta, text, out)
+                    self._add_text(ReasoningDelta, text, out)
                 case ToolCallDelta(choice=0):
                     self._tool_call(delta, out)
                 case NativeDelta("anthropic", item):
@@ -117,7 +106,7 @@ class StreamEncoder:
                     self._usage = usage
                 case ErrorDelta():
                     self._ended = True
-                    out.append(_event("error", error_body(delta)))
+                    out.append(_event("error", anthropic_error_body(delta)))
                 case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
                     pass
                 case _:
@@ -142,7 +131,7 @@ class StreamEncoder:
         out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
         return b"".join(out)
 
-    def _text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
+    def _add_text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
         if not text:
             return
         if self._kind is not kind:
@@ -186,9 +175,9 @@ class StreamEncoder:
 
     def _tool_call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         if self._kind is ToolCallDelta and delta.index == self._call:
-            self._piece(delta, out)
+            self._add_arguments(delta, out)
         elif delta.index not in self._calls:
-            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._whole())
+            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._arguments_complete())
             self._held.setdefault(delta.index, []).append(delta)
             if not waits:
                 self._stop_block(out)
@@ -203,17 +192,17 @@ class StreamEncoder:
         start = {"type": "tool_use", "id": call_id(first.id or f"call_{self._call}"), "name": first.name, "input": {}}
         self._open_block(ToolCallDelta, start, b'"input_json_delta","partial_json":', out)
         for piece in pieces:
-            self._piece(piece, out)
+            self._add_arguments(piece, out)
 
-    def _piece(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+    def _add_arguments(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         if delta.arguments:
             self._arguments.append(delta.arguments)
             out += (self._head, _json_text(delta.arguments), b"}}\n\n")
 
-    def _whole(self) -> bool:
+    def _arguments_complete(self) -> bool:
         """Nothing more can come for the open call: its arguments are one closed object. Until then the pieces of
         another call wait, for a source may send the pieces of several in turns and clients expect one after the
-        other. ClientRequest when a call begins, not at each piece."""
+        other. Checked when a call begins, not at each piece."""
         try:
             msgspec.json.decode("".join(self._arguments), type=dict)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -268,12 +257,6 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         reason,
         usage_body(completion.usage, completion.dialect),
     )
-
-
-def error_body(error: ErrorDelta) -> JsonObject:
-    """The error as the API words it, in a stream or as the body of a response with `error.status`."""
-    kind = error.code if error.code in _ERROR_TYPES.values() else _ERROR_TYPES.get(error.status or 500, "api_error")
-    return {"type": "error", "error": {"type": kind, "message": without_lone_surrogates(error.message)}}
 
 
 def message_body(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.chat.decode import ChatDecoder
-from tailrace.wire.chat.encode import StreamEncoder, encode_body, error_body
+from tailrace.wire.chat.encode import StreamEncoder, encode_body
 from tailrace.wire.chat.provider_request import encode_request
 
-__all__ = ["ChatDecoder", "StreamEncoder", "completion_from_body", "encode_body", "encode_request", "error_body"]
+__all__ = ["ChatDecoder", "StreamEncoder", "completion_from_body", "encode_body", "encode_request"]

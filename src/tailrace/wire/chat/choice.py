@@ -20,7 +20,8 @@ from tailrace.messages import (
 )
 from tailrace.wire.chat.content import Content
 from tailrace.wire.chat.reasoning import DETAILS, TEXT_FIELDS, ReasoningState
-from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text, text
+from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.quirks import WireQuirks
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
@@ -104,7 +105,7 @@ class ChoiceState:
             deltas.append(ReasoningDelta(thought, choice))
         if new:
             deltas.append(TextDelta(new, choice))
-        self._role = self._role or text(delta.get("role"))
+        self._role = self._role or text_of(delta.get("role"))
         refusal = delta.get("refusal")
         if isinstance(refusal, str):
             self._refusal.append(refusal)
@@ -144,7 +145,7 @@ class ChoiceState:
         call = self._function_call
         if call is None:
             call = self._function_call = GrowingCall(len(self.tool_calls.calls))
-        call.name = text(function.get("name")) or call.name
+        call.name = text_of(function.get("name")) or call.name
         arguments = arguments_text(function.get("arguments"))
         call.pieces.append(arguments)
         if call.announced:

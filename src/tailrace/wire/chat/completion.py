@@ -10,8 +10,9 @@ from typing import Any
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall
 from tailrace.wire.chat import reasoning
-from tailrace.wire.chat.tool_calls import arguments_text, text
+from tailrace.wire.chat.tool_calls import arguments_text
 from tailrace.wire.chat.usage import usage_of
+from tailrace.wire.peer_json import text_of
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -36,19 +37,19 @@ def completion_from_body(body: JsonObject) -> Completion:
     choice = next((c for c in choices if isinstance(c, dict)), {}) if isinstance(choices, list) else {}
     raw = choice.get("message")
     message = raw if isinstance(raw, dict) else {}
-    answer_id = text(body.get("id"))
+    answer_id = text_of(body.get("id"))
     parts = _parts(message, answer_id)
-    reason = text(choice.get("finish_reason"))
+    reason = text_of(choice.get("finish_reason"))
     return Completion(
         dialect="chat",
         body=body,
         message=Message("assistant", parts),
         id=answer_id,
-        model=text(body.get("model")),
+        model=text_of(body.get("model")),
         finish_reason=reason,
         stop=_stop(reason, called=any(isinstance(part, ToolCall) for part in parts)),
         usage=usage_of(body.get("usage")),
-        refusal=text(message.get("refusal")) or None,
+        refusal=text_of(message.get("refusal")) or None,
     )
 
 
@@ -65,15 +66,15 @@ def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
     if thought := _reasoning(message):
         parts.append(thought)
     parts += _content(message.get("content"))
-    if refusal := text(message.get("refusal")):
+    if refusal := text_of(message.get("refusal")):
         parts.append(Refusal(refusal))
     calls = message.get("tool_calls")
     parts += _calls(calls if isinstance(calls, list) else [], answer_id)
     function = message.get("function_call")
-    if isinstance(function, dict) and (name := text(function.get("name"))):
+    if isinstance(function, dict) and (name := text_of(function.get("name"))):
         parts.append(ToolCall(_made_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
     audio = message.get("audio")
-    if isinstance(audio, dict) and text(audio.get("id")):
+    if isinstance(audio, dict) and text_of(audio.get("id")):
         parts.append(Native("chat", {"audio": {"id": audio["id"]}}))  # all that the next request may say of it
     return tuple(parts)
 
@@ -121,9 +122,9 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
         if not isinstance(item, dict):
             continue
         function = item.get("function") if isinstance(item.get("function"), dict) else item.get("custom")
-        if not isinstance(function, dict) or not (name := text(function.get("name"))):
+        if not isinstance(function, dict) or not (name := text_of(function.get("name"))):
             continue
-        call_id = text(item.get("id")) or _made_id(answer_id, position)
+        call_id = text_of(item.get("id")) or _made_id(answer_id, position)
         arguments = arguments_text(function.get("arguments", function.get("input")))
         parts.append(ToolCall(call_id, name, arguments if arguments.strip() else "{}"))
         if extra := {k: v for k, v in item.items() if k not in _CALL_FIELDS and v is not None}:

@@ -23,7 +23,7 @@ from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
-from tailrace.wire.failure import broken, cut, failure, failure_in
+from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
@@ -66,12 +66,12 @@ class ChatDecoder:
                     template.pieces.append(text)
                     deltas.append(template.delta(text))
                 continue
-            self._take(block, deltas)
+            self._decode_block(block, deltas)
             if self._has_ended():
                 return deltas
             template = self._template
         if self._sse.error is not None:
-            self._fail(broken(str(self._sse.error), self._sse.error.excerpt), deltas)
+            self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), deltas)
         return deltas
 
     def close(self) -> list[AnyDelta]:
@@ -83,7 +83,7 @@ class ChatDecoder:
             self._finish(deltas)
         else:
             missing = "[DONE]" if self._choices else "a single chunk of a chat completion"
-            self._fail(cut(f"the stream ended without {missing}"), deltas)
+            self._fail(stream_cut(f"the stream ended without {missing}"), deltas)
         return deltas
 
     def rebuilt_body(self) -> JsonObject:
@@ -98,7 +98,7 @@ class ChatDecoder:
 
     # ── one block, in full ───────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, block: bytes, deltas: list[AnyDelta]) -> None:
+    def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> None:
         event = self._sse.parse(block)
         if event is None:
             return  # comments and fields alone: nothing was said (A09, A11)
@@ -112,7 +112,7 @@ class ChatDecoder:
             chunk = decode_object(data)
         except PeerError as exc:
             if event.event == _UNNAMED:
-                self._fail(broken(str(exc), exc.excerpt), deltas)
+                self._fail(protocol_error(str(exc), exc.excerpt), deltas)
             elif event.event == "error":
                 self._fail(failure(data.decode("utf-8", "replace")), deltas)
             return
@@ -228,11 +228,11 @@ class ChatDecoder:
         if target is None:
             return
         self._lessons -= 1
-        path, pieces, says = target
-        self._template = learn(block, chunk, ("choices", 0, "delta", *path), pieces, says)
+        path, pieces, make_delta = target
+        self._template = learn(block, chunk, ("choices", 0, "delta", *path), pieces, make_delta)
 
     def _growing(self, choice: ChoiceState, delta: JsonObject) -> tuple[Path, list[str], Any] | None:
-        """The one text that this delta made longer: where it stands, where its pieces go, what it says."""
+        """The one text that this delta made longer: its path, the list of its pieces, the maker of its deltas."""
         growing = [
             field for field, value in delta.items() if value and (field in GROWING or isinstance(value, (list, dict)))
         ]
@@ -240,11 +240,10 @@ class ChatDecoder:
             return None
         field, value = growing[0], delta[growing[0]]
         if field == "content" and isinstance(value, str):
-            says = partial(TextDelta, choice=choice.index) if choice.index else TextDelta
-            return ("content",), choice.content.text_pieces(), says
+            make_delta = partial(TextDelta, choice=choice.index) if choice.index else TextDelta
+            return ("content",), choice.content.text_pieces(), make_delta
         if field in TEXT_FIELDS and isinstance(value, str):
-            says_thought = partial(ReasoningDelta, choice=choice.index)
-            return (field,), choice.reasoning.pieces[field], says_thought
+            return (field,), choice.reasoning.pieces[field], partial(ReasoningDelta, choice=choice.index)
         if field == "tool_calls" and isinstance(value, list) and len(value) == 1:
             return self._growing_call(choice, value[0])
         return None
@@ -260,8 +259,8 @@ class ChatDecoder:
             return None
         if any(value for name, value in function.items() if name != "arguments"):
             return None
-        says = partial(_arguments, call.position, choice.index)
-        return ("tool_calls", 0, "function", "arguments"), call.pieces, says
+        make_delta = partial(_arguments, call.position, choice.index)
+        return ("tool_calls", 0, "function", "arguments"), call.pieces, make_delta
 
 
 def _arguments(position: int, choice: int, text: str) -> ToolCallDelta:

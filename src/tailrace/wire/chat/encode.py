@@ -24,6 +24,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.chat.usage import usage_body
+from tailrace.wire.error_bodies import openai_error_body
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -48,12 +49,6 @@ _REASON_OF = {
     "refusal": "content_filter",
 }
 _DONE = b"data: [DONE]\n\n"
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
 
 
 class StreamEncoder:
@@ -106,7 +101,7 @@ class StreamEncoder:
                         self._begin(delta.choice, out)
                     if isinstance(delta, ToolCallDelta):
                         self._called.add(delta.choice)
-                    out.append(self._chunk(delta.choice, _said(delta), None))
+                    out.append(self._chunk(delta.choice, _delta_fields(delta), None))
                 case NativeDelta():
                     self._native(delta, out)
                 case FinishDelta(reason=reason, choice=choice):
@@ -116,7 +111,7 @@ class StreamEncoder:
                     self._usage = own or usage_body(usage, self._source)
                 case ErrorDelta():
                     self._ended = True
-                    out.append(b"data: %b\n\n" % _encode(error_body(delta)))
+                    out.append(b"data: %b\n\n" % _encode(openai_error_body(delta)))
                 case _:
                     assert_never(delta)
         return b"".join(out)
@@ -159,7 +154,7 @@ class StreamEncoder:
         return b'%b,"choices":%b%b' % (self._head, said, self._tail)
 
 
-def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
+def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
     match delta:
         case ReasoningDelta(text=text):
             return {"reasoning_content": text}
@@ -175,14 +170,6 @@ def _said(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
             return {"tool_calls": [call | {"function": function}]}
         case _:
             assert_never(delta)
-
-
-def error_body(error: ErrorDelta) -> JsonObject:
-    """The dialect's error object, in a frame or as the body of an HTTP error."""
-    kind = _ERROR_TYPES.get(error.status or 0)
-    if kind is None:
-        kind = "invalid_request_error" if error.kind == "permanent" else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": None, "code": error.code or None}}
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tailrace.messages import Image, JsonObject, Message, Native, Part, Text, ToolResult
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.client_request import InvalidRequest
-from tailrace.wire.conversation import Conversation, result_content, text_of, unknown_role
+from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.openai_request import image_of
 
 
@@ -21,7 +21,7 @@ class ChatConversation(Conversation):
         content = message.get("content")
         match message.get("role"):
             case "system" | "developer":
-                text = text_of(self.parts_of(content, f"{where}.content"))
+                text = joined_text(self.parts_of(content, f"{where}.content"))
                 if self.messages:
                     self.messages.append(Message("system", (Text(text),)))
                 else:

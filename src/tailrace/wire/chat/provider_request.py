@@ -20,7 +20,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
-from tailrace.wire.schema_name import named
+from tailrace.wire.schema_name import named_schema
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
@@ -33,7 +33,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= _tools(request) | _sampling(request)
     if request.response_schema is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": named(request.response_schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": named_schema(request.response_schema)}
     return body | request.extra
 
 

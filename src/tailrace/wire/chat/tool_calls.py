@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import AnyDelta, JsonObject, ToolCallDelta
+from tailrace.wire.peer_json import text_of
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _WORD = re.compile(r"\S")
@@ -146,7 +147,7 @@ class ToolCalls:
         if not isinstance(function, dict):
             custom = item.get("custom")
             function = custom if isinstance(custom, dict) else {}
-        id_, name = text(item.get("id")), text(function.get("name"))
+        id_, name = text_of(item.get("id")), text_of(function.get("name"))
         arguments = arguments_text(function.get("arguments", function.get("input")))
         index = item.get("index")
         index = index if isinstance(index, int) and not isinstance(index, bool) else None
@@ -158,7 +159,7 @@ class ToolCalls:
         if id_ and not call.id:
             call.id = id_
             self._by_id[id_] = call
-        call.kind = text(item.get("type")) or call.kind or ("custom" if "custom" in item else "")
+        call.kind = text_of(item.get("type")) or call.kind or ("custom" if "custom" in item else "")
         if name:
             call.name = call.name + name if self._name_in_pieces else name
         _keep_unknown(call.extra, item, _CALL_FIELDS)
@@ -238,11 +239,6 @@ def _keep_unknown(kept: JsonObject, item: JsonObject, known: frozenset[str]) -> 
     for field, value in item.items():
         if field not in known and (value is not None or field not in kept):
             kept[field] = value
-
-
-def text(value: object) -> str:
-    """The value where it is text, else nothing."""
-    return value if isinstance(value, str) else ""
 
 
 def arguments_text(value: object) -> str:

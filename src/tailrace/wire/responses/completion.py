@@ -17,7 +17,8 @@ from tailrace.messages import (
     ToolCall,
     Usage,
 )
-from tailrace.wire.responses.output_items import objects, string
+from tailrace.wire.peer_json import text_of
+from tailrace.wire.responses.output_items import objects
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
@@ -28,14 +29,14 @@ _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "le
 def completion_from_body(body: JsonObject) -> Completion:
     """Never raises: what is missing or of another kind than documented reads as absent."""
     parts = tuple(part for item in objects(body.get("output")) for part in _parts_of(item))
-    status = string(body.get("status"))
+    status = text_of(body.get("status"))
     refusals = [part.text for part in parts if isinstance(part, Refusal)]
     return Completion(
         dialect="responses",
         body=body,
         message=Message("assistant", parts),
-        id=string(body.get("id")),
-        model=string(body.get("model")),
+        id=text_of(body.get("id")),
+        model=text_of(body.get("model")),
         finish_reason="" if status in _UNENDED else status,
         stop=_stop_of(body, status, parts),
         usage=usage_of(body.get("usage")),
@@ -74,37 +75,37 @@ def argument_text(value: object) -> str:
 
 def reasoning_text(item: JsonObject) -> str:
     """The thoughts of a reasoning item: summary, then raw text, a text that stands in both only once (C41)."""
-    texts = [string(part.get("text")) for key in ("summary", "content") for part in objects(item.get(key))]
+    texts = [text_of(part.get("text")) for key in ("summary", "content") for part in objects(item.get(key))]
     return PART_SEPARATOR.join(dict.fromkeys(text for text in texts if text))
 
 
 def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
     if status == "incomplete":
         details = body.get("incomplete_details")
-        return _INCOMPLETE.get(string(details.get("reason")) if isinstance(details, dict) else "", "unknown")
+        return _INCOMPLETE.get(text_of(details.get("reason")) if isinstance(details, dict) else "", "unknown")
     if status != "completed":
         return "unknown"
     return "tools" if any(isinstance(part, ToolCall) for part in parts) else "end"
 
 
 def _parts_of(item: JsonObject) -> list[Part]:
-    kind = string(item.get("type"))
+    kind = text_of(item.get("type"))
     if kind == "message":
         return [part for content in objects(item.get("content")) for part in _content_of(content)]
     if kind == "reasoning":
         return [Reasoning(reasoning_text(item), "responses", item)]
     if kind in CALL_FIELDS:
-        call_id = string(item.get("call_id")) or string(item.get("id"))
-        return [ToolCall(call_id, string(item.get("name")), argument_text(item.get(CALL_FIELDS[kind])))]
+        call_id = text_of(item.get("call_id")) or text_of(item.get("id"))
+        return [ToolCall(call_id, text_of(item.get("name")), argument_text(item.get(CALL_FIELDS[kind])))]
     return [Native("responses", item)]
 
 
 def _content_of(content: JsonObject) -> list[Part]:
     kind = content.get("type")
     if kind in ("output_text", "text"):
-        return [Text(string(content.get("text")))]
+        return [Text(text_of(content.get("text")))]
     if kind == "refusal":
-        return [Refusal(string(content.get("refusal")))]
+        return [Refusal(text_of(content.get("refusal")))]
     if kind == "reasoning_text":  # gpt-oss servers put the thoughts into the message
-        return [Reasoning(string(content.get("text")))]
+        return [Reasoning(text_of(content.get("text")))]
     return []

@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, JsonObject, NativeDelta
-from tailrace.wire.failure import broken, cut
+from tailrace.wire.failure import protocol_error, stream_cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.responses.stream_events import GrowingAnswer, Piece
@@ -46,7 +46,7 @@ class ResponsesDecoder:
             try:
                 piece = _decode_piece(block[size:] if size else b"")
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                if self._ends_with(block, out):
+                if self._apply_block(block, out):
                     return out
             else:
                 delta = piece.delta
@@ -58,29 +58,29 @@ class ResponsesDecoder:
                         and piece.content_index == growing.content_index
                         and piece.summary_index == growing.summary_index
                     )
-                    or answer.turns_to(piece, out)
+                    or answer.switch_to(piece, out)
                 ):
                     growing.append(delta)
-                    if growing.says is not None:
-                        out.append(growing.says(delta))
+                    if growing.to_delta is not None:
+                        out.append(growing.to_delta(delta))
                     if piece.logprobs:
                         growing.logprobs.extend(piece.logprobs)
                         out.append(NativeDelta("responses", {"logprobs": piece.logprobs}))
-                elif self._ends_with(block, out):
+                elif self._apply_block(block, out):
                     return out
         if self._sse.error is not None:
-            out.append(answer.fail(broken(str(self._sse.error), self._sse.error.excerpt)))
+            out.append(answer.fail(protocol_error(str(self._sse.error), self._sse.error.excerpt)))
         return out
 
     def close(self) -> list[AnyDelta]:
         if self._answer.ended:
             return []
-        return [self._answer.fail(cut("the stream ended without response.completed"))]
+        return [self._answer.fail(stream_cut("the stream ended without response.completed"))]
 
     def rebuilt_body(self) -> JsonObject:
         return self._answer.rebuilt_body()
 
-    def _ends_with(self, block: bytes, out: list[AnyDelta]) -> bool:
+    def _apply_block(self, block: bytes, out: list[AnyDelta]) -> bool:
         """Reads one block of any shape and says whether it ended the answer. `[DONE]`, empty data and comments sent
         as data say nothing (A10)."""
         answer = self._answer
@@ -90,7 +90,7 @@ class ResponsesDecoder:
         try:
             event = decode_object(data)
         except PeerError as exc:
-            out.append(answer.fail(broken(str(exc), data)))
+            out.append(answer.fail(protocol_error(str(exc), data)))
         else:
             kind = event.get("type")
             answer.apply(kind if isinstance(kind, str) else sent.event, event, out)

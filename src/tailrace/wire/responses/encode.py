@@ -7,7 +7,7 @@ the two cannot differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -20,20 +20,17 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     NativeDelta,
-    Reasoning,
     ReasoningDelta,
-    Refusal,
     RefusalDelta,
     Stop,
-    Text,
     TextDelta,
-    ToolCall,
     ToolCallDelta,
     Usage,
     UsageDelta,
 )
+from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import without_lone_surrogates
-from tailrace.wire.responses.failures import error_body, failed_response_error
+from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
@@ -52,7 +49,7 @@ _INCOMPLETE_REASONS = {
 }
 
 
-class _Form(msgspec.Struct, frozen=True):
+class _TextForm(msgspec.Struct, frozen=True):
     """How one kind of text is said."""
 
     item: str
@@ -66,24 +63,24 @@ class _Form(msgspec.Struct, frozen=True):
 
 
 _TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-_FORMS: dict[type[AnyDelta], _Form] = {
-    TextDelta: _Form(
+_FORMS: dict[type[AnyDelta], _TextForm] = {
+    TextDelta: _TextForm(
         *("message", "msg", "content", _TEXT_PART, "text"),
         *("response.content_part", "response.output_text", "content_index"),
     ),
-    RefusalDelta: _Form(
+    RefusalDelta: _TextForm(
         *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
         *("response.content_part", "response.refusal", "content_index"),
     ),
     # Readers of this API show summaries; few show raw reasoning text.
-    ReasoningDelta: _Form(
+    ReasoningDelta: _TextForm(
         *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
         *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
     ),
 }
 
 
-class _Open:
+class _OpenText:
     """A text under way: what its events repeat, and what it said so far."""
 
     __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
@@ -144,9 +141,9 @@ class StreamEncoder:
         self._key = id.removeprefix("resp_")
         self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
         self._kind: type[AnyDelta] | None = None  # of the open text
-        self._text: _Open | None = None
+        self._text: _OpenText | None = None
         self._item: JsonObject | None = None  # the open message or reasoning item
-        self._calls: dict[int, _Open] = {}  # the calls, by their place among them
+        self._calls: dict[int, _OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
         self._usage: Usage | None = None
         self._reason = ""
@@ -176,9 +173,9 @@ class StreamEncoder:
                 break
             match delta:
                 case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
-                    self._say(type(delta), text, out)
+                    self._add_text(type(delta), text, out)
                 case ToolCallDelta(choice=0):
-                    self._call(delta, out)
+                    self._add_arguments(delta, out)
                 case NativeDelta("responses", item):
                     self._native(item, out)
                 case FinishDelta(reason, 0):
@@ -218,7 +215,7 @@ class StreamEncoder:
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _say(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
+    def _add_text(self, kind: type[AnyDelta], text: str, out: list[bytes]) -> None:
         if not text:
             return
         grown = self._text
@@ -226,7 +223,7 @@ class StreamEncoder:
             grown = self._open_text(kind, out)
         self._grow(grown, text, out)
 
-    def _grow(self, grown: _Open, text: str, out: list[bytes]) -> None:
+    def _grow(self, grown: _OpenText, text: str, out: list[bytes]) -> None:
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
@@ -236,7 +233,7 @@ class StreamEncoder:
         out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
         self._sequence += 1
 
-    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _Open:
+    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _OpenText:
         form = _FORMS[kind]
         self._close_text(out)
         self._close_calls("completed", out)
@@ -250,7 +247,7 @@ class StreamEncoder:
         keys = {"item_id": self._item["id"], "output_index": len(self._items) - 1, form.index: index}
         self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
         self._kind = kind
-        self._text = _Open(form.text_event, self._item, keys)
+        self._text = _OpenText(form.text_event, self._item, keys)
         return self._text
 
     def _close_text(self, out: list[bytes]) -> None:
@@ -311,14 +308,14 @@ class StreamEncoder:
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, delta: ToolCallDelta, out: list[bytes]) -> None:
+    def _add_arguments(self, delta: ToolCallDelta, out: list[bytes]) -> None:
         call = self._calls.get(delta.index)
         if call is None:
             call = self._open_call(delta, out)
         if delta.arguments and delta.index in self._open_calls:
             self._grow(call, delta.arguments, out)
 
-    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _Open:
+    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
         """Calls may grow in turns: each keeps its place. One that is whole ends before the next begins."""
         self._close_text(out)
         self._close_item("completed", out)
@@ -333,7 +330,7 @@ class StreamEncoder:
         }
         self._add(item, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        call = self._calls[delta.index] = _Open("response.function_call_arguments", item, keys)
+        call = self._calls[delta.index] = _OpenText("response.function_call_arguments", item, keys)
         self._open_calls.add(delta.index)
         return call
 
@@ -378,7 +375,7 @@ class StreamEncoder:
         self._end("incomplete", [])
         self._sequence = sequence
         self._response |= {"status": "failed", "error": failed_response_error(error)}
-        self._send("error", error_body(error), out)
+        self._send("error", error_event(error), out)
         self._send("response.failed", {"response": self._response}, out)
 
     def _send(self, name: str, fields: JsonObject, out: list[bytes]) -> None:
@@ -405,7 +402,7 @@ def encode_body(
         source=completion.dialect,
         fields=fields,
     )
-    encoder.encode(_deltas_of(completion))
+    encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
     encoder.close(completion.stop)
     return encoder.response
 
@@ -423,21 +420,6 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + beside + usage.output_tokens,
     }
-
-
-def _deltas_of(completion: Completion) -> Iterator[AnyDelta]:
-    calls = 0
-    for part in completion.message.parts:
-        if isinstance(part, Text):
-            yield TextDelta(part.text)
-        elif isinstance(part, Refusal):
-            yield RefusalDelta(part.text)
-        elif isinstance(part, Reasoning):
-            yield ReasoningDelta(part.text)
-        elif isinstance(part, ToolCall):
-            yield ToolCallDelta(calls, part.id, part.name, part.arguments)
-            calls += 1
-    yield UsageDelta(completion.usage)
 
 
 def _is_object(arguments: str) -> bool:

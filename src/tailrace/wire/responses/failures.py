@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import failure, failure_in
 
 # Codes of a failed response (the API's `ResponseError`) that blame the request: it will fail again as it is.
@@ -53,12 +54,10 @@ def _typed(error: ErrorDelta) -> ErrorDelta:
     return error
 
 
-def error_body(error: ErrorDelta) -> JsonObject:
-    """The error as the API words it, in a stream or as the body of a response with `error.status`. In a stream
-    clients look for it flat or as an object: it stands in both forms."""
-    said = {"code": error.code or None, "message": error.message, "param": None}
-    kind = "invalid_request_error" if error.kind == "permanent" else "server_error"
-    return {**said, "error": {"type": kind, **said}}
+def error_event(error: ErrorDelta) -> JsonObject:
+    """The fields of an `error` event. Some clients look for them in the event, some in its `error`: both have them."""
+    body = openai_error_body(error)
+    return {name: body["error"][name] for name in ("code", "message", "param")} | body
 
 
 def failed_response_error(error: ErrorDelta) -> JsonObject:

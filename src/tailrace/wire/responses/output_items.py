@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import JsonObject
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
 
 _LISTS = ("content", "summary")
@@ -22,21 +23,17 @@ def objects(value: object) -> list[JsonObject]:
     return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
-def string(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 class OutputItem:
     """One item. Once `done`, `head` is the whole of it and the pieces no longer count (B40)."""
 
-    __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "position", "spoke")
+    __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "last_emitted", "position")
 
     def __init__(self, head: JsonObject, position: int, call: int | None) -> None:
         self.head = head
         self.position = position
         self.call = call  # its place among the calls of this answer, where it is one
         self.announced = False  # the call's id and name were handed out
-        self.spoke: tuple[Slot, int] | None = None  # the text of this item that was handed out last
+        self.last_emitted: tuple[Slot, int] | None = None  # the text of this item that was handed out last
         self.done = False
         self._texts: dict[tuple[Slot, int], list[str]] = {}
         self._parts: dict[tuple[str, int], JsonObject] = {}
@@ -47,7 +44,7 @@ class OutputItem:
 
     @property
     def type(self) -> str:
-        return string(self.head.get("type"))
+        return text_of(self.head.get("type"))
 
     def pieces(self, slot: Slot, index: int) -> list[str]:
         """The pieces of one text so far, to be appended to."""
@@ -77,7 +74,7 @@ class OutputItem:
     def finish(self, item: JsonObject) -> None:
         self.head, self.done = item, True
 
-    def built(self, status: str) -> JsonObject:
+    def rebuilt(self, status: str) -> JsonObject:
         """The item as a non-streaming answer would hold it. `status` is the response's own, where it has ended."""
         if self.done:
             return self.head
@@ -135,11 +132,11 @@ class Output:
 
     def add(self, head: JsonObject, index: int) -> OutputItem:
         call = None
-        if string(head.get("type")) in CALL_FIELDS:
+        if text_of(head.get("type")) in CALL_FIELDS:
             call, self._calls = self._calls, self._calls + 1
         item = OutputItem(head, index if index != NO_INDEX else len(self.items), call)
         self.items.append(item)
-        if item_id := string(head.get("id")):
+        if item_id := text_of(head.get("id")):
             self._by_id[item_id] = item
         if index != NO_INDEX:
             self._by_index[index] = item
@@ -147,7 +144,7 @@ class Output:
 
     def added(self, head: JsonObject, index: int) -> OutputItem:
         """An item announces itself. A new id is a new item, even at an index that is taken."""
-        item_id = string(head.get("id"))
+        item_id = text_of(head.get("id"))
         item = self._by_id.get(item_id) if item_id else self._by_index.get(index)
         if item is None or item.done:
             return self.add(head, index)
@@ -167,20 +164,20 @@ class Output:
         return item
 
     def at_done(self, whole: JsonObject, index: int) -> OutputItem:
-        item_id = string(whole.get("id"))
+        item_id = text_of(whole.get("id"))
         item = self.find(item_id, index)
         if item is None and index == NO_INDEX and not item_id:
-            item = next((i for i in self.items if i.type == string(whole.get("type")) and not i.done), None)
+            item = next((i for i in self.items if i.type == text_of(whole.get("type")) and not i.done), None)
         if (
             item is None
             or (item.done and self._by_id.get(item_id) is not item)
-            or item.type != string(whole.get("type"))
+            or item.type != text_of(whole.get("type"))
         ):
             return self.add(whole, index)
         return item
 
-    def built(self, status: str) -> list[JsonObject]:
-        return [item.built(status) for item in sorted(self.items, key=lambda item: item.position)]
+    def rebuilt(self, status: str) -> list[JsonObject]:
+        return [item.rebuilt(status) for item in sorted(self.items, key=lambda item: item.position)]
 
 
 # What an item of each type has beside its texts, for those that nobody announced.

@@ -24,7 +24,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.schema_name import named
+from tailrace.wire.schema_name import named_schema
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
@@ -50,7 +50,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
-        body["text"] = {"format": {"type": "json_schema", **named(request.response_schema)}}
+        body["text"] = {"format": {"type": "json_schema", **named_schema(request.response_schema)}}
     settings = {
         "parallel_tool_calls": request.parallel_tool_calls,
         "max_output_tokens": request.max_tokens,

@@ -24,9 +24,10 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of
 from tailrace.wire.responses.failures import error_in, error_of
-from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects, string
+from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects
 from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
@@ -64,14 +65,14 @@ class Piece(msgspec.Struct, gc=False):
 class Growing:
     """The text that grew last and what identifies its events: the next event nearly always goes on with it."""
 
-    __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "says", "summary_index", "type")
+    __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "summary_index", "to_delta", "type")
 
     def __init__(self) -> None:
         self.type: str | None = None  # none grows: no event is of this type, not even one whose JSON names none
         self.item_id = ""
         self.output_index = self.content_index = self.summary_index = 0
         self.append: Callable[[str], None] = list[str]().append
-        self.says: Callable[[str], AnyDelta] | None = None  # the neutral delta a piece makes
+        self.to_delta: Callable[[str], AnyDelta] | None = None  # the neutral delta a piece makes
         self.logprobs: list[Any] = []
 
 
@@ -88,7 +89,7 @@ class GrowingAnswer:
 
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 
-    def turns_to(self, piece: Piece, out: list[AnyDelta]) -> bool:
+    def switch_to(self, piece: Piece, out: list[AnyDelta]) -> bool:
         """Makes `growing` the text this piece belongs to. False where the event has to be read in full."""
         slot = DELTA_SLOTS.get(piece.type)
         if slot is None or slot.index == "command_index" or self._cumulative:
@@ -97,13 +98,13 @@ class GrowingAnswer:
         if item.done:
             return False
         index = piece.summary_index if slot.index == "summary_index" else piece.content_index
-        self._before(item, slot, index, out)
+        self._separate(item, slot, index, out)
         growing = self.growing
         growing.type, growing.item_id, growing.output_index = piece.type, piece.item_id, piece.output_index
         growing.content_index, growing.summary_index = piece.content_index, piece.summary_index
         growing.append = item.pieces(slot, index).append
         growing.logprobs = item.logprobs(index)
-        growing.says = _speech(item, slot)
+        growing.to_delta = _delta_maker(item, slot)
         return True
 
     # ── events of any kind ───────────────────────────────────────────────────────────────────────────────────
@@ -140,7 +141,7 @@ class GrowingAnswer:
     def rebuilt_body(self) -> JsonObject:
         body = {"object": "response", **self._response}
         if not objects(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
-            body["output"] = self._output.built(string(body.get("status")))
+            body["output"] = self._output.rebuilt(text_of(body.get("status")))
         return body
 
     # ── one kind each ────────────────────────────────────────────────────────────────────────────────────────
@@ -148,19 +149,19 @@ class GrowingAnswer:
     def _grow(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
         item, index = self._place(slot, event)
         delta = event.get("delta")
-        if isinstance(delta, dict) and isinstance(delta.get("text"), str) and slot.says != "call":
+        if isinstance(delta, dict) and isinstance(delta.get("text"), str) and slot.kind != "call":
             delta = delta["text"]
         text = delta if isinstance(delta, str) else argument_text(delta)
         if item.done or not text or delta is None:
             return
         pieces = item.pieces(slot, index)
-        if self._cumulative and slot.says in ("text", "reasoning"):
+        if self._cumulative and slot.kind in ("text", "reasoning"):
             text = text.removeprefix("".join(pieces))
-        self._say(item, slot, index, text, out)
+        self._emit(item, slot, index, text, out)
         pieces.append(text)
 
     def _settle_text(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
-        whole = event.get(slot.whole)
+        whole = event.get(slot.done_key)
         if isinstance(whole, str):
             item, index = self._place(slot, event)
             self._settle(item, slot, index, whole, out)
@@ -180,10 +181,10 @@ class GrowingAnswer:
 
     def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         part = _object(event.get("part"))
-        slot = PART_SLOTS.get(string(part.get("type")))
+        slot = PART_SLOTS.get(text_of(part.get("type")))
         name = PART_ADDED.get(kind) or PART_DONE[kind]
         owner = slot or PART_SLOTS["output_text" if name == "content" else "summary_text"]
-        item = self._output.at_piece(owner, string(event.get("item_id")), _index(event, "output_index"))
+        item = self._output.at_piece(owner, text_of(event.get("item_id")), _index(event, "output_index"))
         index = max(0, _index(event, "summary_index" if name == "summary" else "content_index"))
         if item.done:
             return
@@ -200,7 +201,7 @@ class GrowingAnswer:
             out.append(NativeDelta("responses", {"annotation": event.get("annotation")}))
 
     def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
-        status = string(response.get("status"))
+        status = text_of(response.get("status"))
         if status not in _TERMINAL.values():
             status = named
         self._response |= {**response, "status": status}
@@ -219,8 +220,8 @@ class GrowingAnswer:
         that was streamed: some servers give each item another id here."""
         streamed = {item.type for item in self._output.items}
         for index, whole in enumerate(output):
-            item = self._output.find(string(whole.get("id")), index)
-            kind = string(whole.get("type"))
+            item = self._output.find(text_of(whole.get("id")), index)
+            kind = text_of(whole.get("type"))
             if item is not None and item.type == kind:
                 self._finish_item(item, whole, out)
             elif kind not in streamed:
@@ -229,7 +230,7 @@ class GrowingAnswer:
     # ── texts and calls ──────────────────────────────────────────────────────────────────────────────────────
 
     def _place(self, slot: Slot, event: JsonObject) -> tuple[OutputItem, int]:
-        item = self._output.at_piece(slot, string(event.get("item_id")), _index(event, "output_index"))
+        item = self._output.at_piece(slot, text_of(event.get("item_id")), _index(event, "output_index"))
         return item, max(0, _index(event, slot.index)) if slot.index else 0
 
     def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
@@ -255,37 +256,37 @@ class GrowingAnswer:
         pieces = item.pieces(slot, index)
         said = "".join(pieces)
         if len(whole) > len(said) and whole.startswith(said):
-            self._say(item, slot, index, whole[len(said) :], out)
+            self._emit(item, slot, index, whole[len(said) :], out)
         pieces[:] = [whole]
 
-    def _say(self, item: OutputItem, slot: Slot, index: int, text: str, out: list[AnyDelta]) -> None:
-        self._before(item, slot, index, out)
-        says = _speech(item, slot)
-        if says is not None and text:
-            out.append(says(text))
+    def _emit(self, item: OutputItem, slot: Slot, index: int, text: str, out: list[AnyDelta]) -> None:
+        self._separate(item, slot, index, out)
+        make_delta = _delta_maker(item, slot)
+        if make_delta is not None and text:
+            out.append(make_delta(text))
 
-    def _before(self, item: OutputItem, slot: Slot, index: int, out: list[AnyDelta]) -> None:
+    def _separate(self, item: OutputItem, slot: Slot, index: int, out: list[AnyDelta]) -> None:
         """The parts of one reasoning item are paragraphs: a separator goes between them."""
-        if slot.says != "reasoning" or item.spoke == (slot, index):
+        if slot.kind != "reasoning" or item.last_emitted == (slot, index):
             return
-        if item.spoke is not None:
+        if item.last_emitted is not None:
             out.append(ReasoningDelta(PART_SEPARATOR))
-        item.spoke = (slot, index)
+        item.last_emitted = (slot, index)
 
     def _announce(self, item: OutputItem, out: list[AnyDelta]) -> None:
         """Hands out a call's id and name once both its name and its place are known, with the arguments that came
         before them (B30)."""
-        name = string(item.head.get("name"))
+        name = text_of(item.head.get("name"))
         if item.announced or not name or item.call is None:
             return
         item.announced = True
-        call_id = string(item.head.get("call_id")) or string(item.head.get("id"))
+        call_id = text_of(item.head.get("call_id")) or text_of(item.head.get("id"))
         held = "".join(item.pieces(CALL_SLOTS[item.type], 0))
         out.append(ToolCallDelta(item.call, call_id, name, held))
 
 
-def _speech(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
-    match slot.says:
+def _delta_maker(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
+    match slot.kind:
         case "text":
             return TextDelta
         case "reasoning":
@@ -301,12 +302,12 @@ def _speech(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
 def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
     """The texts of a finished item that a reader is told, by kind and in order."""
     texts: dict[Slot, list[str]] = {}
-    call = CALL_SLOTS.get(string(item.get("type")))
-    if call is not None and item.get(call.whole) not in (None, ""):
-        texts[call] = [argument_text(item[call.whole])]
+    call = CALL_SLOTS.get(text_of(item.get("type")))
+    if call is not None and item.get(call.done_key) not in (None, ""):
+        texts[call] = [argument_text(item[call.done_key])]
     for name in ("summary", "content"):
         for part in objects(item.get(name)):
-            slot = PART_SLOTS.get(string(part.get("type")))
+            slot = PART_SLOTS.get(text_of(part.get("type")))
             if slot is not None and isinstance(part.get(slot.field), str):
                 texts.setdefault(slot, []).append(part[slot.field])
     return texts

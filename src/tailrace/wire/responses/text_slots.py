@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-Says = Literal["text", "reasoning", "refusal", "call", "nothing"]
+TextKind = Literal["text", "reasoning", "refusal", "call", "nothing"]
 CALL_FIELDS = {"function_call": "arguments", "custom_tool_call": "input"}  # item type → the field with its input
 
 
@@ -20,21 +20,21 @@ class Slot(msgspec.Struct, frozen=True):
     `item[path][index][field]` where those are objects (`part` is set)."""
 
     item: str  # the type of item that has such a text: what is made where `output_item.added` never came
-    says: Says  # what it means to a reader
+    kind: TextKind  # what it means to a reader
     path: tuple[str, ...]
     index: str = ""  # the event's key for the place in the list
     part: str = ""  # the type of the list's objects
     field: str = ""  # their key for the text
-    whole: str = ""  # the key of `<name>.done` for the whole text
+    done_key: str = ""  # the key of `<name>.done` for the whole text
 
 
-def _part(item: str, says: Says, path: str, part: str, field: str) -> Slot:
+def _part(item: str, kind: TextKind, path: str, part: str, field: str) -> Slot:
     index = "summary_index" if path == "summary" else "content_index"
-    return Slot(item, says, (path,), index, part, field, whole=field)
+    return Slot(item, kind, (path,), index, part, field, done_key=field)
 
 
-def _field(item: str, says: Says, *path: str) -> Slot:
-    return Slot(item, says, path, whole=path[-1])
+def _field(item: str, kind: TextKind, *path: str) -> Slot:
+    return Slot(item, kind, path, done_key=path[-1])
 
 
 _REASONING = _part("reasoning", "reasoning", "content", "reasoning_text", "text")
@@ -53,13 +53,13 @@ SLOTS: dict[str, Slot] = {
     "response.code_interpreter_call_code": _field("code_interpreter_call", "nothing", "code"),
     "response.apply_patch_call_operation_diff": _field("apply_patch_call", "nothing", "operation", "diff"),
     "response.shell_call_command": Slot(
-        "shell_call", "nothing", ("action", "commands"), "command_index", whole="command"
+        "shell_call", "nothing", ("action", "commands"), "command_index", done_key="command"
     ),
 }
 DELTA_SLOTS: dict[str, Slot] = {f"{name}.delta": slot for name, slot in SLOTS.items()}
 DONE_SLOTS: dict[str, Slot] = {f"{name}.done": slot for name, slot in SLOTS.items()}
 PART_SLOTS: dict[str, Slot] = {slot.part: slot for slot in SLOTS.values() if slot.part}
-CALL_SLOTS: dict[str, Slot] = {slot.item: slot for slot in SLOTS.values() if slot.says == "call"}
+CALL_SLOTS: dict[str, Slot] = {slot.item: slot for slot in SLOTS.values() if slot.kind == "call"}
 # These bring one object of an item's list, bare at first and whole at the end.
 PART_ADDED = {
     "response.content_part.added": "content",

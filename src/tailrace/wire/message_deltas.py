@@ -1,0 +1,40 @@
+"""A message as the deltas in which it would have been streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tailrace.messages import (
+    AnyDelta,
+    Message,
+    Native,
+    NativeDelta,
+    Reasoning,
+    ReasoningDelta,
+    Refusal,
+    RefusalDelta,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+)
+
+
+def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:
+    """The message of an assistant, part by part. Without `texts`: the parts that are neither text nor reasoning."""
+    calls = 0
+    for part in message.parts:
+        match part:
+            case Text(text) if texts and text:
+                yield TextDelta(text, choice)
+            case Reasoning(text) if texts and text:
+                yield ReasoningDelta(text, choice)
+            case Refusal(text):
+                yield RefusalDelta(text, choice)
+            case ToolCall(id_, name, arguments):
+                yield ToolCallDelta(calls, id_, name, arguments, choice)
+                calls += 1
+            case Native("responses", item):
+                yield NativeDelta("responses", {"item": item}, choice)
+            case _:
+                pass
