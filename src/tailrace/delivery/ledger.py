@@ -1,7 +1,7 @@
 """The record of one delivery in the journal: which messages it has sent, and what is known of them.
 
-A delivery is a run of its own kind: claimed by whoever delivers, so that two gateways never deliver the same answer,
-and written before it is acted upon, so that a process that dies leaves no send unaccounted for (G77, G80).
+A delivery is a run of its own kind. The delivering gateway holds its lease, so that two gateways never deliver the
+same answer. Each send is written before it is made, so that a process that dies leaves a record of it (G77, G80).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tailrace.ports import ENDED, Journal, Lease, NewRun, Run
 from tailrace.runs.lease import held
 
 KIND = "delivery"
-MAX_KILLS = 3  # a delivery that the process has died of so often is put aside
+MAX_KILLS = 3  # a delivery is parked after this many deaths of its process
 
 
 class DeliverySpec(Value):
-    """Everything that a delivery is made from; stored with it, so that any process can go on with it."""
+    """The parameters of a delivery; stored with it, so that any process can continue it."""
 
-    run_id: str  # whose log is delivered
+    run_id: str  # the run whose log is delivered
     place: Place
     showing: Showing = Showing()
     chrome: Chrome = "lines"
 
 
 class Ledger:
-    """One delivery's record, held. `ledgers` and `orphaned` make them."""
+    """One delivery's record, with its lease. `begin` and `orphaned` make them."""
 
     def __init__(self, journal: Journal, run: Run, lease: Lease) -> None:
         self.spec = msgspec.convert(run.new.input, DeliverySpec)
@@ -48,23 +48,23 @@ class Ledger:
         return [entry.event for entry in entries if isinstance(entry.event, Delivered)]
 
     def write(self, facts: Iterable[Delivered]) -> None:
-        """Raises `StaleEpoch` when another process has taken the delivery over."""
+        """Raises `StaleEpoch` when another process holds the delivery."""
         if events := list(facts):
             self._journal.append(self._lease, events)
 
     async def commit(self) -> None:
-        """Returns when what was written survives the process. Raises `StaleEpoch`."""
+        """Returns when everything written is durable. Raises `StaleEpoch`."""
         await self._journal.commit(self._lease)
 
     async def close(self, *, error: str = "") -> None:
-        """The delivery has come to its end."""
+        """Seals the delivery: completed, or failed with `error`."""
         failure = RunFailure("delivery", error) if error else None
         status = RunFinished("failed" if error else "completed", error=failure, at=time.time())
         await self._journal.seal(self._lease, status)
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """While the block runs nobody else delivers this; one that was not closed is given back."""
+        """Keeps the lease while the block runs, and releases a delivery that was not closed."""
         async with held(self._journal, self._lease):
             yield
 
