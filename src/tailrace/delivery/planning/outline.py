@@ -93,10 +93,10 @@ class ApprovalSlot:
 
 
 class NoteSlot:
-    """A text that does not grow. `aside`: the model did not write it."""
+    """A text that does not grow."""
 
-    def __init__(self, key: str, text: str, *, aside: bool = True, kind: str = "") -> None:
-        self.key, self.text, self.aside, self.kind = key, text, aside, kind
+    def __init__(self, key: str, text: str, kind: str = "") -> None:
+        self.key, self.text, self.kind = key, text, kind
 
 
 Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
@@ -108,7 +108,6 @@ class Outline:
     def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
         self.slots: list[Slot] = []
         self.finished: RunFinished | None = None
-        self.seq = 0
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
@@ -129,7 +128,6 @@ class Outline:
         return waiting[-1] if waiting and self.finished is None else None
 
     def apply(self, entry: Entry) -> None:
-        self.seq = entry.seq
         event = entry.event
         if type(event) is MessageChunk:  # nearly every entry: before the match for speed
             self._chunk(event.text, entry.attempt)
@@ -141,7 +139,7 @@ class Outline:
             case MessageStop(final=False):
                 self._close_bubble()
             case Commentary(text=text):
-                self._note(f"c{entry.seq}", self._presenter.commentary(text), aside=False)
+                self._note(f"c{entry.seq}", self._presenter.commentary(text))
             case ToolCallChunk() | ToolCallFinished():
                 self._tool(event, entry.attempt)
             case LongToolHint():
@@ -200,7 +198,7 @@ class Outline:
             self.hinted = True
             self._note(f"h{seq}", text)
 
-    def _note(self, key: str, text: str | None, *, aside: bool = True, kind: str = "") -> None:
+    def _note(self, key: str, text: str | None, *, kind: str = "") -> None:
         """A notice replaces one of the same kind directly before it."""
         if not text:
             return
@@ -208,7 +206,7 @@ class Outline:
         if kind and isinstance(last, NoteSlot) and last.kind == kind:
             last.text = _sendable(text)
         else:
-            self._add(NoteSlot(key, _sendable(text), aside=aside, kind=kind))
+            self._add(NoteSlot(key, _sendable(text), kind))
 
     def _add(self, slot: Slot) -> None:
         if self.slots and isinstance(last := self.slots[-1], ToolSlot):

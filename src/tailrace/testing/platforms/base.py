@@ -57,7 +57,6 @@ class SeenMessage:
     streaming: bool = False
     opened_at: float = 0.0
     deleted: bool = False
-    edits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,6 @@ class ChatView:
         self.requests: list[float] = []
         self.overruns: list[float] = []
         self.lost_threads: set[str] = set()
-        self.finals = 0  # sends and edits of final texts
 
     @property
     def visible(self) -> list[SeenMessage]:
@@ -156,9 +154,8 @@ class ChatView:
                     return Sent(message.message_id)
         seen = SeenMessage(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
         match action:
-            case Send(markup=markup, buttons=buttons, final=final):
+            case Send(markup=markup, buttons=buttons):
                 seen.markup, seen.buttons = markup, buttons
-                self.finals += final
             case Open(cards=cards):
                 seen.streaming, seen.opened_at = True, now
                 seen.cards = {card.id: card for card in cards}
@@ -172,11 +169,9 @@ class ChatView:
             return Gone("message")
         if self._too_long(action.text):
             return TooLong()
-        self.finals += action.final
         if (message.text, message.markup, message.buttons) == (action.text, action.markup, action.buttons):
             return NotModified()
         message.text, message.markup, message.buttons = action.text, action.markup, action.buttons
-        message.edits += 1
         return Accepted()
 
     def _stream(self, action: Append | Close, now: float) -> AnyReply:
