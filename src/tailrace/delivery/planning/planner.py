@@ -10,16 +10,18 @@ an update that was not made in time is skipped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from logging import DEBUG
 from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.delivery.planning import replies, trace
+from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
+from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -104,8 +106,8 @@ class Planner:
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, entry: Entry) -> None:
-        if trace.tracing():
-            trace.log.debug("%s <- %d %s", self._name, entry.seq, trace.described(entry.event))
+        if log.isEnabledFor(DEBUG):
+            log.debug("%s <- %d %s", self._name, entry.seq, described(entry.event))
         self.outline.apply(entry)
         if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
             self._settled = 0  # these may change slots that were complete
@@ -118,8 +120,8 @@ class Planner:
     def restore(self, facts: Iterable[Delivered]) -> None:
         """Continues from the ledger of another process. Events may be applied before or after."""
         for fact in facts:
-            if trace.tracing():
-                trace.log.debug("%s <- %s", self._name, trace.described(fact))
+            if log.isEnabledFor(DEBUG):
+                log.debug("%s <- %s", self._name, described(fact))
             replies.restore(self.state, fact)
         self._note_move()
 
@@ -128,10 +130,10 @@ class Planner:
         message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
-        if trace.tracing():
+        if log.isEnabledFor(DEBUG):
             about = f"{message.key} is {message.state}" if message else "no message"
             recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
-            trace.log.debug("%s <- %s: %s, recorded: %s", self._name, trace.described(reply), about, recorded)
+            log.debug("%s <- %s: %s, recorded: %s", self._name, described(reply), about, recorded)
         return facts
 
     def _note_move(self) -> None:
@@ -177,8 +179,8 @@ class Planner:
 
     def _hand_out(self, flight: Flight, now: float) -> AnyAction:
         self.state.flight = flight
-        if trace.tracing():
-            trace.log.debug("%s -> %s", self._name, trace.described(flight.action))
+        if log.isEnabledFor(DEBUG):
+            log.debug("%s -> %s", self._name, described(flight.action))
         match flight.action:
             case Typing():
                 self._typing_at = now
