@@ -26,7 +26,7 @@ TEXT = "".join(WORDS)
 
 
 class Scene:
-    """A run in a journal, a platform, and whoever delivers the one to the other."""
+    """A run in a journal, a platform, and the consumers between them."""
 
     def __init__(self, capabilities: Capabilities = EDITING, *, latency_s: float = 0.05) -> None:
         self.journal = MemoryJournal()
@@ -56,7 +56,7 @@ class Scene:
         return self._consumer(ledger)
 
     async def heir(self, owner: str = "next gateway") -> GatewayStreamConsumer:
-        """Whoever takes over from a dead gateway."""
+        """The consumer of a gateway that takes over from a dead one."""
         [ledger] = [ledger async for ledger in orphaned(self.journal, "telegram", owner)]
         return self._consumer(ledger)
 
@@ -265,7 +265,7 @@ async def test_threads_of_one_chat_share_its_budget() -> None:
 
 
 @driven
-async def test_whoever_asked_hears_of_an_approval() -> None:
+async def test_the_host_is_told_of_each_approval_that_is_asked_for() -> None:
     scene = Scene()
     lease = await scene.start_run()
     consumer = await scene.consumer(lease.run_id)

@@ -1,7 +1,7 @@
-"""The one way from a run's log to a chat: `GatewayStreamConsumer` tails the log, asks the planner what is due, has the
-platform do it, and keeps the ledger.
+"""From a run's log to a chat: `GatewayStreamConsumer` tails the log, asks the planner what is due, has the platform
+perform it, and writes the ledger.
 
-Owns tasks and waiting, decides nothing. A slow platform slows nobody: the log waits for it.
+Owns tasks and waiting, decides nothing. A slow platform never slows the run: the log waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TEXT = (MessageChunk, ReasoningChunk)
 
 
 class ChatLine:
-    """What all deliveries to one chat share: its budget, and one request at a time."""
+    """What all deliveries to one chat share: its rate limits, and a lock for one request at a time."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.pace = Pace(capabilities.windows)
@@ -32,27 +32,27 @@ class ChatLine:
 
 
 class ChatLines:
-    """The lines to the chats of one platform, made as they are needed."""
+    """The `ChatLine` of each chat of one platform, made on first use."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._lines: dict[str, ChatLine] = {}
 
     def to(self, place: Place) -> ChatLine:
-        """Threads of a chat share its line: they share its budget."""
+        """Threads of a chat share its line, because they share its rate limits."""
         if place.chat not in self._lines:
             self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
         return self._lines[place.chat]
 
 
 class _Driver:
-    """Does what a planner finds due, until it is done."""
+    """Performs what a planner finds due, until it is done."""
 
     def __init__(self, platform: Platform, line: ChatLine, planner: Planner, ledger: Ledger | None) -> None:
         self.planner = planner
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
-        self._patient = False  # more text changes nothing about what is due next
+        self._patient = False  # more text does not change what is due next
 
     def apply_entry(self, entry: Entry) -> None:
         self.planner.apply(entry)
@@ -97,7 +97,7 @@ class _Driver:
 
 
 class GatewayStreamConsumer:
-    """Delivers one run to one place. `on_approval` hears of questions that the run asks."""
+    """Delivers one run to one place. `on_approval` is called with each question that the run asks."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class GatewayStreamConsumer:
 
     @property
     def hinted(self) -> bool:
-        """Whether the user was told of `/verbose`."""
+        """Whether the hint about `/verbose` was shown."""
         return self._driver.planner.outline.hinted
 
     @property
@@ -136,7 +136,7 @@ class GatewayStreamConsumer:
         return self._driver.planner.outline.open_approval
 
     def suspend(self) -> None:
-        """The process is about to end: what is half shown says so, and `run` returns."""
+        """The process is about to end: an incomplete message gets a note about it, and `run` returns."""
         self._suspended = True
         self._driver.suspend()
 
@@ -146,7 +146,8 @@ class GatewayStreamConsumer:
         planner = self._driver.planner
         planner.restore(self._ledger.facts)
         seq = 0
-        for entry in await self._journal.read(self.spec.run_id):  # all that is there, so that nothing shown shrinks
+        # All entries so far are applied before the first step, so that no shown text shrinks.
+        for entry in await self._journal.read(self.spec.run_id):
             self._apply_entry(entry)
             seq = entry.seq
         await run_beside(self._driver.drive(), self._tail_log(seq))
@@ -168,8 +169,8 @@ class GatewayStreamConsumer:
 
 
 async def deliver_text(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
-    """One text of our own, in the chat's order and within its budget. Not in the ledger: nobody misses it after a
-    restart."""
+    """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
+    drops it."""
     capabilities = platform.capabilities(place)
     planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace)
     driver = _Driver(platform, line, planner, None)

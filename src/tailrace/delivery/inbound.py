@@ -1,6 +1,6 @@
-"""What a message from a chat means: seen before, part of a paste, a command, from somebody who is served, meant for us.
+"""What a message from a chat is: a repetition, part of a paste, a command, from an allowed user, addressed to the bot.
 
-Pure: every method that needs the time takes it. Knows no platform and starts nothing.
+Pure: every method that needs the time takes it as a parameter. Knows no platform and starts nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ChatCommand(Value):
 
 
 def command_in(text: str) -> ChatCommand | None:
-    """The command that the text is; None where it is something to be answered. `/help@our_bot` is `/help`."""
+    """The command in the text; None for a text that the agent answers. `/help@our_bot` is `/help`."""
     match = _COMMAND.fullmatch(text.strip())
     if match is None or match[1].lower() not in _NAMES:
         return None
@@ -38,25 +38,25 @@ def command_in(text: str) -> ChatCommand | None:
 
 
 def is_allowed(allow: Sequence[str], user_id: str) -> bool:
-    """Whether the allow-list names this user. Ids are compared as text, telephone numbers with or without their +."""
+    """Whether the allow-list names this user. Ids are compared as text, phone numbers with or without the `+`."""
     wanted = user_id.removeprefix("+")
     return any(entry == EVERYONE or entry.removeprefix("+") == wanted for entry in allow)
 
 
 def is_for_us(message: MessageReceived, respond: Literal["mentions", "all"]) -> bool:
-    """In a group only what is addressed to the bot, unless it is to answer everything."""
+    """Whether the bot answers: in a group only what is addressed to it, unless `respond` is "all"."""
     return message.place.kind == "private" or respond == "all" or message.addressed
 
 
 class RecentIds:
-    """Ids that were seen lately (G88). Bounded: the oldest are forgotten first."""
+    """The newest ids of updates, for finding repetitions (G88). Bounded: the oldest are dropped first."""
 
     def __init__(self, limit: int = 4096) -> None:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._limit = limit
 
     def add(self, key: str) -> bool:
-        """Whether it is new."""
+        """Whether the id is new."""
         if key in self._seen:
             return False
         self._seen[key] = None
@@ -69,19 +69,19 @@ class RecentIds:
 
 
 class Pastes:
-    """Joins what a sender's client has split (G89): a message at the size limit is held for a moment, and what the same
-    sender writes in the same place within it belongs to it."""
+    """Joins the parts of a paste that the sender's client has split (G89). A message at the size limit is held for
+    `PASTE_GAP_S`; the sender's next message in the same place within that time is appended to it."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str], tuple[MessageReceived, float]] = {}
 
     @property
     def due_at(self) -> float | None:
-        """When the next one is complete, if nothing more comes."""
+        """When the next held message is complete, if no other part arrives."""
         return min((until for _, until in self._held.values()), default=None)
 
     def add(self, message: MessageReceived, now: float) -> MessageReceived | None:
-        """The whole message, or None while more of it may come."""
+        """The complete message, or None while another part may arrive."""
         key = (message.place.key, message.sender.id)
         held = self._held.pop(key, None)
         whole = joined_message(held[0], message) if held is not None else message
@@ -91,7 +91,7 @@ class Pastes:
         return None
 
     def take_complete(self, now: float) -> list[MessageReceived]:
-        """Those that nothing came after."""
+        """Held messages whose time has passed."""
         due = [key for key, (_, until) in self._held.items() if until <= now]
         return [self._held.pop(key)[0] for key in due]
 
@@ -102,7 +102,7 @@ class Pastes:
 
 
 def joined_message(first: MessageReceived, second: MessageReceived) -> MessageReceived:
-    """One message, with the first one's id. Clients cut at a space or a line end and drop it: a line end stands in."""
+    """One message with the first one's id. Clients cut at a space or a line end and drop it; a line end replaces it."""
     return msgspec.structs.replace(
         first,
         text="\n".join(text for text in (first.text, second.text) if text),

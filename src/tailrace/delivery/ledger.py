@@ -23,7 +23,7 @@ KIND = "delivery"
 
 
 class DeliverySpec(Value):
-    """Everything that a delivery is made from; stored with it, so that any process can go on with it."""
+    """The parameters of a delivery; stored with it, so that any process can continue it."""
 
     run_id: str  # the run whose log is delivered
     place: Place
@@ -55,12 +55,12 @@ class Ledger:
         self._lease = claimed.lease
 
     def write(self, facts: Iterable[Delivered]) -> None:
-        """Raises `StaleEpoch` when another process has taken the delivery over."""
+        """Raises `StaleEpoch` when another process holds the delivery."""
         if events := list(facts):
             self._journal.append(self._lease, events)
 
     async def commit(self) -> None:
-        """Returns when what was written survives the process. Raises `StaleEpoch`."""
+        """Returns when everything written is durable. Raises `StaleEpoch`."""
         await self._journal.commit(self._lease)
 
     async def close(self, *, error: str = "") -> RunFinished:

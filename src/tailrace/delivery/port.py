@@ -1,11 +1,11 @@
 """The Platform port: what a chat platform must be able to do, and the values that pass through it.
 
-It stands here and not in `ports` because only delivery and the adapters above it speak this language, and it fills a
-page of its own. Values and Protocols: no I/O, no clock, no platform's name.
+It is not part of `ports` because only delivery and the platform adapters use it. Values and Protocols: no I/O, no
+clock, no platform's name.
 
-Outwards: a `Place`, its `Capabilities`, an `AnyAction` to perform there, the `AnyReply` to it. Inwards: an `Update`.
-The planner decides every action; an adapter translates one action into one request and the answer into one reply, and
-decides nothing: it neither retries nor waits nor splits.
+Outbound: a `Place`, its `Capabilities`, an action to perform there, the reply to it. Inbound: an `Update`. The planner
+decides every action. An adapter translates one action into one request and the answer into one reply; it never
+retries, waits or splits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ChatKind = Literal["private", "group"]
 
 
 class Place(Value):
-    """Where a conversation is held. Kept with each delivery, so that another process can go on with it.
+    """A conversation's address. Stored with each delivery, so that another process can continue it.
 
     Ids are the platform's own, as text. `thread` is a thread or topic within the chat, empty for the chat itself; the
     adapter sets it to where the answer belongs (Slack: the question's own `ts` where the question is in no thread).
@@ -31,11 +31,11 @@ class Place(Value):
     chat: str
     thread: str = ""
     kind: ChatKind = "private"
-    extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs to answer there
+    extra: dict[str, str] = msgspec.field(default_factory=dict)  # what else the adapter needs for answering
 
     @property
     def key(self) -> str:
-        """Names the conversation: the same text for every message of it, whatever `extra` says."""
+        """The conversation's id: the same for each of its messages. `extra` is no part of it."""
         return f"{self.platform}:{self.chat}:{self.thread}" if self.thread else f"{self.platform}:{self.chat}"
 
 
@@ -54,38 +54,37 @@ class Window(Value):
 
 
 class Capabilities(Value):
-    """A platform's numbers for one place, as data. The planner knows nothing else of it.
+    """A platform's features and limits in one place. The planner knows nothing else of the platform.
 
-    `mode` is how a growing answer is shown there: "edit" one message in place; "draft" an ephemeral preview that a
-    whole message replaces; "stream" a native stream that text is appended to, and that can be edited once it is closed
-    (without `edits` it is not used); "whole" not at all.
+    `mode` is how a growing answer is shown: "edit" edits one message in place; "draft" shows an ephemeral preview,
+    which a complete message replaces; "stream" appends to a native stream, which can be edited once it is closed (not
+    used without `edits`); "whole" shows nothing before the answer is complete.
     """
 
     mode: Mode = "whole"
     limit: int = 4096  # of one message, in `unit`, counted over its Markdown source
     unit: Unit = "chars"
     edits: bool = False  # a message can be edited after it was sent
-    deletes: bool = False  # … and deleted
+    deletes: bool = False  # a message can be deleted
     buttons: bool = False
     cards: bool = False  # a native stream shows tools as cards of their own
-    resend: Resend = "never"  # how a send that got no reply is settled; see `Send` and `LookUp`
-    edit_interval_s: float = 1.5  # between updates of a growing text, unless the config names another
-    windows: tuple[Window, ...] = (Window(1, 1.0),)  # the budget of one chat: all of them hold at once
+    resend: Resend = "never"  # what to do about a send without a reply; see `Send` and `LookUp`
+    edit_interval_s: float = 1.5  # between updates of a growing text; the config may set another
+    windows: tuple[Window, ...] = (Window(1, 1.0),)  # the rate limits of one chat: all of them apply
     typing_s: float | None = None  # how long a typing indicator lasts; None: there is none
-    stream_lifetime_s: float | None = None  # a native stream is rolled over before it is this old
-    draft_lifetime_s: float | None = None  # a preview is drawn again before it stood unchanged for so long
+    stream_lifetime_s: float | None = None  # a native stream is replaced by the next message before this age
+    draft_lifetime_s: float | None = None  # a preview is sent again before it has been unchanged for so long
 
 
 # ── actions: what the planner wants done ─────────────────────────────────────────────────────────────────────
 
 
 class PlatformAction(Value):
-    """Base of what can be asked of a platform. Text is Markdown, balanced and within the limit; where `markup` is
-    False it is shown as it is, character by character."""
+    """Base of the actions. Text is balanced Markdown within the limit; with `markup` False it is shown verbatim."""
 
 
 class Button(Value):
-    """`value` comes back in `ButtonPressed`; at most 64 bytes."""
+    """`ButtonPressed` returns `value`, at most 64 bytes."""
 
     label: str
     value: str
@@ -105,9 +104,9 @@ class Card(Value):
 class Send(PlatformAction):
     """A new message. Reply: `Sent`.
 
-    `key` is the same whenever this message is attempted, in another process too, and differs from every other
-    message's: a platform with `resend="idempotent"` uses it as the transaction id, so that a second attempt gives the
-    message of the first. `final`: the text will not grow; what gets no reply is not sent again blindly.
+    `key` is unique to this message and the same for each attempt, in another process too. A platform with
+    `resend="idempotent"` uses it as the transaction id, so that a second attempt returns the message of the first.
+    `final`: the text will not grow. Without a reply it is never sent again under another key.
     """
 
     key: str
@@ -118,8 +117,8 @@ class Send(PlatformAction):
 
 
 class LookUp(PlatformAction):
-    """Was the message with this key sent? Only where `resend="look_up"`. Reply: `Sent`, or `NotFound` when it is
-    certain that it was not; `Unknown` when it cannot be told."""
+    """Was the message with this key sent? Only with `resend="look_up"`. Reply: `Sent`; `NotFound` when it was certainly
+    not sent; `Unknown` otherwise."""
 
     key: str
     text: str
@@ -127,8 +126,7 @@ class LookUp(PlatformAction):
 
 
 class Edit(PlatformAction):
-    """The message shows exactly this from now on; buttons that are not named go. Safe to repeat. Reply: `Accepted`
-    or `NotModified`."""
+    """Replaces the message's text and buttons. Safe to repeat. Reply: `Accepted` or `NotModified`."""
 
     message_id: str
     text: str
@@ -138,7 +136,7 @@ class Edit(PlatformAction):
 
 
 class Draft(PlatformAction):
-    """The ephemeral preview shows this. It vanishes by itself when the message is sent. Reply: `Accepted`."""
+    """Replaces the text of the ephemeral preview, which vanishes when a message is sent. Reply: `Accepted`."""
 
     draft_id: int  # never 0; another number is another preview
     text: str
@@ -154,7 +152,7 @@ class Open(PlatformAction):
 
 
 class Append(PlatformAction):
-    """Adds to a native stream: the next piece of its text, cards that are new or changed. Reply: `Accepted`."""
+    """Adds the next piece of text, and cards that are new or changed, to a native stream. Reply: `Accepted`."""
 
     message_id: str
     text: str = ""
@@ -162,8 +160,8 @@ class Append(PlatformAction):
 
 
 class Close(PlatformAction):
-    """Adds the last piece and ends the native stream; the message stays. One that has ended already is `Gone`.
-    Reply: `Accepted`."""
+    """Adds the last piece and ends the native stream; the message stays. Reply: `Accepted`, or `Gone` for a stream that
+    has ended already."""
 
     message_id: str
     text: str = ""
@@ -171,27 +169,26 @@ class Close(PlatformAction):
 
 
 class Delete(PlatformAction):
-    """Reply: `Accepted`, also when it is not there any more."""
+    """Reply: `Accepted`, also when the message does not exist any more."""
 
     message_id: str
 
 
 class Typing(PlatformAction):
-    """Shows that an answer is being made, for `Capabilities.typing_s`. Reply: `Accepted`; whatever else it is, it is
-    not worth a second try."""
+    """Shows the typing indicator for `Capabilities.typing_s`. Reply: `Accepted`; any other reply is ignored."""
 
 
 AnyAction: TypeAlias = Send | LookUp | Edit | Draft | Open | Append | Close | Delete | Typing
 
-# ── replies: what became of it ───────────────────────────────────────────────────────────────────────────────
+# ── replies: what became of an action ───────────────────────────────────────────────────────────────────────────────
 
 
 class PlatformReply(Value):
-    """Base of what a platform answers. Every reply but `Unknown` is certain: either it was done, or it was not."""
+    """Base of the replies. Every reply but `Unknown` is certain: the action was done, or it was not."""
 
 
 class Sent(PlatformReply):
-    """Done; the message has this id. `pause_s`: the platform's headers say that the next request must wait so long."""
+    """Done; the message has this id. `pause_s`: how long the next request must wait by the platform's headers."""
 
     message_id: str
     pause_s: float = 0.0
@@ -204,69 +201,69 @@ class Accepted(PlatformReply):
 
 
 class NotModified(PlatformReply):
-    """The message shows exactly that already (G79): as good as `Accepted`."""
+    """The message shows exactly that already (G79): equivalent to `Accepted`."""
 
 
 class Flood(PlatformReply):
-    """Not done: too many requests; not before `retry_after_s`."""
+    """Not done: too many requests. The next one is allowed after `retry_after_s`."""
 
     retry_after_s: float
 
 
 class MarkupRejected(PlatformReply):
-    """Not done: the platform cannot parse the markup. The same text is asked for again without it."""
+    """Not done: the platform cannot parse the markup. The planner sends the same text again without markup."""
 
 
 class TooLong(PlatformReply):
-    """Not done: the text exceeds the platform's limit after all."""
+    """Not done: the text exceeds the platform's limit."""
 
 
 class Unknown(PlatformReply):
-    """No reply came, or one that says nothing: a time-out, a connection cut after the request was written, a 5xx from
-    a gateway in between. It may have been done or not."""
+    """The action may have been done or not: a time-out, a connection cut after the request was written, a 5xx from a
+    proxy in between."""
 
     reason: str = ""
 
 
 class Gone(PlatformReply):
-    """Not done: the message, the native stream, the thread or the chat does not exist any more, or the bot was put out
-    of it."""
+    """Not done: the message, the native stream, the thread or the chat does not exist any more, or the bot was removed
+    from it."""
 
     what: Literal["message", "stream", "thread", "chat"]
 
 
 class Refused(PlatformReply):
-    """Not done, and it will not be: rights, a policy, a closed window of time. `reason` is for people."""
+    """Not done, and a retry will not help: missing rights, a policy, a time limit. `reason` is for people."""
 
     reason: str = ""
 
 
 class Failed(PlatformReply):
-    """Not done, certainly (the connection was refused, an error of the platform's own): worth another try."""
+    """Certainly not done (the connection was refused, the platform reported an error): worth a retry."""
 
     reason: str = ""
 
 
 class NotFound(PlatformReply):
-    """The answer to a `LookUp`: it was not sent."""
+    """The reply to a `LookUp`: the message was not sent."""
 
 
 AnyReply: TypeAlias = (
     Sent | Accepted | NotModified | Flood | MarkupRejected | TooLong | Unknown | Gone | Refused | Failed | NotFound
 )
 
-# ── inbound: what people do there ────────────────────────────────────────────────────────────────────────────
+# ── inbound: what users do there ────────────────────────────────────────────────────────────────────────────
 
 
 class Sender(Value):
-    """`id` as the allow-list has it; `name` is for people."""
+    """`id` as in the allow-list; `name` is for people."""
 
     id: str
     name: str = ""
 
 
 class Attachment(Value):
-    """A file that came with a message; `Platform.fetch` gets its content. `ref` is the adapter's own."""
+    """A file of a message; `Platform.fetch` gets its content. `ref` is the adapter's own reference."""
 
     ref: str
     name: str = ""
@@ -275,11 +272,10 @@ class Attachment(Value):
 
 
 class MessageReceived(Value, tag="message"):
-    """Somebody wrote. `update_id` is the same when the platform delivers the same update again (G88), and differs from
-    every other update's on this platform.
+    """A user wrote. `update_id` is unique on this platform, and the same when the update is delivered again (G88).
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
-    taken out of `text`. `at_limit`: the text is as long as the client lets one message be, so that more of the same
+    removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
     paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`.
     """
 
@@ -294,7 +290,7 @@ class MessageReceived(Value, tag="message"):
 
 
 class ButtonPressed(Value, tag="button"):
-    """Somebody pressed a button of ours. `value` is the button's."""
+    """A user pressed a button of ours. `value` is the button's."""
 
     update_id: str
     place: Place
@@ -304,7 +300,7 @@ class ButtonPressed(Value, tag="button"):
 
 
 class StopPressed(Value, tag="stop"):
-    """Somebody used the platform's own control for stopping an answer."""
+    """A user used the platform's own control for stopping an answer."""
 
     update_id: str
     place: Place
@@ -318,19 +314,19 @@ class Inbox(Protocol):
     """Where an adapter puts what it receives."""
 
     async def put(self, update: Update) -> None:
-        """Returns once the update is in good hands: after that the platform may be told that it was received. Does not
-        wait for an answer to it. The same `update_id` again does nothing. Raises `PlatformError` when the process is
-        about to end and takes no new work: the platform must deliver it again."""
+        """Returns once the update is accepted; the adapter may acknowledge it then. Does not wait for an answer. The
+        same `update_id` again is a no-op. Raises `PlatformError` when the process is about to end and accepts no new
+        work: the platform must deliver the update again."""
 
     def connected(self) -> None:
-        """The adapter is in contact from now on: what comes next is not a failed start."""
+        """The adapter is connected: a failure after this is no failed start."""
 
 
-# ── webhooks, for platforms that call us ─────────────────────────────────────────────────────────────────────
+# ── webhooks ─────────────────────────────────────────────────────────────────────
 
 
 class HookRequest(msgspec.Struct, frozen=True):
-    """One HTTP request as it came. Header names are in lower case; `body` is raw, as signatures need it (J120)."""
+    """One HTTP request. Header names are in lower case; `body` is raw, for checking its signature (J120)."""
 
     method: str
     path: str
@@ -349,35 +345,35 @@ class HookAnswer(msgspec.Struct, frozen=True):
 
 
 class Platform(Protocol):
-    """A chat platform. Made without I/O; `run` connects. Foreign exceptions end inside."""
+    """A chat platform. The constructor does no I/O; `run` connects. Exceptions of its libraries never leave it."""
 
     @property
     def name(self) -> str:
-        """As in the config: "telegram"."""
+        """The name in the config: "telegram"."""
 
     @property
     def hook_path(self) -> str:
-        """Where it wants to be called by HTTP, `/platforms/<name>/…`; empty: nowhere."""
+        """The path of its webhook, `/platforms/<name>/…`; empty: it has none."""
 
     def capabilities(self, place: Place) -> Capabilities:
-        """Its numbers there. The same for the same place while the process lives."""
+        """Constant for a place while the process lives."""
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
-        """One request. Never raises but `CancelledError`; has a deadline of its own (`Unknown` when it passes).
-        Called at most once at a time for one chat, in order, and also before `run` or between two runs."""
+        """Makes one request. Raises nothing but `CancelledError`; has its own deadline (`Unknown` when it passes).
+        Called for one action of a chat at a time, in order, and also before `run` or between two runs."""
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        """The content of a file that came with a message. Raises `PlatformError`, also for more than `max_bytes`."""
+        """The content of a file. Raises `PlatformError`, also for more than `max_bytes`."""
 
     async def run(self, inbox: Inbox) -> None:
-        """Connects and puts updates into the inbox until it is cancelled. Raises `PlatformError` when the connection
-        cannot be had or is lost; it is called again after a pause. Leaves nothing behind."""
+        """Connects and puts updates into the inbox until it is cancelled. Raises `PlatformError` when it cannot connect
+        or loses the connection; the gateway calls it again after a pause. Leaves no task or connection behind."""
 
     async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
-        """Answers one call to `hook_path`. Raises nothing: what is not signed right is answered 401 or 403."""
+        """Answers one request to `hook_path`. Raises nothing: a wrong signature is answered 401 or 403."""
 
     async def check(self) -> str:
-        """Who we are there, in a few words, for `tailrace doctor`. Raises `PlatformError`."""
+        """The bot's account, in a few words, for `tailrace doctor`. Raises `PlatformError`."""
 
     async def close(self) -> None:
-        """Lets go of connections; after that nothing is performed."""
+        """Closes the connections; no call follows."""

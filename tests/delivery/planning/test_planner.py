@@ -257,7 +257,7 @@ def test_an_edit_that_is_refused_for_good_becomes_a_new_message_and_the_old_one_
     assert [type(action) for action in stage.actions[-2:]] == [Send, Delete], "G87: never before it is confirmed"
 
 
-def test_a_message_that_somebody_deleted_is_sent_anew_when_it_is_whole() -> None:
+def test_a_message_that_a_user_deleted_is_sent_anew_when_it_is_complete() -> None:
     stage = Stage()
     stage.feed(numbered([RunStarted("agent"), *(MessageChunk(word) for word in WORDS[:50])]))
     stage.run_until(stage.now + 3)
@@ -628,7 +628,7 @@ def test_an_approval_is_asked_without_streaming_too() -> None:
         (RunFinished("completed"), ("The model gave no answer.",)),
     ],
 )
-def test_nobody_is_left_without_a_word_of_how_it_ended(finished: RunFinished, shown: tuple[str, ...]) -> None:
+def test_every_end_of_a_run_is_shown_or_explained(finished: RunFinished, shown: tuple[str, ...]) -> None:
     stage = Stage()
     stage.stream([RunStarted("agent"), MessageStop(final=True), finished])
     assert stage.chat.texts == shown

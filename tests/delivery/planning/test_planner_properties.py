@@ -103,8 +103,8 @@ class Faults:
 
     def __init__(self, rng: random.Random, rate: float, resend: str) -> None:
         self._rng, self._rate, self._resend = rng, rate, resend
-        self.in_doubt = False  # a message was lost for good, as the rules want it
-        self.unreachable = False  # … or is there, but nobody knows its id
+        self.in_doubt = False  # a message may be missing, as the rules allow
+        self.unreachable = False  # a message is there, but its id is not known
         self.strays = 0
         self._taken: set[str] = set()  # keys of messages that are there: no platform finds them too long afterwards
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from delivery.planning.played_plans import Stage, answer, numbered
-from tailrace.delivery.planning import trace
+from tailrace.delivery.planning import planner, trace
 from tailrace.delivery.port import AnyAction, Refused, Send
 from tailrace.events import (
     AnyEvent,
@@ -88,7 +88,7 @@ def test_without_debug_nothing_is_described(monkeypatch: pytest.MonkeyPatch) -> 
     def describe(_value: object) -> str:
         raise AssertionError("described although the trace is off")
 
-    monkeypatch.setattr(trace, "described", describe)
+    monkeypatch.setattr(planner, "described", describe)
     trace.log.setLevel(logging.INFO)
     stage = Stage()
     stage.stream(answer("Yes."))

@@ -1,7 +1,7 @@
-"""What a reply consists of: a run's events folded into slots, in the order in which they stand in the chat.
+"""What an answer consists of: a run's events folded into slots, in the order of the chat.
 
-Pure. A slot is a text bubble, a group of tools, a question for approval or a note; each keeps its key whatever else
-happens, so that a restarted process finds its messages again. Knows how far a text has come, never what was sent.
+Pure. A slot is a text bubble, a group of tools, a question for approval or a note. Its key never changes, so that a
+restarted process finds its messages again. Knows the text so far, never what was sent.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class TextSlot:
         self._text = None
 
     def replace(self, text: str) -> None:
-        """What is shown from now on, whatever the chunks said."""
+        """Replaces what the chunks said."""
         self._text = _sendable(text)
         self._pieces = AttemptText(self._text)
 
 
 class ToolSlot:
-    """Tools that ran one after the other with nothing said in between: one message, a line each."""
+    """Tools that ran with no text between them: one message with a line for each."""
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.tools: dict[int, ToolSoFar] = {}
-        self.followed = False  # something came after it: no tool will join
+        self.followed = False  # another slot follows: no tool will be added
 
     @property
     def growing(self) -> bool:
@@ -88,45 +88,43 @@ class ApprovalSlot:
 
 
 class NoteSlot:
-    """A text that came whole. `aside`: it is no part of what the model said."""
+    """A text that does not grow."""
 
-    def __init__(self, key: str, text: str, *, aside: bool = True, kind: str = "") -> None:
-        self.key, self.text, self.aside, self.kind = key, text, aside, kind
+    def __init__(self, key: str, text: str, kind: str = "") -> None:
+        self.key, self.text, self.kind = key, text, kind
 
 
 Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
 
 
 class Outline:
-    """`hints`: the user has not yet been told what `/verbose` is for."""
+    """`hints`: the hint about `/verbose` may be shown; the user has not seen it."""
 
     def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
         self.slots: list[Slot] = []
         self.finished: RunFinished | None = None
-        self.seq = 0
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
-        self._open: TextSlot | None = None  # where the next chunk goes
+        self._open: TextSlot | None = None  # the bubble that the next chunk is added to
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
     def answer(self) -> TextSlot | None:
-        """The last bubble: once the run has ended, what a non-streaming call would have returned."""
+        """The last bubble: after the run's end, the text that a non-streaming call returns."""
         return self._open
 
     @property
     def open_approval(self) -> ApprovalAsked | None:
-        """The newest question that nobody has answered."""
+        """The newest question without an answer."""
         waiting = [slot.approval.asked for slot in self._approvals.values() if slot.approval.decision is None]
         return waiting[-1] if waiting and self.finished is None else None
 
     def apply(self, entry: Entry) -> None:
-        self.seq = entry.seq
         event = entry.event
-        if type(event) is MessageChunk:  # nearly every entry: ahead of the match for speed alone
+        if type(event) is MessageChunk:  # nearly every entry: before the match for speed
             self._chunk(event.text, entry.attempt)
         else:
             self._apply(event, entry)
@@ -136,7 +134,7 @@ class Outline:
             case MessageStop(final=False):
                 self._close_bubble()
             case Commentary(text=text):
-                self._note(f"c{entry.seq}", self._presenter.commentary(text), aside=False)
+                self._note(f"c{entry.seq}", self._presenter.commentary(text))
             case ToolCallChunk() | ToolCallFinished():
                 self._tool(event, entry.attempt)
             case LongToolHint():
@@ -155,7 +153,7 @@ class Outline:
             case Snapshot():
                 self._restore(event)
             case _:
-                pass  # facts of the history, not of the chat
+                pass  # not shown in a chat
 
     def _chunk(self, text: str, attempt: int) -> None:
         if not text:
@@ -195,15 +193,15 @@ class Outline:
             self.hinted = True
             self._note(f"h{seq}", text)
 
-    def _note(self, key: str, text: str | None, *, aside: bool = True, kind: str = "") -> None:
-        """A notice that follows one of its own kind takes its place: the latest holds."""
+    def _note(self, key: str, text: str | None, *, kind: str = "") -> None:
+        """A notice replaces one of the same kind directly before it."""
         if not text:
             return
         last = self.slots[-1] if self.slots else None
         if kind and isinstance(last, NoteSlot) and last.kind == kind:
             last.text = _sendable(text)
         else:
-            self._add(NoteSlot(key, _sendable(text), aside=aside, kind=kind))
+            self._add(NoteSlot(key, _sendable(text), kind))
 
     def _add(self, slot: Slot) -> None:
         if self.slots and isinstance(last := self.slots[-1], ToolSlot):
@@ -223,7 +221,7 @@ class Outline:
                     pass
 
     def _finish(self, finished: RunFinished) -> None:
-        """The last bubble shows the run's output: what was streamed, after whatever was done to it since."""
+        """The last bubble shows the run's output, which may differ from the streamed text."""
         if finished.output:
             if self._open is None:
                 self._open = self._new_text()
@@ -243,7 +241,7 @@ class Outline:
         self._note(ENDING, self._presenter.ending(finished, shown=bool(finished.output.strip())))
 
     def _restore(self, state: Snapshot) -> None:
-        """A log whose chunks are gone: texts and tools are known, where they stood among each other is not."""
+        """For a compacted log: texts and tools are known, their order among each other is not."""
         for number, message in enumerate(message for message in state.messages if not message.commentary):
             slot = TextSlot(f"t{number}")
             slot.replace(message.text)
@@ -263,14 +261,14 @@ class Outline:
 
 
 def _ended(tool: ToolSoFar) -> ToolSoFar:
-    """A tool that was running when its run ended has not succeeded."""
+    """A tool that was running when its run ended has failed."""
     if tool.ok is not None:
         return tool
     return ToolSoFar(tool.tool_name, tool.index, tool.attempt, tool.preview, tool.args, ok=False)
 
 
 def _sendable(text: str) -> str:
-    """The text without halves of surrogate pairs: no platform's wire can carry them."""
+    """The text without lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,25 +1,27 @@
 """Decides what a chat is shown of a run, and when. Pure: events, the clock and the platform's replies in; one action,
 a time to wait for, or the end out.
 
-One request at a time and in order. The latest text wins: an update that has not been made yet is never made later.
-A reply is slots in event order, a slot a chain of messages; every message is brought from what the platform is known
-to show to what it should show. So a live delivery, one that a flood held up and one that another process began are the
-same thing: compare, and do the first thing that differs.
+An answer is a row of slots in event order, and each slot a chain of messages. Each step compares what every message is
+known to show with what it should show, and hands out the first action that differs: one at a time, in order. So a live
+delivery, one that waited for a rate limit and one that another process began take the same path. The latest text wins:
+an update that was not made in time is skipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from logging import DEBUG
 from typing import TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.delivery.planning import replies, trace
+from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
+from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import (
     AnyAction,
     AnyReply,
@@ -42,28 +44,28 @@ from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
 from tailrace.messages import Value
 
-TYPING_SHARE = 0.8  # of an indicator's life, after which it is renewed
-STREAM_SHARE = 0.8  # of a native stream's life, after which it is rolled over
+TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
+STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED = "moved"
-NOTHING_MORE = "…"  # what a message shows that is no longer needed and cannot be deleted
+NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do before `until` (None: before something happens). `patient`: more text changes nothing about it."""
+    """Nothing to do before `until` (None: before the next event). `patient`: more text does not change that."""
 
     until: float | None = None
     patient: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
-    """Everything that can be shown is shown."""
+    """Nothing is left to do."""
 
 
 Step: TypeAlias = AnyAction | Wait | Done
 
 
 class Showing(Value):
-    """What the config says of how an answer is shown. `edit_interval_s` None: the platform's own."""
+    """The config's settings for showing an answer. `edit_interval_s` None: the platform's own."""
 
     streaming: bool = False
     edit_interval_s: float | None = None
@@ -71,7 +73,7 @@ class Showing(Value):
 
 
 class Planner:
-    """One reply in one place. `name` is the delivery's, unique and stable: message keys begin with it."""
+    """One answer in one place. `name` is the delivery's, unique and stable: message keys begin with it."""
 
     def __init__(
         self,
@@ -95,42 +97,43 @@ class Planner:
         self._presenter = presenter
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
-        self._settled = 0  # slots before this place need no more looking at
+        self._settled = 0  # all slots before this index are complete
         self._suspended = False
         self._updated_at = float("-inf")
         self._typing_at = float("-inf")
-        self._roll_over_at = float("inf")  # when a native stream must be seen to, whatever else happens
+        self._roll_over_at = float("inf")  # when a native stream must be replaced, even without a new event
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, entry: Entry) -> None:
-        if trace.tracing():
-            trace.log.debug("%s <- %d %s", self._name, entry.seq, trace.described(entry.event))
+        if log.isEnabledFor(DEBUG):
+            log.debug("%s <- %d %s", self._name, entry.seq, described(entry.event))
         self.outline.apply(entry)
         if isinstance(entry.event, RunFinished | AttemptDiscarded | ApprovalAnswered | Snapshot):
-            self._settled = 0  # these may change what was shown before
+            self._settled = 0  # these may change slots that were complete
 
     def suspend(self) -> None:
-        """The process is about to end: say so in what is half shown, and stop there. Another process goes on."""
+        """The process is about to end: incomplete messages get a note, and then the planner is done. Another process
+        continues the delivery."""
         self._suspended = self.outline.finished is None
 
     def restore(self, facts: Iterable[Delivered]) -> None:
-        """What another process has done already. The events come first or after, as they like."""
+        """Continues from the ledger of another process. Events may be applied before or after."""
         for fact in facts:
-            if trace.tracing():
-                trace.log.debug("%s <- %s", self._name, trace.described(fact))
+            if log.isEnabledFor(DEBUG):
+                log.debug("%s <- %s", self._name, described(fact))
             replies.restore(self.state, fact)
         self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
-        """Takes in the reply to the last action; returns what the ledger must know of it."""
+        """Applies the reply to the action in flight; returns the facts for the ledger."""
         message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
-        if trace.tracing():
+        if log.isEnabledFor(DEBUG):
             about = f"{message.key} is {message.state}" if message else "no message"
             recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
-            trace.log.debug("%s <- %s: %s, recorded: %s", self._name, trace.described(reply), about, recorded)
+            log.debug("%s <- %s: %s, recorded: %s", self._name, described(reply), about, recorded)
         return facts
 
     def _note_move(self) -> None:
@@ -140,7 +143,7 @@ class Planner:
 
     @property
     def write_ahead(self) -> Delivered | None:
-        """What must be on record before the action that was just handed out is performed (G77, G80)."""
+        """The fact that must be durable before the action in flight is performed (G77, G80)."""
         flight = self.state.flight
         if flight is None or flight.message is None or not isinstance(flight.action, Send | Open):
             return None
@@ -149,14 +152,14 @@ class Planner:
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
 
     def step(self, now: float) -> Step:
-        """The next thing to do. An action that it hands out is under way until `replied`."""
+        """The next thing to do. An action is in flight until `replied` is called."""
         if self.state.flight is not None:
-            raise RuntimeError("the action before this one has not been answered")
+            raise RuntimeError("the action in flight has no reply yet")
         if self.state.over:
             return Done()
         self._roll_over_at = float("inf")
         if (fades_at := self._draft_fades_at()) <= now:
-            self.state.show_preview("")  # about to vanish while the answer stalls: it is drawn again
+            self.state.show_preview("")  # about to vanish while the answer stalls: it is sent again
             fades_at = float("inf")
         until, pending = fades_at, False
         for flight in self._due(now):
@@ -176,8 +179,8 @@ class Planner:
 
     def _hand_out(self, flight: Flight, now: float) -> AnyAction:
         self.state.flight = flight
-        if trace.tracing():
-            trace.log.debug("%s -> %s", self._name, trace.described(flight.action))
+        if log.isEnabledFor(DEBUG):
+            log.debug("%s -> %s", self._name, described(flight.action))
         match flight.action:
             case Typing():
                 self._typing_at = now
@@ -196,14 +199,14 @@ class Planner:
         return flight.action
 
     def _draft_fades_at(self) -> float:
-        """When the preview on the screen has to be drawn again although nothing new came."""
+        """When the preview must be sent again although its text has not changed."""
         life = self._capabilities.draft_lifetime_s
         if life is None or not self.state.preview.text or self._suspended or self.outline.finished is not None:
             return float("inf")
         return self._updated_at + life * TYPING_SHARE
 
     def _typing_due(self, now: float) -> float | None:
-        """When the typing indicator is to be shown again; None while the answer itself can be seen to grow."""
+        """When the typing indicator is due; None while the answer visibly grows."""
         life = self._capabilities.typing_s
         if life is None or self._suspended or self.outline.finished is not None:
             return None
@@ -217,7 +220,7 @@ class Planner:
         return chain is not None and any(message.message_id for message in chain.messages)
 
     def _due(self, now: float) -> Iterator[Flight]:
-        """What differs from what it should be, in order, each with the time from which it may be done."""
+        """The actions that are due, in order, each with its earliest time."""
         slots = self.outline.slots
         for place in range(self._settled, len(slots)):
             slot = slots[place]
@@ -255,7 +258,7 @@ class Planner:
     # ── what a message should show ───────────────────────────────────────────────────────────────────────────
 
     def _wanted(self, slot: Slot, chain: Chain, now: float) -> Iterator[Wanted | None]:
-        """What each message of the slot should show, None for one that would be blank."""
+        """What each message of the slot should show; None for one that would be blank."""
         match slot:
             case TextSlot():
                 yield from self._wanted_text(slot, chain, now)
@@ -273,7 +276,7 @@ class Planner:
 
     def _wanted_text(self, slot: TextSlot, chain: Chain, now: float) -> Iterator[Wanted | None]:
         if self.state.mode == "whole" and (slot.growing or slot is not self.outline.answer):
-            return  # one message: the answer
+            return  # only the answer is shown, once it is complete
         source = slot.text
         self._roll_over(slot, chain, source, now)
         for index, part in enumerate(chain.parts(source)):
@@ -309,7 +312,7 @@ class Planner:
     def _in_parts(
         self, chain: Chain, text: str, buttons: tuple[Button, ...] = (), *, lasting: bool = True
     ) -> Iterator[Wanted | None]:
-        """A text that came whole; its buttons stand below the last part."""
+        """A text that does not grow; the last part has the buttons."""
         parts = chain.parts(text)
         for index, part in enumerate(parts):
             shown = chain.text_of(index, part)
@@ -317,7 +320,7 @@ class Planner:
             yield Wanted(shown, True, below, lasting=lasting) if shown.strip() else None
 
     def _cut_short(self, text: str, message: ChatMessage) -> Wanted:
-        """What is half shown when the process ends says so (`suspend`)."""
+        """An incomplete text with the note of `suspend`."""
         ending = f"\n\n{self._presenter.suspended()}"
         room = message.limit - units(ending, self._capabilities.unit) - 32
         shown = balance(text[: fitting(text, 0, room, self._capabilities.unit)]) + ending
@@ -363,7 +366,7 @@ class Planner:
         return self._first_action(slot, message, wanted)
 
     def _first_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        """How something that still grows is first shown."""
+        """The first message of a text that still grows."""
         if self.state.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
             return Open(self._key(message), wanted.streamed, wanted.cards)
         if self.state.mode == "draft" and isinstance(slot, TextSlot):
@@ -379,7 +382,7 @@ class Planner:
     def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         stream = message.stream
         if stream is None or stream.text is None or not wanted.streamed.startswith(stream.text):
-            return Close(message.message_id)  # text can only be added: what differs is edited in afterwards
+            return Close(message.message_id)  # text can only be added: the right text is edited in afterwards
         cards = tuple(card for card in wanted.cards if card not in stream.cards)
         added = wanted.streamed[len(stream.text) :]
         if wanted.final:
@@ -390,7 +393,7 @@ class Planner:
         return f"{self._name}.{message.key}.{message.sends}"
 
     def _roll_over(self, slot: TextSlot, chain: Chain, source: str, now: float) -> None:
-        """A native stream that is about to expire ends at a word, and the next message goes on (G90)."""
+        """Ends a native stream that is about to expire at a word; the next message continues the text (G90)."""
         life = self._capabilities.stream_lifetime_s
         if life is None or not slot.growing:
             return
@@ -407,7 +410,7 @@ class Planner:
         chain.end_at(message, max(space + 1, least, part.start + 1))
 
     def _to_remove(self, now: float) -> Iterator[Flight]:
-        """Messages that something else has replaced, once that is confirmed and never before (G87)."""
+        """Deletes messages that were replaced, never before the replacement is confirmed (G87)."""
         for slot in self.outline.slots:
             chain = self.state.chains.get(slot.key)
             if chain is None or self._suspended:
@@ -416,7 +419,7 @@ class Planner:
                 if message.strays and message.digest and self._capabilities.deletes:
                     yield self._removal(chain, message, Delete(message.strays[0]), now)
             if isinstance(slot, TextSlot) and not slot.growing:
-                for message in chain.surplus(slot.text):  # the text has become shorter than what was shown of it
+                for message in chain.surplus(slot.text):  # the text has become shorter
                     if gone := self._emptied(message):
                         yield self._removal(chain, message, gone, now)
 

@@ -1,4 +1,4 @@
-"""How everything that is not the answer looks in a chat: tools, comments, notices, questions, failures.
+"""The Markdown of everything in a chat that is not the answer: tools, comments, notices, questions, failures.
 
 Pure: events in, Markdown out, the same for every platform. Never knows when or whether a text is sent.
 """
@@ -26,20 +26,20 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
-_QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for screens that can redraw a line
+_QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
 
 
 class Presenter:
-    """Each method returns Markdown, or None where nothing is to be shown.
+    """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: one settling line each, the arguments too, or nothing."""
+    `chrome` is how much is shown of tools: a line each, a line with longer arguments, or nothing."""
 
     def __init__(self, chrome: Chrome = "lines") -> None:
         self.chrome: Chrome = chrome
 
     def tool(self, tool: ToolSoFar) -> str | None:
-        """One line for one tool; it is asked for again when the tool has ended."""
+        """The line of one tool, while it runs and after it has ended."""
         if self.chrome == "none":
             return None
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
@@ -51,7 +51,7 @@ class Presenter:
         return " ".join(shown)
 
     def card(self, tool: ToolSoFar) -> Card | None:
-        """The same where a native stream shows tools as cards."""
+        """The tool as a card of a native stream."""
         if self.chrome == "none":
             return None
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
@@ -64,14 +64,14 @@ class Presenter:
         return notice.text or None if notice.kind not in _QUIET_NOTICES else None
 
     def hint(self, hint: LongToolHint) -> str | None:
-        """Asked once per user at most."""
+        """Shown at most once per user."""
         if self.chrome == "verbose":
             return None
         name = _plain(hint.tool_name) or "the tool"
         return f"💡 {name} is taking a while. /verbose shows more of what tools do."
 
     def approval(self, approval: ApprovalSoFar, *, buttons: bool) -> str:
-        """The question with all of what would run (J111), and what became of it."""
+        """The question with the complete command (J111), and the decision."""
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
         lines += ["", fenced(asked.command), ""]
@@ -87,7 +87,7 @@ class Presenter:
         return tuple(Button(label, f"{approval.asked.approval_id}:{name}") for name, label in DECISIONS.items())
 
     def ending(self, finished: RunFinished, *, shown: bool) -> str | None:
-        """What is to be said of how a run ended, beside its answer. `shown`: there is an answer."""
+        """A note about how the run ended, below its answer. `shown`: there is an answer."""
         match finished.status:
             case "failed":
                 return f"⚠️ {finished.error.message}" if finished.error else "⚠️ Something went wrong."
@@ -99,11 +99,11 @@ class Presenter:
                 return None
 
     def suspended(self) -> str:
-        """Ends a text that was cut by a shutdown."""
+        """Follows a text that a shutdown has cut."""
         return "⏸ Interrupted by a restart; this goes on afterwards."
 
     def moved(self) -> str:
-        """The thread that the answer belonged to is gone (G85)."""
+        """Precedes an answer whose thread is gone (G85)."""
         return "ℹ️ The thread is gone, so the answer is here."
 
 
@@ -121,7 +121,7 @@ def code_span(text: str) -> str:
 
 
 def fenced(text: str, info: str = "") -> str:
-    """The text as a code block that nothing in it can end (J111)."""
+    """The text as a code block with a fence longer than any in the text (J111)."""
     marker = "`" * max(3, _longest_run(text) + 1)
     return f"{marker}{info}\n{text}\n{marker}"
 
@@ -131,7 +131,7 @@ def _longest_run(text: str) -> int:
 
 
 def _plain(name: str) -> str:
-    """A tool's name is shown, never read as markup."""
+    """A tool's name without characters that are markup."""
     return re.sub(r"[^\w.:-]", "", name)
 
 

@@ -1,8 +1,8 @@
 """What a platform's reply does to a delivery and to the message that it concerns. Pure.
 
-Every certain reply is either success or a reason to do something else; `Unknown` alone leaves a doubt, and how a doubt
-is settled depends on what was asked: an edit is simply repeated, a message is looked up or repeated under the same key
-where the platform can do that, and else never sent whole again (G80).
+Every reply but `Unknown` is certain. After `Unknown` an edit is repeated. A new message is looked up, or sent again
+under the same key, where the platform supports that; otherwise a final text is never sent again (G80). `messages` has
+the states that the replies lead to.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tailrace.delivery.port import (
 from tailrace.events import Delivered, DeliveredState
 
 MAX_TRIES = 20  # in a row, about a quarter of an hour
-MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that the final one is waited for
+MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that only the final text is sent
 MAX_FLOODS = 100
-MAX_DELETE_TRIES = 10  # of what is no longer wanted: worth less than what is
+MAX_DELETE_TRIES = 10
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
 
 
 def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Delivered]:
-    """Takes in the reply to the action that is under way; returns what the ledger must know."""
+    """Applies the reply to the action in flight; returns the facts for the ledger."""
     flight = state.flight
     if flight is None:
-        raise RuntimeError("nothing was asked")
+        raise RuntimeError("no action is in flight")
     state.flight = None
     if not isinstance(flight.action, Typing):
         pause_s = reply.pause_s if isinstance(reply, Sent | Accepted) else 0.0
@@ -82,7 +82,7 @@ def delay_s(tries: int) -> float:
 
 
 class _MessageReply:
-    """One reply to one action on one message."""
+    """A reply to an action on one message. Each method returns the facts for the ledger."""
 
     def __init__(self, state: DeliveryState, chain: Chain, message: ChatMessage, flight: Flight, now: float) -> None:
         self._delivery, self._chain, self._message = state, chain, message
@@ -117,7 +117,7 @@ class _MessageReply:
             self._delivery.pace.eased()
 
     def _confirmed(self) -> list[Delivered]:
-        """The message shows what it should; where that is final, the ledger says so."""
+        """The message shows what it should. A final text is recorded."""
         wanted = self._flight.wanted
         if wanted is None:
             return []
@@ -160,7 +160,7 @@ class _MessageReply:
         return [self.fact("unknown" if self._message.in_doubt else "unsent")]
 
     def _in_doubt(self) -> list[Delivered]:
-        """No reply: it may have been sent."""
+        """No reply: the message may have been sent."""
         match self._capabilities.resend:
             case "look_up":
                 self._message.move("must_look_up")
@@ -242,7 +242,7 @@ class _MessageReply:
             case Failed() if message.tries < 3:
                 return self._later()
             case Unknown():
-                stream.text = None  # it may have been added or not: close without adding, then edit
+                stream.text = None  # the piece may have been added or not: close without adding, then edit
                 return self._later() if isinstance(action, Close) else []
             case Gone(what="message"):
                 return self._lost()
@@ -250,14 +250,14 @@ class _MessageReply:
                 return self._ended_otherwise()
 
     def _ended_otherwise(self) -> list[Delivered]:
-        """The native stream has ended with another text than it should have, expired perhaps (G90): edited in."""
+        """The native stream ended with another text, perhaps because it expired (G90): the right text is edited in."""
         self._message.move("posted")
         return [self.fact("sent")]
 
     def _drafted(self, reply: AnyReply) -> list[Delivered]:
         match reply:
             case Accepted() | NotModified() | Unknown() | Failed() | Sent():
-                # It is gone in seconds anyway; what it should have shown comes with the next one.
+                # A preview lasts for seconds: a lost one is not sent again, the next one has the latest text.
                 self._delivery.pace.eased()
                 if isinstance(self._flight.action, Draft):
                     self._delivery.show_preview(self._flight.action.text)
@@ -308,7 +308,7 @@ class _MessageReply:
                 return self._refused()
 
     def _flooded(self) -> list[Delivered]:
-        """`retry_after` holds for the whole chat; the latest text goes out afterwards (G78)."""
+        """`retry_after` applies to the whole chat; the latest text is sent afterwards (G78)."""
         self._message.tries += 1
         return self._give_up() if self._flight.final and self._message.tries >= MAX_FLOODS else []
 
@@ -324,13 +324,13 @@ class _MessageReply:
         return []
 
     def _give_up(self) -> list[Delivered]:
-        facts = [self.fact("failed")]  # of a message as it was
+        facts = [self.fact("failed")]  # says whether a native stream was left open
         self._message.move("failed")
         return facts
 
     def _refused(self) -> list[Delivered]:
-        """A partial text that may not be shown waits for the final one; a final text that cannot be edited in is sent,
-        and what it replaces goes afterwards."""
+        """After a refused partial text only the final text is sent. A final text that cannot be edited in is sent as a
+        new message; the old one is deleted afterwards."""
         message = self._message
         if isinstance(self._flight.action, Open):
             self._delivery.mode = "edit"

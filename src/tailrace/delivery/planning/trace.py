@@ -20,10 +20,6 @@ _FIELDS |= {"retry_after_s", "state", "status", "tool_name", "what"}
 _BEGINNINGS = frozenset({"Send", "Edit", "Draft", "Open"})  # the others have pieces: their beginnings add up to a text
 
 
-def tracing() -> bool:
-    return log.isEnabledFor(logging.DEBUG)
-
-
 def described(value: msgspec.Struct) -> str:
     """`Edit message_id='m1' final=False 312 characters 'Water leaves'`"""
     name = type(value).__name__

@@ -1,8 +1,8 @@
-"""A chat platform in memory: what a user would see of it, at every moment, and whatever can go wrong on request.
+"""A chat platform in memory, with a record of what a user would have seen, and with faults on request.
 
-`ChatView` is one chat as the platform has it: it enforces what the real ones enforce (limits, budgets, streams that
-expire, messages that are not there) and keeps every state that the user was shown. `MemoryPlatform` is a whole platform
-of such chats. No sockets and no clock of its own.
+`ChatView` is one chat: it enforces what the real platforms enforce (message limits, rate limits, streams that expire,
+messages that do not exist) and keeps every state that the user was shown. `MemoryPlatform` is a platform of such chats.
+No sockets and no clock of its own.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ class SeenMessage:
     streaming: bool = False
     opened_at: float = 0.0
     deleted: bool = False
-    edits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LostReply:
-    """The request was `done` or not; no reply comes back either way."""
+    """The request was `done` or not; either way its reply is lost."""
 
     done: bool = True
 
@@ -72,7 +71,7 @@ Screen = tuple[str, ...]
 
 
 class ChatView:
-    """One chat. `overruns` are requests that came faster than the budget allows; there should be none."""
+    """One chat. `overruns` are the requests that exceeded the rate limits; there should be none."""
 
     def __init__(self, capabilities: Capabilities) -> None:
         self.capabilities = capabilities
@@ -83,7 +82,6 @@ class ChatView:
         self.requests: list[float] = []
         self.overruns: list[float] = []
         self.lost_threads: set[str] = set()
-        self.finals = 0  # sends and edits that were meant to be final
 
     @property
     def visible(self) -> list[SeenMessage]:
@@ -91,12 +89,12 @@ class ChatView:
 
     @property
     def texts(self) -> Screen:
-        """What the user can read now, from top to bottom."""
+        """What the user sees now, from top to bottom."""
         drafted = (self.draft,) if self.draft else ()
         return (*(message.text for message in self.visible), *drafted)
 
     def perform(self, place: Place, action: AnyAction, now: float, fault: Fault = None) -> AnyReply:
-        """`fault`: the reply that is given instead, with nothing done; or `LostReply`."""
+        """`fault`: a reply that replaces the action, which is not done; or `LostReply`."""
         if not isinstance(action, Typing):
             self._count(now)
         if fault is not None and not isinstance(fault, LostReply):
@@ -156,9 +154,8 @@ class ChatView:
                     return Sent(message.message_id)
         seen = SeenMessage(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
         match action:
-            case Send(markup=markup, buttons=buttons, final=final):
+            case Send(markup=markup, buttons=buttons):
                 seen.markup, seen.buttons = markup, buttons
-                self.finals += final
             case Open(cards=cards):
                 seen.streaming, seen.opened_at = True, now
                 seen.cards = {card.id: card for card in cards}
@@ -172,11 +169,9 @@ class ChatView:
             return Gone("message")
         if self._too_long(action.text):
             return TooLong()
-        self.finals += action.final
         if (message.text, message.markup, message.buttons) == (action.text, action.markup, action.buttons):
             return NotModified()
         message.text, message.markup, message.buttons = action.text, action.markup, action.buttons
-        message.edits += 1
         return Accepted()
 
     def _stream(self, action: Append | Close, now: float) -> AnyReply:
@@ -200,7 +195,7 @@ FaultOf = Callable[[Place, AnyAction], Fault]
 
 
 class MemoryPlatform(BasePlatform):
-    """Chats in memory. `fault` is asked before each request; `latency_s` is how long one takes."""
+    """Chats in memory. `fault` is called before each request; `latency_s` is the time that one takes."""
 
     def __init__(
         self,
@@ -216,15 +211,14 @@ class MemoryPlatform(BasePlatform):
         self.files: dict[str, bytes] = {}
         self.fault = fault
         self.starts = 0
-        self.first_message = asyncio.Event()  # somebody was sent something
+        self.first_message = asyncio.Event()  # set by the first message in any chat
         self._capabilities = capabilities
         self._latency_s = latency_s
         self._inbox: Inbox | None = None
         self._here = asyncio.Event()
         self._hang_up = asyncio.Event()
 
-    def capabilities(self, place: Place) -> Capabilities:
-        del place
+    def capabilities(self, _place: Place) -> Capabilities:
         return self._capabilities
 
     def chat(self, chat: str) -> ChatView:
@@ -262,7 +256,7 @@ class MemoryPlatform(BasePlatform):
         self._hang_up.set()
 
     async def receive(self, updates: Sequence[Update] | Update) -> None:
-        """Somebody does something there."""
+        """Users' updates arrive, in order."""
         await self._here.wait()
         if self._inbox is None:
             raise PlatformError("not connected", platform=self.name)
