@@ -361,6 +361,3 @@ class Sections(Section):
     server: Server = Server()
     flows: Flows = Flows()
     platforms: Platforms = Platforms()
-
-
-Surface: TypeAlias = Literal["cli", "telegram", "discord", "slack", "matrix", "api_server"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -34,8 +32,8 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.discord.adapter import DiscordPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.discord.adapter import DiscordPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.discord import FakeDiscord, flood, refusal
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
@@ -49,7 +47,7 @@ SEND = Send("k", "hello")
 @asynccontextmanager
 async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
     """The adapter without a gateway."""
-    platform = DiscordPlatform(discord.token, base_url=discord.url, timing=Timing(answer_s=5.0))
+    platform = DiscordPlatform(discord.token, base_url=discord.url, answer_s=5.0)
     try:
         yield platform
     finally:
@@ -404,11 +402,3 @@ async def _ends(platform: DiscordPlatform, inbox: CollectingInbox) -> str:
     with pytest.raises(PlatformError) as ended:
         await platform.run(inbox)
     return str(ended.value)
-
-
-def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "discord", None)
-    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.discord")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[discord\]'"):
-        importlib.import_module("tailrace.platforms.discord.adapter")

@@ -12,7 +12,7 @@ import pytest
 from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.discord.adapter import DiscordPlatform, Timing
+from tailrace.platforms.discord.adapter import DiscordPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.discord import FakeDiscord, flood
 from tailrace.testing.platforms.discord_channels import State
@@ -26,7 +26,7 @@ CURSOR = "▌"
 
 @asynccontextmanager
 async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
-    platform = DiscordPlatform(discord.token, base_url=discord.url, timing=Timing(answer_s=5.0))
+    platform = DiscordPlatform(discord.token, base_url=discord.url, answer_s=5.0)
     try:
         yield platform
     finally:

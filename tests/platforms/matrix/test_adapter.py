@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -34,8 +32,8 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.matrix.adapter import MatrixPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.matrix.adapter import MatrixPlatform
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.testing.platforms.loopback import PATIENCE_S
 
@@ -54,7 +52,7 @@ async def bot(server: Homeserver, account: Person, *, allow: tuple[str, ...] = (
 
 
 def bot_of(server: Homeserver, account: Person, *, allow: tuple[str, ...] = ("*",)) -> MatrixPlatform:
-    return MatrixPlatform(server.url, account.user_id, token=account.token, allow=allow, timing=Timing(answer_s=30.0))
+    return MatrixPlatform(server.url, account.user_id, token=account.token, allow=allow, answer_s=30.0)
 
 
 async def meet(ada: Person, account: Person) -> Place:
@@ -345,11 +343,3 @@ async def test_G82_G84_thirty_thousand_characters_arrive_in_order(server: Homese
 
 def _shown(ada: Person, place: Place, account: Person) -> str:
     return "\n".join(seen.text for seen in ada.from_(place.chat, account.user_id))
-
-
-def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nio", None)
-    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.matrix")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[matrix\]'"):
-        importlib.import_module("tailrace.platforms.matrix.adapter")

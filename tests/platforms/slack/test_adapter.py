@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -41,8 +39,8 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.slack.adapter import EDIT, STATUS, STREAM, SlackPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.slack.adapter import EDIT, STATUS, STREAM, SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
@@ -54,7 +52,7 @@ PERSON = {"user": "U7", "team": "T0TEAM"}
 @asynccontextmanager
 async def app(slack: FakeSlack) -> AsyncIterator[SlackPlatform]:
     """The adapter without a socket."""
-    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, timing=Timing(answer_s=5.0))
+    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, answer_s=5.0)
     try:
         yield platform
     finally:
@@ -409,11 +407,3 @@ async def test_wrong_tokens_are_permanent_and_never_shown() -> None:
             await platform.close()
         async with app(slack) as platform:
             assert await platform.check() == "tailrace in Testers"
-
-
-def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "slack_sdk.errors", None)
-    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.slack")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[slack\]'"):
-        importlib.import_module("tailrace.platforms.slack.adapter")

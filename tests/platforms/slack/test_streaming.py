@@ -13,7 +13,7 @@ import pytest
 from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.slack.adapter import SlackPlatform, Timing
+from tailrace.platforms.slack.adapter import SlackPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
@@ -27,7 +27,7 @@ async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Chann
     """Somebody has asked in a channel; the answer belongs under it."""
     general = slack.channel("C1")
     ts = await slack.write(general, "hello")
-    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, timing=Timing(answer_s=5.0))
+    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, answer_s=5.0)
     try:
         yield platform, general, Place("slack", "C1", ts, "group", {"user": "U7", "team": "T0TEAM"})
     finally:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import get_args
@@ -42,8 +40,8 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
@@ -57,7 +55,7 @@ TOPIC = Place("telegram", "-200", "11", kind="group")
 @asynccontextmanager
 async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
     """The adapter without a connection for updates."""
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, timing=Timing(answer_s=5.0))
+    platform = TelegramPlatform(telegram.token, base_url=telegram.url, answer_s=5.0)
     try:
         yield platform
     finally:
@@ -511,11 +509,3 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             inbox.closed = True
             assert await post(secret, body) == 503
             assert [update.sender for update in inbox.updates] == [Sender("7", "Ada")]
-
-
-def test_without_its_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "telegram", None)
-    monkeypatch.delitem(sys.modules, "tailrace.platforms.telegram.adapter")
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[telegram\]'") as missing:
-        importlib.import_module("tailrace.platforms.telegram.adapter")
-    assert "\n" not in str(missing.value)

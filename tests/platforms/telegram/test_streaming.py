@@ -12,7 +12,7 @@ import pytest
 from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.telegram.adapter import TelegramPlatform, Timing
+from tailrace.platforms.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
 from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
@@ -27,7 +27,7 @@ CURSOR = "▌"
 
 @asynccontextmanager
 async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, timing=Timing(answer_s=5.0))
+    platform = TelegramPlatform(telegram.token, base_url=telegram.url, answer_s=5.0)
     try:
         yield platform
     finally:
