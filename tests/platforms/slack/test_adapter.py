@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from platforms.collecting_inbox import CollectingInbox, running
 from tailrace.delivery.port import (
     Accepted,
     AnyAction,
@@ -22,7 +21,6 @@ from tailrace.delivery.port import (
     Delete,
     Draft,
     Edit,
-    Failed,
     Flood,
     Gone,
     LookUp,
@@ -42,6 +40,7 @@ from tailrace.delivery.port import (
 from tailrace.errors import PlatformError
 from tailrace.platforms.slack.adapter import EDIT, STATUS, STREAM, SlackPlatform
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
 from tailrace.testing.platforms.slack_channels import Channel
@@ -236,19 +235,6 @@ async def test_G80_what_never_arrived_is_known_not_to_be_there() -> None:
         assert isinstance(await platform.perform(place, SEND), Unknown)
         assert await platform.perform(place, LookUp("k", "hello")) == NotFound()
         assert await platform.perform(Place("slack", "C1", kind="group"), LookUp("k", "hello")) == NotFound()
-
-
-@driven
-async def test_a_refused_connection_is_certain() -> None:
-    async with FakeSlack() as slack:
-        url = slack.api_url
-    platform = SlackPlatform(slack.token, slack.app_token, base_url=url)
-    try:
-        assert isinstance(await platform.perform(Place("slack", "C1"), SEND), Failed)
-        with pytest.raises(PlatformError, match="no connection"):
-            await platform.run(CollectingInbox())
-    finally:
-        await platform.close()
 
 
 @driven

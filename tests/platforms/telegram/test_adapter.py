@@ -10,7 +10,6 @@ from typing import get_args
 
 import pytest
 
-from platforms.collecting_inbox import CollectingInbox, running
 from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import (
     Accepted,
@@ -26,7 +25,6 @@ from tailrace.delivery.port import (
     Flood,
     Gone,
     HookRequest,
-    LookUp,
     MarkupRejected,
     MessageReceived,
     NotModified,
@@ -43,7 +41,8 @@ from tailrace.delivery.port import (
 from tailrace.errors import PlatformError
 from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+from tailrace.testing.platforms.loopback import Fault, bad_gateway
 from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
 from tailrace.testing.platforms.telegram_chats import Chat, Styled
 
@@ -172,30 +171,6 @@ def test_replies(action: AnyAction, fault: Fault, reply: AnyReply) -> None:
     assert ask() == reply
 
 
-@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)], ids=["silence", "cut", "gateway"])
-def test_G80_a_send_without_a_reply_is_unknown_and_was_carried_out(fault: Fault) -> None:
-    @driven
-    async def ask() -> None:
-        async with FakeTelegram() as telegram, bot(telegram) as platform:
-            ada = telegram.private(7)
-            telegram.fail("sendMessage", fault)
-            assert isinstance(await platform.perform(ADA, SEND), Unknown)
-            assert ada.texts == ["hello"]
-
-    ask()
-
-
-@driven
-async def test_a_refused_connection_is_certain() -> None:
-    async with FakeTelegram() as telegram:
-        url = telegram.url
-    platform = TelegramPlatform(telegram.token, base_url=url)
-    try:
-        assert isinstance(await platform.perform(ADA, SEND), Failed)
-    finally:
-        await platform.close()
-
-
 @pytest.mark.parametrize(
     "lose", [lambda c: c.topics.clear(), lambda c: c.closed_topics.add(11)], ids=["gone", "closed"]
 )
@@ -217,13 +192,6 @@ async def test_a_group_that_became_a_supergroup_is_found_at_the_second_try() -> 
         assert isinstance(await platform.perform(GROUP, SEND), Failed)
         assert await platform.perform(GROUP, SEND) == Sent("1")
         assert moved.texts == ["hello"]
-
-
-@driven
-async def test_what_telegram_cannot_do_is_refused_without_asking() -> None:
-    async with FakeTelegram() as telegram, bot(telegram) as platform:
-        assert isinstance(await platform.perform(ADA, LookUp("k", "hello")), Refused)
-        assert telegram.calls == []
 
 
 @driven
@@ -265,31 +233,6 @@ async def test_every_command_that_is_understood_is_offered() -> None:
     async with FakeTelegram() as telegram, polling(telegram):
         offered = {command["command"] for command in telegram.commands}
         assert offered == set(get_args(CommandName)) - {"start"}  # Telegram itself offers that one
-
-
-@driven
-async def test_G88_an_update_that_comes_again_has_the_same_id() -> None:
-    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
-        ada = telegram.private(7)
-        update_id = telegram.write(ada, "hello")
-        await inbox.wait_for(1)
-        telegram.deliver_again(update_id)
-        first, second = await inbox.wait_for(2)
-        assert first == second
-
-
-@driven
-async def test_an_update_that_was_not_taken_is_delivered_again() -> None:
-    async with FakeTelegram() as telegram:
-        ada = telegram.private(7)
-        platform = TelegramPlatform(telegram.token, base_url=telegram.url)
-        closing = CollectingInbox()
-        closing.closed = True
-        telegram.write(ada, "hello")
-        with pytest.raises(PlatformError):
-            await platform.run(closing)
-        async with running(platform) as inbox:
-            assert [update.update_id for update in await inbox.wait_for(1)] == ["1001"]
 
 
 @pytest.mark.parametrize(
@@ -418,19 +361,6 @@ async def test_a_lost_connection_is_said_and_the_next_run_goes_on_where_it_was()
         async with running(platform) as inbox:
             telegram.write(ada, "two")
             assert [update.update_id for update in await inbox.wait_for(2)] == ["1001", "1002"]
-
-
-@driven
-async def test_a_wrong_token_is_permanent_and_never_shown() -> None:
-    async with FakeTelegram() as telegram:
-        platform = TelegramPlatform("42:wrong-token", base_url=telegram.url)
-        try:
-            with pytest.raises(PlatformError) as refused:
-                await platform.run(CollectingInbox())
-            assert refused.value.permanent
-            assert "wrong-token" not in str(refused.value)
-        finally:
-            await platform.close()
 
 
 def test_J114_the_libraries_log_no_token(caplog: pytest.LogCaptureFixture) -> None:

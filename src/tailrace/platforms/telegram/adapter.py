@@ -185,7 +185,7 @@ class TelegramPlatform(BasePlatform):
                     reply_markup=_keyboard(action.buttons),
                     link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
                 )
-            case Draft():
+            case Draft() if place.kind == "private":
                 text, entities = _shown(action.text, markup=action.markup)
                 stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
                 await self._bot.send_message_draft(
