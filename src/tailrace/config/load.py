@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 from tailrace.config.sections import (
     CallPolicy,
     Sections,
-    Surface,
 )
 from tailrace.errors import ConfigError
 
@@ -65,10 +64,10 @@ class Config(Sections, kw_only=True):
     streaming_default: bool | None = None  # what the environment says of streaming
     yolo: bool = False  # the environment or `approvals.mode` approves without asking; the hard list stays blocked
 
-    def streams(self, surface: Surface, asked: bool | None = None) -> bool:
-        """Whether this surface shows tokens as they come: what the client asked for → `streaming.<surface>` →
-        the environment → `streaming.enabled`."""
-        own: bool | None = getattr(self.streaming, surface)
+    def streams(self, surface: str, asked: bool | None = None) -> bool:
+        """Whether this surface shows tokens as they come: what the client asked for → `streaming.<surface>`, where
+        there is such a key → the environment → `streaming.enabled`."""
+        own: bool | None = getattr(self.streaming, surface, None)
         said = (asked, own, self.streaming_default, self.streaming.enabled)
         return next(choice for choice in said if choice is not None)
 

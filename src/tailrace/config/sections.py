@@ -362,6 +362,3 @@ class Sections(Section):
     server: Server = Server()
     flows: Flows = Flows()
     platforms: Platforms = Platforms()
-
-
-Surface: TypeAlias = Literal["cli", "telegram", "discord", "slack", "matrix", "api_server"]

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from platforms.collecting_inbox import CollectingInbox, running
 from tailrace.delivery.port import (
     Accepted,
     Delete,
@@ -26,6 +25,7 @@ from tailrace.delivery.port import (
 from tailrace.errors import PlatformError
 from tailrace.platforms.homeassistant.adapter import HomeAssistantPlatform
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant, Fired, Loss
 
 KITCHEN = Place("homeassistant", "kitchen")

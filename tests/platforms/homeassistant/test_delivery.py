@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from platforms.collecting_inbox import CollectingInbox, running
-from platforms.played import LONG, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.errors import PlatformError
 from tailrace.platforms.homeassistant.adapter import HomeAssistantPlatform
 from tailrace.testing.clock import driven
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
+from tailrace.testing.platforms.played_runs import show
 
 KITCHEN = Place("homeassistant", "kitchen")
 TEXT = " ".join(f"word{number}" for number in range(300))
@@ -25,19 +25,6 @@ async def test_the_answer_comes_whole_though_streaming_is_on() -> None:
         [shown] = home.notifications.values()
         assert [state.message for state in shown.states] == [TEXT]
         assert [fired.data["text"] for fired in home.fired] == [TEXT]
-
-
-@driven
-async def test_G82_thirty_thousand_characters_are_a_few_notifications() -> None:
-    async with FakeHomeAssistant() as home:
-        platform = HomeAssistantPlatform(home.url, home.token)
-        async with running(platform):
-            await play(platform, KITCHEN, chunks(LONG, piece=500), LONG)
-        shown = "\n".join(home.messages)
-        lines = [line for line in shown.splitlines() if line.startswith("def f")]
-        assert lines == [f"def f{n}():" for n in range(250)] * 2
-        assert all(len(message.encode()) <= 14_000 for message in home.messages)
-        assert all(message.count("```") % 2 == 0 for message in home.messages)
 
 
 @driven

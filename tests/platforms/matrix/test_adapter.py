@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from platforms.collecting_inbox import CollectingInbox, running
 from platforms.matrix.synapse import Homeserver, Person, password_of, people
-from platforms.played import LONG, Scene, chunks, play, show
 from tailrace.delivery.consumer import ChatLines
 from tailrace.delivery.port import (
     Accepted,
@@ -23,7 +19,6 @@ from tailrace.delivery.port import (
     Delete,
     Draft,
     Edit,
-    Failed,
     Flood,
     Gone,
     MessageReceived,
@@ -34,10 +29,12 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.matrix.adapter import MatrixPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.matrix.adapter import MatrixPlatform
 from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import PATIENCE_S
+from tailrace.testing.platforms.played_runs import Scene, chunks, show
 
 TEXT = " ".join(f"word{number}" for number in range(60))
 CURSOR = "▌"
@@ -54,7 +51,7 @@ async def bot(server: Homeserver, account: Person, *, allow: tuple[str, ...] = (
 
 
 def bot_of(server: Homeserver, account: Person, *, allow: tuple[str, ...] = ("*",)) -> MatrixPlatform:
-    return MatrixPlatform(server.url, account.user_id, token=account.token, allow=allow, timing=Timing(answer_s=30.0))
+    return MatrixPlatform(server.url, account.user_id, token=account.token, allow=allow, answer_s=30.0)
 
 
 async def meet(ada: Person, account: Person) -> Place:
@@ -125,15 +122,6 @@ async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None
         flooded = replies[-1]
         assert isinstance(flooded, Flood)
         assert 0 < flooded.retry_after_s < 60
-
-
-async def test_without_a_homeserver_nothing_was_done() -> None:
-    platform = MatrixPlatform("http://127.0.0.1:9", "@bot:localhost", token="x")
-    assert isinstance(await platform.perform(Place("matrix", "!r:localhost"), Send("k", "hello")), Failed)
-    for attempt in (platform.run(CollectingInbox()), platform.check()):
-        with pytest.raises(PlatformError, match="cannot reach"):
-            await attempt
-    await platform.close()
 
 
 # ── rooms and what is said in them ───────────────────────────────────────────────────────────────────────────
@@ -326,30 +314,3 @@ async def test_a_redacted_answer_is_said_to_be_gone(server: Homeserver) -> None:
             await ada.write(place.chat, "done")
             await inbox.wait_for(1)
             assert await platform.perform(place, Edit(reply.message_id, "hello again")) == Gone("message")
-
-
-async def test_G82_G84_thirty_thousand_characters_arrive_in_order(server: Homeserver) -> None:
-    async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
-        place = await meet(ada, account)
-        await play(platform, place, chunks(LONG, piece=3000, pace_s=0), LONG)
-        await ada.until(lambda: ada.from_(place.chat, account.user_id) and "def f249" in _shown(ada, place, account))
-        shown = _shown(ada, place, account)
-        functions = [f"def f{n}():" for n in range(250)] * 2
-        assert [line for line in shown.splitlines() if line.startswith("def f")] == functions
-        assert shown.count("👩‍👩‍👧‍👦🏳️‍🌈") == shown.count("بالعالم") == 200
-        html = "".join(seen.html for seen in ada.from_(place.chat, account.user_id))
-        assert html.count("<td>row ") == 120
-        assert "```" not in html
-        assert CURSOR not in shown
-
-
-def _shown(ada: Person, place: Place, account: Person) -> str:
-    return "\n".join(seen.text for seen in ada.from_(place.chat, account.user_id))
-
-
-def test_without_the_library_one_clear_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nio", None)
-    for name in [name for name in sys.modules if name.startswith("tailrace.platforms.matrix")]:
-        monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[matrix\]'"):
-        importlib.import_module("tailrace.platforms.matrix.adapter")

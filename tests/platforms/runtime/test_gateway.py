@@ -8,6 +8,8 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
+
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
@@ -60,6 +62,19 @@ async def test_streaming_off_is_one_message_after_typing(tmp_path: Path) -> None
         assert here.chat.texts == (LONG,)
         assert [texts for _, texts in here.chat.screens if texts] == [(LONG,)]
         assert len(here.chat.typing_at) > 1
+
+
+@pytest.mark.parametrize(("capabilities", "streams"), [(EDITING, True), (Capabilities(), False)])
+@driven
+async def test_a_platform_streams_by_what_it_can_do_not_by_its_name(
+    tmp_path: Path, capabilities: Capabilities, streams: bool
+) -> None:
+    platform = MemoryPlatform(capabilities, name="whatsapp")
+    async with town(tmp_path, SLOW, platform=platform, more="}\n  whatsapp: {allow: ['*']") as here:
+        await here.write("Count.")
+        await asyncio.sleep(60)
+        assert here.chat.texts == (LONG,)
+        assert (len([texts for _, texts in here.chat.screens if texts]) > 5) == streams
 
 
 @driven

@@ -8,15 +8,14 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import msgspec
-import pytest
 
-from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.slack.adapter import SlackPlatform, Timing
+from tailrace.platforms.slack.adapter import SlackPlatform
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
-from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
+from tailrace.testing.platforms.loopback import silence
+from tailrace.testing.platforms.played_runs import Timed, chunks, play, show
+from tailrace.testing.platforms.slack import FakeSlack, refusal
 from tailrace.testing.platforms.slack_channels import Channel, State
 
 TEXT = " ".join(f"word{number}" for number in range(200))
@@ -27,7 +26,7 @@ async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Chann
     """Somebody has asked in a channel; the answer belongs under it."""
     general = slack.channel("C1")
     ts = await slack.write(general, "hello")
-    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, timing=Timing(answer_s=5.0))
+    platform = SlackPlatform(slack.token, slack.app_token, base_url=slack.api_url, answer_s=5.0)
     try:
         yield platform, general, Place("slack", "C1", ts, "group", {"user": "U7", "team": "T0TEAM"})
     finally:
@@ -37,11 +36,6 @@ async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Chann
 def grows(states: list[State]) -> bool:
     """Every state goes on from the one before it."""
     return all(later.text.startswith(earlier.text.rstrip()) for earlier, later in pairwise(states))
-
-
-async def die(delivery: asyncio.Future[None]) -> None:
-    delivery.cancel()
-    await asyncio.wait([delivery])
 
 
 @driven
@@ -96,36 +90,6 @@ async def test_in_the_channel_itself_one_message_is_edited() -> None:
         assert len(slack.called("chat.update")) > 5
 
 
-@pytest.mark.parametrize("method", ["chat.startStream", "chat.appendStream", "chat.stopStream"])
-def test_G78_a_flood_is_waited_out_and_it_stays_one_message(method: str) -> None:
-    @driven
-    async def scenario() -> None:
-        async with FakeSlack() as slack, question(slack) as (platform, general, place):
-            slack.fail(method, flood(17))
-            await show(platform, place, TEXT)
-            assert general.texts == [TEXT]
-            flooded = next(call for call in slack.calls if call.status == 429)
-            after = [call.at for call in slack.calls if call.at > flooded.at and "setStatus" not in call.method]
-            assert min(after) >= flooded.at + 17
-
-    scenario()
-
-
-@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)], ids=["silence", "cut", "gateway"])
-@pytest.mark.parametrize("method", ["chat.startStream", "chat.appendStream", "chat.stopStream"])
-def test_G80_what_got_no_reply_is_found_or_edited_in_and_it_stays_one_message(method: str, fault: Fault) -> None:
-    @driven
-    async def scenario() -> None:
-        async with FakeSlack() as slack, question(slack) as (platform, general, place):
-            slack.fail(method, fault)
-            scene = await show(platform, place, TEXT)
-            assert general.texts == [TEXT]
-            assert not general.answers[0].state.streaming
-            assert (await scene.facts())[-1].state == "confirmed"
-
-    scenario()
-
-
 @driven
 async def test_G80_a_final_send_without_a_reply_is_looked_up() -> None:
     async with FakeSlack() as slack, question(slack) as (platform, general, place):
@@ -167,36 +131,3 @@ async def test_G90_a_stream_that_slack_ends_early_is_completed_by_an_edit() -> N
             slack.expire_stream(general.answers[0])
         assert general.texts == [TEXT]
         assert slack.called("chat.update")
-
-
-@driven
-async def test_G77_after_a_death_in_mid_stream_the_same_message_is_completed() -> None:
-    async with FakeSlack() as slack, question(slack) as (platform, general, place):
-        scene = Scene(platform, place)
-        await scene.start()
-        dying = asyncio.ensure_future(scene.deliver())
-        async with asyncio.TaskGroup() as tasks:
-            writing = tasks.create_task(scene.write(chunks(TEXT, pace_s=0.5)))
-            await slack.until(lambda: general.answers and len(general.answers[0].states) >= 3)
-            await die(dying)
-            tasks.create_task(scene.deliver())
-            await writing
-            await scene.end(TEXT)
-        assert general.texts == [TEXT]
-        assert not general.answers[0].state.streaming
-
-
-@driven
-async def test_G82_G84_thirty_thousand_characters_arrive_in_order() -> None:
-    async with FakeSlack() as slack, question(slack) as (platform, general, place):
-        await play(platform, place, chunks(LONG, piece=200, pace_s=0.4), LONG)
-        assert len(general.answers) >= 3
-        assert all(text.count("```") % 2 == 0 for text in general.texts)
-        shown = "\n".join(general.texts)
-        functions = [f"def f{n}():" for n in range(250)] * 2
-        assert [line for line in shown.splitlines() if line.startswith("def f")] == functions
-        rows = [line.lstrip("| ").split()[1] for line in shown.splitlines() if line.lstrip("| ").startswith("row ")]
-        assert rows == [str(n) for n in range(120)]
-        assert shown.count("👩‍👩‍👧‍👦🏳️‍🌈") == shown.count("بالعالم") == 200
-        assert not any(message.state.streaming for message in general.answers)
-        assert not [call for call in slack.calls if call.status != 200]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import get_args
 
 import pytest
 
-from platforms.collecting_inbox import CollectingInbox, running
 from tailrace.delivery.inbound import CommandName
 from tailrace.delivery.port import (
     Accepted,
@@ -28,7 +25,6 @@ from tailrace.delivery.port import (
     Flood,
     Gone,
     HookRequest,
-    LookUp,
     MarkupRejected,
     MessageReceived,
     NotModified,
@@ -42,10 +38,11 @@ from tailrace.delivery.port import (
     Typing,
     Unknown,
 )
-from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform, Timing
+from tailrace.errors import PlatformError
+from tailrace.platforms.telegram.adapter import HOOK_PATH, SECRET_HEADER, TelegramPlatform
 from tailrace.testing.clock import driven
-from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
+from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
+from tailrace.testing.platforms.loopback import Fault, bad_gateway
 from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
 from tailrace.testing.platforms.telegram_chats import Chat, Styled
 
@@ -57,7 +54,7 @@ TOPIC = Place("telegram", "-200", "11", kind="group")
 @asynccontextmanager
 async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
     """The adapter without a connection for updates."""
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, timing=Timing(answer_s=5.0))
+    platform = TelegramPlatform(telegram.token, base_url=telegram.url, answer_s=5.0)
     try:
         yield platform
     finally:
@@ -174,30 +171,6 @@ def test_replies(action: AnyAction, fault: Fault, reply: AnyReply) -> None:
     assert ask() == reply
 
 
-@pytest.mark.parametrize("fault", [silence(), cut(), bad_gateway(accepted=True)], ids=["silence", "cut", "gateway"])
-def test_G80_a_send_without_a_reply_is_unknown_and_was_carried_out(fault: Fault) -> None:
-    @driven
-    async def ask() -> None:
-        async with FakeTelegram() as telegram, bot(telegram) as platform:
-            ada = telegram.private(7)
-            telegram.fail("sendMessage", fault)
-            assert isinstance(await platform.perform(ADA, SEND), Unknown)
-            assert ada.texts == ["hello"]
-
-    ask()
-
-
-@driven
-async def test_a_refused_connection_is_certain() -> None:
-    async with FakeTelegram() as telegram:
-        url = telegram.url
-    platform = TelegramPlatform(telegram.token, base_url=url)
-    try:
-        assert isinstance(await platform.perform(ADA, SEND), Failed)
-    finally:
-        await platform.close()
-
-
 @pytest.mark.parametrize(
     "lose", [lambda c: c.topics.clear(), lambda c: c.closed_topics.add(11)], ids=["gone", "closed"]
 )
@@ -219,13 +192,6 @@ async def test_a_group_that_became_a_supergroup_is_found_at_the_second_try() -> 
         assert isinstance(await platform.perform(GROUP, SEND), Failed)
         assert await platform.perform(GROUP, SEND) == Sent("1")
         assert moved.texts == ["hello"]
-
-
-@driven
-async def test_what_telegram_cannot_do_is_refused_without_asking() -> None:
-    async with FakeTelegram() as telegram, bot(telegram) as platform:
-        assert isinstance(await platform.perform(ADA, LookUp("k", "hello")), Refused)
-        assert telegram.calls == []
 
 
 @driven
@@ -267,31 +233,6 @@ async def test_every_command_that_is_understood_is_offered() -> None:
     async with FakeTelegram() as telegram, polling(telegram):
         offered = {command["command"] for command in telegram.commands}
         assert offered == set(get_args(CommandName)) - {"start"}  # Telegram itself offers that one
-
-
-@driven
-async def test_G88_an_update_that_comes_again_has_the_same_id() -> None:
-    async with FakeTelegram() as telegram, polling(telegram) as (_, inbox):
-        ada = telegram.private(7)
-        update_id = telegram.write(ada, "hello")
-        await inbox.wait_for(1)
-        telegram.deliver_again(update_id)
-        first, second = await inbox.wait_for(2)
-        assert first == second
-
-
-@driven
-async def test_an_update_that_was_not_taken_is_delivered_again() -> None:
-    async with FakeTelegram() as telegram:
-        ada = telegram.private(7)
-        platform = TelegramPlatform(telegram.token, base_url=telegram.url)
-        closing = CollectingInbox()
-        closing.closed = True
-        telegram.write(ada, "hello")
-        with pytest.raises(PlatformError):
-            await platform.run(closing)
-        async with running(platform) as inbox:
-            assert [update.update_id for update in await inbox.wait_for(1)] == ["1001"]
 
 
 @pytest.mark.parametrize(
@@ -422,19 +363,6 @@ async def test_a_lost_connection_is_said_and_the_next_run_goes_on_where_it_was()
             assert [update.update_id for update in await inbox.wait_for(2)] == ["1001", "1002"]
 
 
-@driven
-async def test_a_wrong_token_is_permanent_and_never_shown() -> None:
-    async with FakeTelegram() as telegram:
-        platform = TelegramPlatform("42:wrong-token", base_url=telegram.url)
-        try:
-            with pytest.raises(PlatformError) as refused:
-                await platform.run(CollectingInbox())
-            assert refused.value.permanent
-            assert "wrong-token" not in str(refused.value)
-        finally:
-            await platform.close()
-
-
 def test_J114_the_libraries_log_no_token(caplog: pytest.LogCaptureFixture) -> None:
     @driven
     async def ask() -> None:
@@ -511,11 +439,3 @@ async def test_J120_a_webhook_takes_only_what_carries_the_secret() -> None:
             inbox.closed = True
             assert await post(secret, body) == 503
             assert [update.sender for update in inbox.updates] == [Sender("7", "Ada")]
-
-
-def test_without_its_library_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "telegram", None)
-    monkeypatch.delitem(sys.modules, "tailrace.platforms.telegram.adapter")
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[telegram\]'") as missing:
-        importlib.import_module("tailrace.platforms.telegram.adapter")
-    assert "\n" not in str(missing.value)

@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import pytest
 
-from platforms.played import LONG, Scene, Timed, chunks, play, show
 from tailrace.delivery.port import Place
 from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
-from tailrace.platforms.telegram.adapter import TelegramPlatform, Timing
+from tailrace.platforms.telegram.adapter import TelegramPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
-from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
+from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
+from tailrace.testing.platforms.telegram import FakeTelegram, refusal
 from tailrace.testing.platforms.telegram_chats import Chat, State
 
 ADA = Place("telegram", "7")
@@ -27,7 +27,7 @@ CURSOR = "▌"
 
 @asynccontextmanager
 async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
-    platform = TelegramPlatform(telegram.token, base_url=telegram.url, timing=Timing(answer_s=5.0))
+    platform = TelegramPlatform(telegram.token, base_url=telegram.url, answer_s=5.0)
     try:
         yield platform
     finally:
@@ -51,19 +51,6 @@ async def test_in_a_private_chat_a_draft_grows_and_one_message_stays() -> None:
         assert grows(ada.drafts[0].states)
         assert not any(CURSOR in state.text for state in ada.drafts[0].states)
         assert ada.drafts[0].replaced_by == ada.answers[0].id
-        assert all(call.status == 200 for call in telegram.calls)
-
-
-@driven
-async def test_in_a_group_one_message_is_edited_within_the_budget() -> None:
-    async with FakeTelegram() as telegram, bot(telegram) as platform:
-        group = telegram.group(-100)
-        await show(platform, GROUP, TEXT, pace_s=0.8)
-        [message] = group.answers
-        assert message.text == TEXT
-        assert len(message.states) > 10
-        assert grows(message.states)
-        assert all(state.text.endswith(CURSOR) for state in message.states[:-1])
         assert all(call.status == 200 for call in telegram.calls)
 
 
@@ -95,22 +82,6 @@ async def test_without_streaming_there_is_typing_and_one_message() -> None:
 # ── bad days ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("method", ["sendMessage", "editMessageText"])
-def test_G78_a_flood_is_waited_out_and_it_stays_one_message(method: str) -> None:
-    @driven
-    async def scenario() -> None:
-        async with FakeTelegram() as telegram, bot(telegram) as platform:
-            group = telegram.group(-100)
-            telegram.fail(method, flood(17))
-            await show(platform, GROUP, TEXT)
-            assert group.texts == [TEXT]
-            flooded = next(call for call in telegram.calls if call.status == 429)
-            after = [call for call in telegram.calls if call.at > flooded.at and call.method != "sendChatAction"]
-            assert min(call.at for call in after) >= flooded.at + 17
-
-    scenario()
-
-
 @pytest.mark.parametrize("fault", [silence(), cut()], ids=["silence", "cut"])
 def test_G80_a_first_partial_send_without_a_reply_leaves_one_final_message(fault: Fault) -> None:
     @driven
@@ -126,16 +97,6 @@ def test_G80_a_first_partial_send_without_a_reply_leaves_one_final_message(fault
 
 
 @driven
-async def test_G80_a_final_send_without_a_reply_is_never_sent_again() -> None:
-    async with FakeTelegram() as telegram, bot(telegram) as platform:
-        ada = telegram.private(7)
-        telegram.fail("sendMessage", silence())
-        scene = await show(platform, ADA, TEXT)
-        assert ada.texts == [TEXT]
-        assert (await scene.facts())[-1].state == "unknown"
-
-
-@driven
 async def test_G80_a_process_that_dies_before_it_hears_of_its_send_does_not_send_again() -> None:
     async with FakeTelegram() as telegram, bot(telegram) as platform:
         ada = telegram.private(7)
@@ -147,16 +108,6 @@ async def test_G80_a_process_that_dies_before_it_hears_of_its_send_does_not_send
         await die(dying)
         await scene.deliver()
         assert ada.texts == [TEXT]
-
-
-@driven
-async def test_G80_an_edit_without_a_reply_is_repeated() -> None:
-    async with FakeTelegram() as telegram, bot(telegram) as platform:
-        group = telegram.group(-100)
-        telegram.fail("editMessageText", silence())
-        scene = await show(platform, GROUP, TEXT)
-        assert group.texts == [TEXT]
-        assert (await scene.facts())[-1].state == "confirmed"
 
 
 @driven
@@ -220,59 +171,6 @@ async def test_a_server_without_drafts_gets_edits() -> None:
         assert len(telegram.called("sendMessageDraft")) == 1
 
 
-@pytest.mark.parametrize("place", [ADA, GROUP], ids=["draft", "edit"])
-def test_G77_after_a_death_in_mid_stream_the_same_message_is_completed(place: Place) -> None:
-    @driven
-    async def scenario() -> None:
-        async with FakeTelegram() as telegram, bot(telegram) as platform:
-            chat = telegram.private(7) if place is ADA else telegram.group(-100)
-            scene = Scene(platform, place)
-            await scene.start()
-            dying = asyncio.ensure_future(scene.deliver())
-            async with asyncio.TaskGroup() as tasks:
-                writing = tasks.create_task(scene.write(chunks(TEXT, pace_s=0.5)))
-                await telegram.until(lambda: states_of(chat) >= 3)
-                await die(dying)
-                tasks.create_task(scene.deliver())
-                await writing
-                await scene.end(TEXT)
-            assert chat.texts == [TEXT]
-
-    scenario()
-
-
 async def die(delivery: asyncio.Future[None]) -> None:
     delivery.cancel()
     await asyncio.wait([delivery])
-
-
-def states_of(chat: Chat) -> int:
-    return sum(len(draft.states) for draft in chat.drafts) + sum(len(message.states) for message in chat.answers)
-
-
-# ── long and strange texts ───────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("place", [ADA, GROUP], ids=["draft", "edit"])
-def test_G82_G84_thirty_thousand_characters_arrive_in_order(place: Place) -> None:
-    @driven
-    async def scenario() -> None:
-        async with FakeTelegram() as telegram, bot(telegram) as platform:
-            chat = telegram.private(7) if place is ADA else telegram.group(-100)
-            await play(platform, place, chunks(LONG, piece=200, pace_s=0.4), LONG)
-            assert len(chat.answers) >= 8
-            shown = "\n".join(chat.texts)
-            functions = [f"def f{n}():" for n in range(250)] * 2
-            assert [line for line in shown.splitlines() if line.startswith("def f")] == functions
-            assert [line.split()[1] for line in shown.splitlines() if line.startswith("row ")] == [
-                str(n) for n in range(120)
-            ]
-            assert shown.count("👩‍👩‍👧‍👦🏳️‍🌈") == shown.count("بالعالم") == 200
-            assert "```" not in shown
-            assert CURSOR not in shown
-            states = [message.states[-1] for message in chat.answers]
-            in_code = [styled.text for state in states for styled in state.styled if styled.kind == "pre"]
-            assert sum(text.count("def f") for text in in_code) == 500
-            assert all(call.status == 200 for call in telegram.calls)
-
-    scenario()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import discord
 import msgspec
 
 from tailrace.config.load import Config
@@ -36,27 +36,18 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.markup import discord as discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.platforms.discord.gateway import (
+    CONNECTION_ERRORS,
+    Connected,
+    GatewayClient,
+    GatewayEvent,
+    Session,
+    explain,
+)
+from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, read_interaction, read_message
 from tailrace.platforms.discord.rest import Rest, reply_to, sent
-from tailrace.platforms.runtime.base import BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # discord.py imports audioop, for calls
-        import discord
-    from tailrace.platforms.discord.gateway import (
-        CONNECTION_ERRORS,
-        Connected,
-        GatewayClient,
-        GatewayEvent,
-        Session,
-        explain,
-    )
-    from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, read_interaction, read_message
-except ImportError as exc:
-    raise ConfigError(
-        f"discord.py is not installed ({exc}); pip install 'tailrace[discord]'", key="platforms.discord"
-    ) from exc
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
 
@@ -91,12 +82,6 @@ _ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
 _NOBODY: dict[str, list[str]] = {"parse": []}  # whatever the model writes, it rings for nobody
 
 
-class Timing(msgspec.Struct, frozen=True):
-    """Deadlines in seconds."""
-
-    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
-
-
 class DiscordPlatform(BasePlatform):
     """One bot."""
 
@@ -109,17 +94,16 @@ class DiscordPlatform(BasePlatform):
         base_url: str | None = None,
         gateway_url: str | None = None,
         commands: Sequence[tuple[str, str, bool]] = COMMANDS,
-        timing: Timing | None = None,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._token = token
         self._gateway_url = gateway_url
         self._commands = commands
-        self._rest = Rest(token, base_url, timeout_s=(timing if timing is not None else Timing()).answer_s)
+        self._rest = Rest(token, base_url, answer_s=answer_s)
         self._session = Session()
         self._announced = False
 
-    def capabilities(self, place: Place) -> Capabilities:
-        del place
+    def capabilities(self, _place: Place) -> Capabilities:
         return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,15 +137,13 @@ class DiscordPlatform(BasePlatform):
                 return Refused(f"Discord has no {type(action).__name__}")
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        if (attachment.size_bytes or 0) > max_bytes:
-            content = None
-        else:
-            try:
-                content = await self._rest.download(attachment.ref, max_bytes)
-            except NO_ANSWER as exc:
-                raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
+        self.check_size(attachment, max_bytes)
+        try:
+            content = await self._rest.download(attachment.ref, max_bytes)
+        except NO_ANSWER as exc:
+            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
         if content is None:
-            raise PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+            raise self.too_large(attachment, max_bytes)
         return content
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -181,7 +163,7 @@ class DiscordPlatform(BasePlatform):
             lost, others = group.split((TailraceError, *CONNECTION_ERRORS))
             if lost is None or others is not None:
                 raise
-            raise self._error(_first(lost)) from group
+            raise self._error(first_error(lost)) from group
         finally:
             await client.close()
 
@@ -262,12 +244,6 @@ class DiscordPlatform(BasePlatform):
 
 class _User(msgspec.Struct):
     username: str = "?"
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """One of the errors that ended a group: the others came of it."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 def _message(action: Send | Edit) -> dict[str, Any]:

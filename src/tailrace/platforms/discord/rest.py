@@ -22,6 +22,7 @@ from tailrace.delivery.port import (
     TooLong,
     Unknown,
 )
+from tailrace.platforms.runtime.connection_errors import download
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
@@ -77,10 +78,10 @@ class Answer(msgspec.Struct, frozen=True):
 class Rest:
     """Connections to the REST API. Made without I/O; the first request connects."""
 
-    def __init__(self, token: str, base_url: str | None = None, *, timeout_s: float = 20.0) -> None:
+    def __init__(self, token: str, base_url: str | None = None, *, answer_s: float) -> None:
         self.base_url = (base_url or API_URL).rstrip("/")
         self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=timeout_s / 2)
+        self._timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
         self._session: aiohttp.ClientSession | None = None
 
     async def request(self, method: str, path: str, body: object = None) -> Answer:
@@ -95,12 +96,7 @@ class Rest:
         """None: it is larger than that. Files lie on another host, which must not see the token."""
         async with aiohttp.ClientSession(timeout=self._timeout) as session, session.get(url) as response:
             response.raise_for_status()
-            content = bytearray()
-            async for piece in response.content.iter_chunked(65536):
-                content += piece
-                if len(content) > max_bytes:
-                    return None
-            return bytes(content)
+            return await download(response, max_bytes)
 
     async def close(self) -> None:
         if self._session is not None:

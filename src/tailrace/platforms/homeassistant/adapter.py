@@ -43,7 +43,8 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.markup import plain
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.homeassistant.socket import Event, Lost, Result, Socket, connected
-from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.connection_errors import first_error
 
 log = logging.getLogger("tailrace.platforms.homeassistant")
 
@@ -52,7 +53,6 @@ RESPONSE_EVENT = "tailrace_response"
 SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
 DEFAULT_CHAT = "home"
 TITLE = "Tailrace"
-ANSWER_S = 20.0  # the deadline of one command
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
 CAPABILITIES = Capabilities(
@@ -110,8 +110,7 @@ class HomeAssistantPlatform(BasePlatform):
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
 
-    def capabilities(self, place: Place) -> Capabilities:
-        del place
+    def capabilities(self, _place: Place) -> Capabilities:
         return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,7 +158,7 @@ class HomeAssistantPlatform(BasePlatform):
             async with connected(self._url, self._token) as socket:
                 await self._listen(socket, inbox)
         except ExceptionGroup as group:
-            raise _first(group) from group
+            raise first_error(group) from group
         finally:
             self._socket = None
 
@@ -254,12 +253,6 @@ def _heard(content: bytes) -> MessageReceived:
 def _received(update_id: str, text: str, sender: str, conversation: str | None) -> MessageReceived:
     place = Place("homeassistant", conversation or sender or DEFAULT_CHAT)
     return MessageReceived(update_id, place, Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """What ended the connection, out of the groups that it passed through."""
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
 
 
 def make(config: Config) -> HomeAssistantPlatform:

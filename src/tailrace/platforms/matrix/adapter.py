@@ -10,7 +10,7 @@ import hashlib
 from collections import OrderedDict
 from typing import Any
 
-import msgspec
+import nio
 
 from tailrace.config.load import Config
 from tailrace.delivery.port import (
@@ -37,17 +37,9 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.markup_matrix import matrix as html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
-from tailrace.platforms.runtime.base import BasePlatform
+from tailrace.platforms.matrix.inbound import Rooms
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
-
-try:
-    import nio
-
-    from tailrace.platforms.matrix.inbound import Rooms
-except ImportError as exc:
-    raise ConfigError(
-        f"matrix-nio is not installed ({exc}); pip install 'tailrace[matrix]'", key="platforms.matrix"
-    ) from exc
 
 # An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
 CAPABILITIES = Capabilities(
@@ -61,16 +53,10 @@ CAPABILITIES = Capabilities(
     typing_s=20.0,
 )
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
+POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 _TYPING_MS = 25_000
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
 _REMEMBERED = 10_000  # events of ours: enough for every answer that somebody may still reply to
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """Deadlines in seconds."""
-
-    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
-    poll_s: float = 30.0  # how long the server holds a sync open when there is nothing to say
 
 
 class MatrixPlatform(BasePlatform):
@@ -86,10 +72,10 @@ class MatrixPlatform(BasePlatform):
         password: str = "",
         token: str = "",
         allow: tuple[str, ...] = (),
-        timing: Timing | None = None,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """`allow` says by whom the bot lets itself be invited; "*" is everybody."""
-        self._timing = timing if timing is not None else Timing()
+        self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
         self._allow = frozenset(allow)
         self._client = self._new_client(DEVICE)
@@ -102,12 +88,11 @@ class MatrixPlatform(BasePlatform):
     def _new_client(self, device: str) -> nio.AsyncClient:
         """A client that neither waits out a 429 nor repeats what timed out."""
         config = nio.AsyncClientConfig(
-            max_limit_exceeded=0, max_timeouts=0, request_timeout=self._timing.answer_s, encryption_enabled=False
+            max_limit_exceeded=0, max_timeouts=0, request_timeout=self._answer_s, encryption_enabled=False
         )
         return nio.AsyncClient(self._homeserver, self._user, device_id=device, config=config)
 
-    def capabilities(self, place: Place) -> Capabilities:
-        del place
+    def capabilities(self, _place: Place) -> Capabilities:
         return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +100,7 @@ class MatrixPlatform(BasePlatform):
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         try:
             await self._log_in()
-            async with asyncio.timeout(self._timing.answer_s):
+            async with asyncio.timeout(self._answer_s):
                 return await self._perform(place, action)
         except PlatformError as exc:
             return Refused(str(exc)) if exc.permanent else Failed(str(exc))
@@ -185,9 +170,7 @@ class MatrixPlatform(BasePlatform):
             self._sent.popitem(last=False)
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
-        if (attachment.size_bytes or 0) > max_bytes:
-            raise too_large
+        self.check_size(attachment, max_bytes)
         try:
             await self._log_in()
             answer = await self._client.download(attachment.ref)
@@ -196,7 +179,7 @@ class MatrixPlatform(BasePlatform):
         if not isinstance(answer, nio.MemoryDownloadResponse):
             raise PlatformError(f"{attachment.name} could not be fetched: {answer}", platform=self.name)
         if len(answer.body) > max_bytes:
-            raise too_large
+            raise self.too_large(attachment, max_bytes)
         return bytes(answer.body)
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +198,7 @@ class MatrixPlatform(BasePlatform):
                 await self._who(self._client)
             inbox.connected()
             while True:
-                answer = await self._sync(poll_s=self._timing.poll_s)
+                answer = await self._sync(poll_s=POLL_S)
                 await rooms.join_invited(answer)
                 for update in rooms.updates(answer):
                     await inbox.put(update)
@@ -225,7 +208,7 @@ class MatrixPlatform(BasePlatform):
 
     async def _sync(self, *, poll_s: float) -> nio.SyncResponse:
         window = {"room": {"timeline": {"limit": 50 if self._since else 1}, "state": {"lazy_load_members": True}}}
-        async with asyncio.timeout(poll_s + self._timing.answer_s):
+        async with asyncio.timeout(poll_s + self._answer_s):
             answer = await self._client.sync(
                 timeout=int(poll_s * 1000), since=self._since or None, sync_filter=window, set_presence="online"
             )

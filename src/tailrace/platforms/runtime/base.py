@@ -1,7 +1,7 @@
-"""What every adapter does unless it says otherwise: an adapter that does nothing special behaves right.
+"""The defaults of an adapter.
 
 Subclass `BasePlatform`, give it a `name`, `capabilities`, `perform` and `run`, and a function
-`make(config: Config) -> Platform` beside it; `tailrace.platforms.runtime.registry` names the module.
+`make(config: Config) -> Platform` beside it; `tailrace.platforms.runtime.registry` says where both belong.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 
+ANSWER_S = 20.0  # the deadline of one request; past it, whether the request was carried out is unknown
+
 
 class BasePlatform:
     """The defaults of `Platform`: it sends nothing, and receives by its webhook alone."""
@@ -28,29 +30,34 @@ class BasePlatform:
     name = ""
     hook_path = ""
 
-    def capabilities(self, place: Place) -> Capabilities:
+    def capabilities(self, _place: Place) -> Capabilities:
         """One whole message after the other: what any platform can do."""
-        del place
         return Capabilities()
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         return Refused(f"{self.name} cannot {type(action).__name__.lower()} to {place.key}")
 
     async def run(self, inbox: Inbox) -> None:
-        """Nothing to connect to: whoever calls `hook_path` is the connection."""
+        """There is nothing to connect to: the platform calls `hook_path`."""
         inbox.connected()
         await asyncio.Event().wait()
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        del max_bytes
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:  # noqa: ARG002 - the port's name
         raise PlatformError(f"files are not supported: {attachment.name}", platform=self.name)
 
-    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
-        del request, inbox
+    async def hook(self, _request: HookRequest, _inbox: Inbox) -> HookAnswer:
         return HookAnswer(404)
 
     async def check(self) -> str:
         return "configured"
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to release."""
+
+    def too_large(self, attachment: Attachment, max_bytes: int) -> PlatformError:
+        return PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
+
+    def check_size(self, attachment: Attachment, max_bytes: int) -> None:
+        """Raises `PlatformError` for a file that the platform itself says is too large."""
+        if (attachment.size_bytes or 0) > max_bytes:
+            raise self.too_large(attachment, max_bytes)

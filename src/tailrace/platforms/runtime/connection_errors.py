@@ -1,4 +1,4 @@
-"""What became of a request over aiohttp that got no answer, for every adapter that speaks through it (G80)."""
+"""Requests over aiohttp, for every adapter that makes them: what no answer means (G80), and downloads up to a size."""
 
 from __future__ import annotations
 
@@ -18,3 +18,19 @@ def reply_without_answer(error: Exception) -> AnyReply:
             return Failed("no connection in time")
         case _:
             return Unknown(str(error) or type(error).__name__)
+
+
+async def download(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """The body of the answer; None where it is larger than `max_bytes`."""
+    content = bytearray()
+    async for piece in response.content.iter_chunked(65536):
+        content += piece
+        if len(content) > max_bytes:
+            return None
+    return bytes(content)
+
+
+def first_error(group: ExceptionGroup[Exception]) -> Exception:
+    """The error that ended a task group; the others followed from it."""
+    error = group.exceptions[0]
+    return first_error(error) if isinstance(error, ExceptionGroup) else error

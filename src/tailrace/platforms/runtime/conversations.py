@@ -15,7 +15,7 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import KIND
 from tailrace.app import App
 from tailrace.app.models import named
-from tailrace.config.sections import PlatformSettings, Surface
+from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
@@ -168,12 +168,12 @@ class Conversations:
         key = f"{self._platform.name}:{received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key)
         chrome = "verbose" if chosen.verbose else self._settings.tools
-        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(), chrome, requester))
+        await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(place), chrome, requester))
 
-    def _showing(self) -> Showing:
+    def _showing(self, place: Place) -> Showing:
         streaming = self._app.config.streaming
-        surface = _SURFACES.get(self._platform.name)
-        on = surface is not None and self._app.config.streams(surface)
+        can_stream = self._platform.capabilities(place).mode != "whole"
+        on = can_stream and self._app.config.streams(self._platform.name)
         return Showing(streaming=on, edit_interval_s=streaming.edit_interval, min_tokens=streaming.min_tokens)
 
     async def _session(self, place: Place) -> str:
@@ -269,7 +269,7 @@ class Conversations:
         choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",
-            f"streaming: {'on' if self._showing().streaming else 'off'}",
+            f"streaming: {'on' if self._showing(place).streaming else 'off'}",
             f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
             f"running: {running[0].id if running else 'nothing'}",
         ]
@@ -283,7 +283,3 @@ class Conversations:
 
 def _session(place: Place, chosen: ChatSettings) -> str:
     return f"{place.key}#{chosen.generation}" if chosen.generation else place.key
-
-
-# Those that can edit what they have sent; the others never stream.
-_SURFACES: dict[str, Surface] = {"telegram": "telegram", "discord": "discord", "slack": "slack", "matrix": "matrix"}

@@ -1,5 +1,9 @@
-"""Which platforms there are, and which of them the config enables. An adapter's module is imported when it is
-needed and not before: what one platform needs installed, the others do not."""
+"""The platforms that the config knows, and the adapter of each.
+
+A platform is a folder `tailrace/platforms/<name>` whose `adapter` module has `make(config) -> Platform`, and one line
+in `tailrace.config.sections.Platforms`. An adapter is imported when the config enables it: a platform that is not used
+need not be installed.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,19 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from tailrace.config.load import Config
-from tailrace.config.sections import PlatformSettings
+from tailrace.config.sections import Platforms, PlatformSettings
 from tailrace.delivery.port import Platform
 from tailrace.errors import ConfigError
 
-ADAPTERS = ("telegram", "discord", "slack", "whatsapp", "homeassistant", "matrix")
-
 
 def settings_of(config: Config, name: str) -> PlatformSettings | None:
-    """What the config says of a platform; None where it says nothing."""
+    """The settings of a platform; None where the config has none."""
     settings: PlatformSettings | None = getattr(config.platforms, name, None)
     return settings
 
 
 def enabled(config: Config) -> Iterator[str]:
-    for name in ADAPTERS:
+    for name in Platforms.__struct_fields__:
         settings = settings_of(config, name)
         if settings is not None and settings.enabled:
             yield name
@@ -33,7 +35,7 @@ def make_platform(config: Config, name: str) -> Platform:
         module = import_module(f"tailrace.platforms.{name}.adapter")
     except ImportError as exc:
         raise ConfigError(
-            f"its library is not there ({exc}); pip install 'tailrace[{name}]'", key=f"platforms.{name}"
+            f"its library is not installed ({exc}); pip install 'tailrace[{name}]'", key=f"platforms.{name}"
         ) from exc
     platform: Platform = module.make(config)
     return platform

@@ -14,6 +14,12 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from slack_sdk.errors import SlackApiError
+from slack_sdk.socket_mode.aiohttp import SocketModeClient
+from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
+from slack_sdk.socket_mode.request import SocketModeRequest
+from slack_sdk.socket_mode.response import SocketModeResponse
+from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
 from tailrace.delivery.port import (
@@ -43,23 +49,10 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.runtime.base import BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
-
-try:
-    from slack_sdk.errors import SlackApiError
-    from slack_sdk.socket_mode.aiohttp import SocketModeClient
-    from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
-    from slack_sdk.socket_mode.request import SocketModeRequest
-    from slack_sdk.socket_mode.response import SocketModeResponse
-    from slack_sdk.web.async_client import AsyncWebClient
-
-    from tailrace.platforms.slack.inbound import Me, read
-    from tailrace.platforms.slack.replies import code_of, reply_to
-except ImportError as exc:
-    raise ConfigError(
-        f"slack-sdk is not installed ({exc}); pip install 'tailrace[slack]'", key="platforms.slack"
-    ) from exc
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
+from tailrace.platforms.slack.inbound import Me, read
+from tailrace.platforms.slack.replies import code_of, reply_to
 
 log = logging.getLogger("tailrace.platforms.slack")
 
@@ -83,6 +76,7 @@ EDIT = msgspec.structs.replace(
     STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(Window(1, 1.0), Window(45, 60.0))
 )
 STATUS = "is thinking…"
+PING_S = 5.0  # between checks that the socket is alive
 _STATUSES = {"running": "in_progress", "done": "complete", "failed": "error"}
 _MARK = "tailrace_message"  # the metadata by which a message of ours is found again
 _HISTORY = 999  # messages of one page, the most that Slack gives
@@ -91,22 +85,13 @@ _BAD_TOKEN = frozenset(
 )
 
 
-class Timing(msgspec.Struct, frozen=True):
-    """Deadlines in seconds."""
-
-    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
-    ping_s: float = 5.0  # between looks at whether the socket is alive
-
-
 class SlackPlatform(BasePlatform):
     """One app in one workspace."""
 
     name = "slack"
 
-    def __init__(
-        self, token: str, app_token: str, *, base_url: str | None = None, timing: Timing | None = None
-    ) -> None:
-        self._timing = timing if timing is not None else Timing()
+    def __init__(self, token: str, app_token: str, *, base_url: str | None = None, answer_s: float = ANSWER_S) -> None:
+        self._answer_s = answer_s
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: Me | None = None
@@ -191,8 +176,7 @@ class SlackPlatform(BasePlatform):
     def _session(self) -> aiohttp.ClientSession:
         session = self._web.session
         if session is None or session.closed:
-            answer_s = self._timing.answer_s
-            timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
+            timeout = aiohttp.ClientTimeout(total=self._answer_s, sock_connect=self._answer_s / 2)
             session = aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=256))
             self._web.session = session
         return session
@@ -202,22 +186,18 @@ class SlackPlatform(BasePlatform):
         may lead anywhere."""
         if not self._is_slacks(attachment.ref):
             raise PlatformError(f"{attachment.name} is not on Slack's own servers", platform=self.name)
-        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
-        if (attachment.size_bytes or 0) > max_bytes:
-            raise too_large
+        self.check_size(attachment, max_bytes)
         headers = {"Authorization": f"Bearer {self._web.token}"}
-        content = bytearray()
         try:
             async with self._session().get(attachment.ref, headers=headers, allow_redirects=False) as response:
                 if response.status != 200:
                     raise PlatformError(f"{attachment.name}: Slack answered {response.status}", platform=self.name)
-                async for piece in response.content.iter_chunked(65536):
-                    content += piece
-                    if len(content) > max_bytes:
-                        raise too_large
+                content = await download(response, max_bytes)
         except NO_ANSWER as exc:
             raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
-        return bytes(content)
+        if content is None:
+            raise self.too_large(attachment, max_bytes)
+        return content
 
     def _is_slacks(self, url: str) -> bool:
         file, api = urlsplit(url), urlsplit(self._web.base_url)
@@ -237,7 +217,7 @@ class SlackPlatform(BasePlatform):
 
         try:
             me = await self._who()
-            socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=self._timing.ping_s)
+            socket = SocketModeClient(self._app_token, web_client=self._client(), ping_interval=PING_S)
         except (SlackApiError, *NO_ANSWER) as exc:
             raise self._error(exc) from exc
         socket.socket_mode_request_listeners.append(keep)

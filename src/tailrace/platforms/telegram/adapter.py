@@ -16,7 +16,10 @@ from collections.abc import Awaitable, Sequence
 from functools import cache
 from typing import TypeVar
 
+import httpx
 import msgspec
+import telegram
+from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
 from tailrace.config.load import Config
 from tailrace.delivery.port import (
@@ -44,19 +47,9 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.markup_telegram import telegram as rich_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import BasePlatform
-
-try:
-    import httpx
-    import telegram
-    from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
-
-    from tailrace.platforms.telegram.inbound import KINDS, read
-    from tailrace.platforms.telegram.replies import Connections, reply_to
-except ImportError as exc:
-    raise ConfigError(
-        f"python-telegram-bot is not installed ({exc}); pip install 'tailrace[telegram]'", key="platforms.telegram"
-    ) from exc
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.telegram.inbound import KINDS, read
+from tailrace.platforms.telegram.replies import Connections, reply_to
 
 T = TypeVar("T")
 log = logging.getLogger("tailrace.platforms.telegram")
@@ -65,6 +58,8 @@ API_URL = "https://api.telegram.org"
 HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
 BUTTONS_PER_ROW = 2
+CONNECT_S = 5.0
+POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 COMMANDS = (  # what Telegram offers when somebody types "/"
     ("new", "Begin a new conversation"),
     ("stop", "Stop the answer under way"),
@@ -104,14 +99,6 @@ for _name in ("httpx", "telegram.Bot"):
     logging.getLogger(_name).addFilter(_hide_token)
 
 
-class Timing(msgspec.Struct, frozen=True):
-    """Deadlines in seconds."""
-
-    connect_s: float = 5.0
-    answer_s: float = 20.0  # of one request; past it nobody knows what became of it
-    poll_s: int = 30  # how long the server holds a poll open when there is nothing to say
-
-
 class TelegramPlatform(BasePlatform):
     """One bot."""
 
@@ -124,10 +111,10 @@ class TelegramPlatform(BasePlatform):
         base_url: str | None = None,
         webhook_url: str | None = None,
         commands: Sequence[tuple[str, str]] = COMMANDS,
-        timing: Timing | None = None,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
-        self._timing = timing if timing is not None else Timing()
+        self._answer_s = answer_s
         self._webhook_url = webhook_url
         self._commands = commands
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
@@ -145,13 +132,12 @@ class TelegramPlatform(BasePlatform):
         )
 
     def _connections(self, count: int) -> Connections:
-        timing = self._timing
         return Connections(
             count,
-            connect_timeout=timing.connect_s,
-            read_timeout=timing.answer_s,
-            write_timeout=timing.answer_s,
-            pool_timeout=timing.answer_s,
+            connect_timeout=CONNECT_S,
+            read_timeout=self._answer_s,
+            write_timeout=self._answer_s,
+            pool_timeout=self._answer_s,
             httpx_kwargs={"verify": _tls()},
         )
 
@@ -162,7 +148,7 @@ class TelegramPlatform(BasePlatform):
 
     async def perform(self, place: Place, action: AnyAction) -> AnyReply:
         try:
-            async with asyncio.timeout(2 * self._timing.answer_s):  # of all the parts of one request together
+            async with asyncio.timeout(2 * self._answer_s):  # of all the parts of one request together
                 return await self._perform(place, action)
         except ChatMigrated as exc:
             self._moved[place.chat] = exc.new_chat_id
@@ -199,7 +185,7 @@ class TelegramPlatform(BasePlatform):
                     reply_markup=_keyboard(action.buttons),
                     link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
                 )
-            case Draft():
+            case Draft() if place.kind == "private":
                 text, entities = _shown(action.text, markup=action.markup)
                 stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
                 await self._bot.send_message_draft(
@@ -253,7 +239,7 @@ class TelegramPlatform(BasePlatform):
                 raise PlatformError(f"updates that make no sense: {exc!r}", platform=self.name) from exc
             if not wait_s:
                 inbox.connected()
-                wait_s = self._timing.poll_s
+                wait_s = POLL_S
             for update in updates:
                 await self._take(update, me, inbox)
                 offset = update.update_id + 1
@@ -288,16 +274,15 @@ class TelegramPlatform(BasePlatform):
                 log.info("a pressed button could not be confirmed: %s", exc.message)
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        if (attachment.size_bytes or 0) > max_bytes:
-            raise self._too_large(attachment, max_bytes)
+        self.check_size(attachment, max_bytes)
         file = await self._ask(self._bot.get_file(attachment.ref))
         if (file.file_size or 0) > max_bytes:
-            raise self._too_large(attachment, max_bytes)
+            raise self.too_large(attachment, max_bytes)
         if not (file.file_path or "").startswith(("http://", "https://")):
             raise PlatformError(f"{attachment.name} is not offered for download", platform=self.name)
         content = await self._ask(self._request.retrieve(str(file.file_path)))
         if len(content) > max_bytes:
-            raise self._too_large(attachment, max_bytes)
+            raise self.too_large(attachment, max_bytes)
         return content
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,9 +315,6 @@ class TelegramPlatform(BasePlatform):
         reply = reply_to(error)
         reason = reply.reason if isinstance(reply, Unknown | Failed) else error.message
         return PlatformError(reason, platform=self.name)
-
-    def _too_large(self, attachment: Attachment, max_bytes: int) -> PlatformError:
-        return PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
 
 
 @cache

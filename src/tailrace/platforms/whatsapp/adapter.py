@@ -6,7 +6,6 @@ answer comes whole. What the webhook says is `whatsapp_hook`. Never waits, retri
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 import time
@@ -39,8 +38,8 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.markup import whatsapp as as_whatsapp
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
+from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
 from tailrace.platforms.whatsapp.inbound import (
     MAX_TEXT_CHARS,
     SIGNATURE_HEADER,
@@ -124,7 +123,7 @@ class WhatsAppPlatform(BasePlatform):
         app_secret: str,
         verify_token: str,
         base_url: str | None = None,
-        answer_s: float = 20.0,
+        answer_s: float = ANSWER_S,
         time_of_day: Callable[[], float] = time.time,
     ) -> None:
         """`base_url` is without the API's version; `answer_s` the deadline of one request."""
@@ -135,8 +134,7 @@ class WhatsAppPlatform(BasePlatform):
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
 
-    def capabilities(self, place: Place) -> Capabilities:
-        del place
+    def capabilities(self, _place: Place) -> Capabilities:
         return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,11 +189,6 @@ class WhatsAppPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
-        """There is nothing to connect to: Meta calls `hook`."""
-        inbox.connected()
-        await asyncio.get_running_loop().create_future()
-
     async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
         if request.method == "GET":
             return self._verify(request)
@@ -224,24 +217,21 @@ class WhatsAppPlatform(BasePlatform):
         return HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
     async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
-        too_large = PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
         media = await self._get(self._url(attachment.ref), _MediaResult)
         if media.file_size > max_bytes:
-            raise too_large
+            raise self.too_large(attachment, max_bytes)
         if not media.url.startswith(("https://", f"{self._base_url}/")):
             raise PlatformError(f"{attachment.name} is not offered over https", platform=self.name)
-        content = bytearray()
         try:
             async with self._session().get(media.url) as response:
                 if response.status != 200:
                     raise PlatformError(f"{attachment.name}: status {response.status}", platform=self.name)
-                async for piece in response.content.iter_any():
-                    content += piece
-                    if len(content) > max_bytes:
-                        raise too_large
+                content = await download(response, max_bytes)
         except NO_ANSWER as exc:
             raise PlatformError(f"{attachment.name}: {_said(exc)}", platform=self.name) from exc
-        return bytes(content)
+        if content is None:
+            raise self.too_large(attachment, max_bytes)
+        return content
 
     async def _get(self, url: str, into: type[T]) -> T:
         """Raises `PlatformError`."""
