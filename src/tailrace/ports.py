@@ -23,8 +23,8 @@ from tailrace.events import (
     RunStatus,
     Snapshot,
     TextSoFar,
-    entry_to_json,
     event_type,
+    to_json,
 )
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolSpec
 
@@ -211,23 +211,48 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
-    """Entries that a viewer takes in one go. Viewers at the same place are handed the same object, so what one of
-    them has encoded the others need not."""
+    """Entries that a viewer is given together. Viewers at the same place are handed the same object, so each event is
+    encoded once: for storage, or by the first viewer."""
+
+    stored: bytes = b""  # the JSON of these events, a line each, where a commit has encoded them
+    sources: tuple[Batch, ...] = ()  # the batches of which this one is the end
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The JSON of each event."""
+        if self.sources:
+            return [line for batch in self.sources for line in batch.lines][-len(self) :]
+        if self.stored:
+            return self.stored.splitlines()  # JSON has no line ends inside
+        return [to_json(entry.event) for entry in self]
 
     @cached_property
     def sse(self) -> bytes:
         """These entries as server-sent events: `id` is the seq, `event` the type, `data` the entry's JSON. What the
         model thought is left out."""
-        return b"".join(map(sse_frame, without_reasoning(self)))
+        if any(type(entry.event) in _WITH_REASONING for entry in self):
+            return b"".join(map(sse_frame, without_reasoning(self)))
+        return self.sse_with_reasoning
 
     @cached_property
     def sse_with_reasoning(self) -> bytes:
         """The same for a viewer who asked to see the model think."""
-        return b"".join(map(sse_frame, self))
+        return b"".join(map(sse_frame, self, self.lines))
 
 
-def sse_frame(entry: Entry) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (entry.seq, event_type(entry.event).encode(), entry_to_json(entry))
+_WITH_REASONING = (ReasoningChunk, Snapshot)
+
+
+def sse_frame(entry: Entry, line: bytes = b"") -> bytes:
+    """`line` is the event's JSON where that is known. The data is what `entry_to_json` returns."""
+    name, json = event_type(entry.event).encode(), line or to_json(entry.event)
+    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (
+        entry.seq,
+        name,
+        entry.seq,
+        entry.attempt,
+        json[1:],
+    )
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:

@@ -111,12 +111,13 @@ class Tail(Waiters):
     def _join(self, after: int) -> Batch:
         start = bisect_right(self._batches, after + 1, key=_first_seq) - 1
         head = self._batches[start]
-        entries = list(head[after + 1 - head[0].seq :])
-        for batch in self._batches[start + 1 :]:
-            if len(entries) >= PAGE_ENTRIES:
-                break
-            entries += batch
-        return Batch(entries)
+        entries, end = list(head[after + 1 - head[0].seq :]), start + 1
+        while len(entries) < PAGE_ENTRIES and end < len(self._batches):
+            entries += self._batches[end]
+            end += 1
+        joined = Batch(entries)
+        joined.sources = tuple(self._batches[start:end])
+        return joined
 
 
 def _first_seq(batch: Batch) -> int:

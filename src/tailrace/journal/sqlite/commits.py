@@ -106,9 +106,12 @@ class _PendingAppend:
         """Encodes, on the loop: two threads that both have much to do in Python only hold each other up."""
         self.batch = self.log.take_pending()
         try:
-            self.rows = [(self.log.num, *row, self.log.epoch) for row in rows_of(self.batch)]
+            rows = list(rows_of(self.batch))
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
+            return
+        self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
+        self.batch.stored = b"".join([row.events for row in rows])
 
     def settle(self) -> None:
         if isinstance(self.error, JournalError):
