@@ -104,10 +104,11 @@ class _Text:
 class _Step:
     """What is known of one step of a sequence."""
 
-    __slots__ = ("error", "number", "output", "state", "text")
+    __slots__ = ("error", "finished_seq", "number", "output", "state", "text")
 
     def __init__(self) -> None:
         self.state: StepState = "running"
+        self.finished_seq = 0  # the entry that holds `output`; 0 where that is not known
         self.number = 1
         self.text = _Text()
         self.output: Any = None
@@ -134,7 +135,7 @@ class _Steps(dict[str, _Step]):
         step = self[block_id] = _Step()
         return step
 
-    def apply(self, event: _StepEvent, attempt: int) -> None:
+    def apply(self, event: _StepEvent, attempt: int, seq: int) -> None:
         step = self[event.block_id]
         match event:
             case LlmDelta(delta=delta):
@@ -144,7 +145,7 @@ class _Steps(dict[str, _Step]):
             case StepFailed(error=error, retry_at=retry_at):
                 step.state, step.error = "running" if retry_at is not None else "failed", error
             case StepFinished(output=output):
-                step.state, step.output, step.error = "finished", output, None
+                step.state, step.output, step.error, step.finished_seq = "finished", output, None, seq
             case StepCancelled():
                 step.state = "cancelled"
             case _:
@@ -184,6 +185,14 @@ class Fold:
         if self._started is not None and self._started.kind == SEQUENCE:
             return outputs_text(self._steps.outputs())
         return self._open.text()
+
+    @property
+    def output_seqs(self) -> list[int] | None:
+        """The entries that a sequence's output is made of; None where it is not made of known entries."""
+        if self._started is None or self._started.kind != SEQUENCE:
+            return None
+        seqs = [step.finished_seq for step in self._steps.values() if step.state == "finished"]
+        return seqs if all(seqs) else None
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -235,7 +244,7 @@ class Fold:
                 else:
                     self._withdraw(attempt)
             case LlmDelta() | StepStarted() | StepFailed() | StepFinished() | StepCancelled():
-                self._steps.apply(event, attempt)
+                self._steps.apply(event, attempt, self.seq)
             case StateChanged(state=state):
                 self._state = state
             case ApprovalAsked(approval_id=approval_id):

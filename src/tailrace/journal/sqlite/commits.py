@@ -16,17 +16,18 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StaleEpoch, TailraceError
+from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite.integrity import translated
-from tailrace.journal.sqlite.queries import rows_of
+from tailrace.journal.sqlite.queries import rows_of, without_outputs
 from tailrace.ports import Batch
 
 log = logging.getLogger("tailrace.journal")
@@ -105,13 +106,18 @@ class _PendingAppend:
     def freeze(self) -> None:
         """Encodes, on the loop: two threads that both have much to do in Python only hold each other up."""
         self.batch = self.log.take_pending()
+        entries: Sequence[Entry] = self.batch
+        repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
+        if repeats:  # a sequence's output: it stands in the entries of its steps
+            entries = [*entries[:-1], without_outputs(entries[-1])]
         try:
-            rows = list(rows_of(self.batch))
+            rows = list(rows_of(entries))
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
             return
         self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
-        self.batch.stored = b"".join([row.events for row in rows])
+        if not repeats:
+            self.batch.stored = b"".join([row.events for row in rows])
 
     def settle(self) -> None:
         if isinstance(self.error, JournalError):

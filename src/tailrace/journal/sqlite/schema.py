@@ -5,6 +5,10 @@ Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing 
 A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
 `first_seq`. `heads` is apart from `runs` because it is what changes: it stays narrow, so that the claims of a
 thousand runs share a few pages however long their inputs are.
+
+A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
+lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
+NULL: everything is stored where it is read, as in a file of the first two formats.
 """
 
 from __future__ import annotations
@@ -81,6 +85,9 @@ MIGRATIONS: tuple[str, ...] = (
         value BLOB NOT NULL,
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID
+    """,
+    """
+    ALTER TABLE heads ADD COLUMN output_seqs BLOB
     """,
 )
 

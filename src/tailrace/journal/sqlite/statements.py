@@ -14,7 +14,7 @@ import msgspec
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of
+from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -73,7 +73,7 @@ def record(connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], e
     num = _insert_run(connection, run, Claimant("", "", 0.0))
     _insert_rows(connection, num, rows_of(entries))
     if run.finished is not None:
-        _end(connection, num, run.finished, entries[-1].seq, ended_at)
+        _end(connection, num, entries[-1], None, ended_at)
 
 
 def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
@@ -149,18 +149,22 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
     return run_of(connection, run_id)
 
 
-def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, finished: RunFinished, now: float) -> None:
+def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = _held(connection, lease)
-    _end(connection, head.num, finished, entry.seq, now)
+    _end(connection, head.num, entry, output_seqs, now)
     connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
 
 
-def _end(connection: sqlite3.Connection, num: int, finished: RunFinished, last_seq: int, now: float) -> None:
+def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: list[int] | None, now: float) -> None:
+    finished = (last if output_seqs is None else without_outputs(last)).event
+    if not isinstance(finished, RunFinished):
+        raise TypeError(last)
+    seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?"
-        " WHERE num = ?",
-        (finished.status, last_seq, now, encode(finished), num),
+        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
+        " output_seqs = ? WHERE num = ?",
+        (finished.status, last.seq, now, encode(finished), seqs, num),
     )
 
 

@@ -180,7 +180,7 @@ class SqliteJournal:
         log = self._held(lease)
         entry = log.finish(finished)
         self._commits.append(log)
-        ending = partial(statements.seal, lease=lease, entry=entry, finished=finished, now=self._clock())
+        ending = partial(statements.seal, lease=lease, entry=entry, output_seqs=log.fold.output_seqs, now=self._clock())
         try:
             await self._commits.call(ending, fsync=log.fsync)
         except JournalError as why:
@@ -409,5 +409,8 @@ def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[queries.Row
             state.apply(entry)
             if is_fact(entry.event):
                 kept.append(entry)
-    stretches = [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]
-    return queries.snapshot_row(state.entry()), stretches
+    snapshot = state.entry()
+    if queries.output_is_in_steps(connection, run_id):
+        kept[-1], snapshot = queries.without_outputs(kept[-1]), queries.without_outputs(snapshot)
+    (snapshot_row,) = queries.rows_of([snapshot])
+    return snapshot_row, [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]

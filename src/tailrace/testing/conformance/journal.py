@@ -32,6 +32,7 @@ from tailrace.events import (
     AttemptDiscarded,
     Entry,
     GatewayNotice,
+    LlmDelta,
     MessageChunk,
     MessageRecorded,
     MessageStop,
@@ -40,10 +41,13 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     Snapshot,
+    StepFailed,
+    StepFinished,
+    StepStarted,
     UsageRecorded,
     entry_to_json,
 )
-from tailrace.journal.fold import fold, is_fact
+from tailrace.journal.fold import SEQUENCE, fold, is_fact, outputs_text
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Usage, assistant
 from tailrace.ports import Batch, Journal, Lease, NewRun, Run, Signal
@@ -81,6 +85,20 @@ async def finished_run(journal: Journal, texts: Sequence[str] = ("Hel", "lo"), n
     journal.append(lease, [MessageStop(final=True), MessageRecorded(assistant(output))])
     await journal.seal(lease, RunFinished("completed", output))
     return await journal.get(run.id)
+
+
+async def finished_sequence(journal: Journal) -> tuple[Run, list[Entry], RunFinished]:
+    """A sequence with a step that finished twice, one that failed, and its entries as a viewer saw them live."""
+    run, lease = await started(journal, NewRun(SEQUENCE))
+    watching = asyncio.ensure_future(everything(journal.tail(run.id)))
+    answer = {"message": {"content": "It is 42.", "role": "assistant"}, "usage": {"output_tokens": 7}}
+    await written(journal, lease, [StepStarted("ask"), LlmDelta("ask", "It is"), LlmDelta("ask", " 42.")])
+    await written(journal, lease, [StepFinished("ask", "early"), StepStarted("sum", 2), StepFinished("ask", answer)])
+    await written(journal, lease, [StepFinished("sum", [1, None]), StepFailed("send", RunFailure("retryable", "no"))])
+    output = outputs_text({"ask": answer, "sum": [1, None]})
+    finished = RunFinished("failed", output, Usage(1, 7), RunFailure("retryable", "no"), at=5.0)
+    await journal.seal(lease, finished)
+    return await journal.get(run.id), await watching, finished
 
 
 async def everything(viewer: AsyncIterator[Batch]) -> list[Entry]:
@@ -392,6 +410,19 @@ class _Keeping:
         assert await journal.facts(run.id) == facts
         assert await journal.snapshot(run.id) == fold(before).entry()
         assert await journal.compact(run.id) == compacted
+
+    async def test_a_sequence_s_output_is_the_same_wherever_it_is_read(self, journal: Journal) -> None:
+        run, entries, finished = await finished_sequence(journal)
+        assert tuple(entries) == await journal.read(run.id)
+        assert fold(entries).output == finished.output
+        for _ in range(2):  # as it ended, and compacted
+            assert (await journal.get(run.id)).finished == finished
+            assert [known.finished for known in await journal.runs()] == [finished]
+            assert await journal.facts(run.id) == [entry for entry in entries if is_fact(entry.event)]
+            assert await journal.read(run.id, after=run.last_seq - 1) == tuple(entries[-1:])
+            assert await journal.snapshot(run.id) == fold(entries).entry()
+            await journal.compact(run.id)
+        assert await journal.read(run.id) == (fold(entries[:-1]).entry(), entries[-1])
 
     async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
         old = await finished_run(journal)
