@@ -60,12 +60,12 @@ _CANONICAL = msgspec.json.Encoder(order="deterministic")
 
 
 def is_fact(event: AnyEvent) -> bool:
-    """Whether compaction keeps it: what is there to be looked at lives on in the snapshot alone."""
+    """Whether compaction keeps the event: what is only shown survives in the snapshot alone."""
     return not isinstance(event, _SHOWN_ONLY)
 
 
 class _Text:
-    """A text that grows: pieces in a list, joined when somebody asks, each run of pieces with its attempt."""
+    """A text that grows: a list of pieces, joined on demand, grouped by attempt."""
 
     __slots__ = ("commentary", "final", "pieces", "stopped")
 
@@ -129,7 +129,7 @@ _StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled 
 
 
 class _Steps(dict[str, _Step]):
-    """The steps of a sequence by block id, in the order in which they were first heard of."""
+    """The steps of a sequence by block id, in the order of their first entry."""
 
     def __missing__(self, block_id: str) -> _Step:
         step = self[block_id] = _Step()
@@ -210,7 +210,7 @@ class Fold:
         )
 
     def entry(self) -> Entry:
-        """The snapshot in its place: what a viewer may be given instead of every entry up to here."""
+        """The snapshot at its seq: it stands for every entry up to here."""
         return Entry(self.seq, self.snapshot(), self.attempt)
 
     def apply(self, entry: Entry) -> None:
@@ -261,11 +261,11 @@ class Fold:
             case Snapshot():
                 self._restore(event)
             case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted() | SignalReceived():
-                pass  # the history's, not the screen's
+                pass  # for the history, not shown
             case Delivered():
-                pass  # the ledger's
+                pass  # for the delivery ledger
             case LongToolHint() | GatewayNotice():
-                pass  # of the moment
+                pass  # shown live, never kept
             case _:
                 assert_never(event)
 
@@ -281,7 +281,7 @@ class Fold:
             self._open = _Text()
 
     def _withdraw(self, attempt: int) -> None:
-        """What the attempt showed goes; what it did stays: a tool that has finished has finished."""
+        """Removes what the attempt showed. A tool that has finished stays: what it did is not undone."""
         for text in (*self._messages, self._reasoning):
             text.withdraw(attempt)
         self._messages = [text for text in self._messages if text.pieces]

@@ -1,4 +1,4 @@
-"""Entries to rows and back, and the questions asked of the tables. Runs in whatever thread holds the connection."""
+"""Entries to rows and back, and the queries. Each function runs in the thread that holds the connection."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Consecutive entries together: what is left after some were dropped."""
+    """Groups of consecutive entries: compaction leaves gaps between them."""
     for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
         yield [entry for _, entry in group]
 
@@ -143,7 +143,7 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
 
 
 def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, str]]:
-    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's bell."""
+    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's pipe."""
     rows = connection.execute(
         "SELECT r.id, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
         " WHERE h.ended_at IS NULL AND h.state <> 'parked' ORDER BY h.num"
@@ -155,7 +155,7 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, st
 
 
 def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Batch:
-    """Entries after the cursor, at least one row's worth where there is any and no more than `limit` needs."""
+    """Entries after the cursor, at most `limit`; none only where there are none."""
     num = number_of(connection, run_id)
     if snapshot := _snapshot_after(connection, run_id, num, after):
         return Batch((snapshot,))

@@ -1,6 +1,6 @@
-"""What is written besides entries: creating, claiming, ending, signalling. Each runs inside a group's transaction.
+"""Every write but appends: create, claim, end, signal, compact, delete. Each runs inside a group's transaction.
 
-A function here raises before it has written anything, so a refusal leaves the rest of its group untouched.
+A function here raises before it has written anything, so a refusal does not affect the rest of its group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
 class Claimant(NamedTuple):
-    """Who claims, how the others can tell that it lives, and until when it need not prove it."""
+    """The owner of a claim, the pipe by which other processes see that it lives, and the end of its lease."""
 
     owner: str
     pipe: str
@@ -48,7 +48,7 @@ def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
 
 
 def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Claimant | None) -> tuple[Run, int | None]:
-    """The run, and its number where it was created and not found by its key."""
+    """The run, and its number; None in place of the number where the key names a run that exists."""
     if new.idempotency_key and (known := run_with_key(connection, new.idempotency_key)):
         return known, None
     run = Run(
@@ -67,7 +67,7 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
 
 
 def record(connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:
-    """A run that lived in memory, whole, at its end."""
+    """Stores a whole run that has ended in memory."""
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
     num = _insert_run(connection, run, Claimant("", "", 0.0))

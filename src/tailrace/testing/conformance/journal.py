@@ -147,7 +147,9 @@ class _Life:
         assert refusal.value.owner == "first"
         assert (await journal.get(run.id)).owner == "first"
 
-    async def test_a_lease_that_ran_out_is_anybodys(self, journal: Journal, wall_clock: WallClock) -> None:
+    async def test_a_run_whose_lease_expired_may_be_claimed_by_others(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
         run, old = await started(journal)
         await written(journal, old, [MessageChunk("a")])
         await journal.renew(old, lease_s=40.0)
@@ -244,7 +246,7 @@ class _Writing:
         assert await journal.get(run.id) == run
         assert await journal.orphans() == []
 
-    async def test_sealing_refuses_to_lie(self, journal: Journal) -> None:
+    async def test_sealing_refuses_an_output_that_the_log_does_not_show(self, journal: Journal) -> None:
         run, lease = await started(journal)
         journal.append(lease, [MessageChunk("wrong"), AttemptDiscarded()])
         journal.append(lease, [MessageChunk("right")], attempt=2)
@@ -280,7 +282,7 @@ class _Writing:
         assert [entry.seq for entry in await journal.read(run.id)] == [1, 2, 3]
         assert [entry.seq for entry in await everything(viewer)] == [3]
 
-    async def test_a_signal_reaches_whoever_executes_the_run(self, journal: Journal) -> None:
+    async def test_a_signal_reaches_the_owner_of_the_run(self, journal: Journal) -> None:
         run, lease = await started(journal)
         waiting = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
@@ -295,7 +297,9 @@ class _Writing:
         lease = await journal.claim(run.id, "other")
         assert await journal.signals(lease) == [sent, more]
 
-    async def test_who_waits_for_signals_learns_of_the_end(self, journal: Journal, wall_clock: WallClock) -> None:
+    async def test_a_wait_for_signals_ends_with_the_lease_or_the_run(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
         run, lease = await started(journal)
         fenced = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
@@ -382,7 +386,7 @@ class _Viewing:
         await written(journal, lease, [MessageChunk("a")])
         assert asyncio.all_tasks() == tasks
 
-    async def test_closing_ends_whoever_waits(self, journal: Journal) -> None:
+    async def test_closing_ends_waiting_viewers(self, journal: Journal) -> None:
         run, _ = await started(journal)
         watching = asyncio.ensure_future(everything(journal.tail(run.id, after=1)))
         await asyncio.sleep(0)
