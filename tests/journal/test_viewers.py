@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
@@ -192,6 +192,7 @@ def frames_of(entries: Iterable[Entry]) -> bytes:
     )
 
 
+@settings(deadline=None)
 @given(
     events=st.lists(st.tuples(STREAM_EVENTS | FACTS, st.integers(1, 3)), min_size=1, max_size=12),
     cuts=st.sets(st.integers(1, 11)),
