@@ -23,8 +23,8 @@ from tailrace.events import (
     RunStatus,
     Snapshot,
     TextSoFar,
-    entry_to_json,
     event_type,
+    to_json,
 )
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolSpec
 
@@ -170,9 +170,9 @@ class Run(msgspec.Struct, frozen=True):
     created_at: float
     claims: int  # how often it was claimed; the newest claim's epoch
     kills: int = 0  # claims in a row that ended with the owner's death
-    owner: str = ""  # whoever holds the newest claim, dead or alive; empty when it was given back
+    owner: str = ""  # holds the newest claim, dead or alive; empty when the run was given back
     finished: RunFinished | None = None
-    parked: RunFailure | None = None  # why nobody executes it until a person says so
+    parked: RunFailure | None = None  # why it is not executed until a person unparks it
 
 
 class RunFilter(TypedDict, total=False):
@@ -199,7 +199,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """A message to whoever executes a run: "stop", an approval's answer, a sequence's own signals.
+    """A message to the owner of a run: "stop", an approval's answer, a sequence's own signals.
 
     `id` grows with every signal and is given by the journal.
     """
@@ -211,23 +211,48 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
-    """Entries that a viewer takes in one go. Viewers at the same place are handed the same object, so what one of
-    them has encoded the others need not."""
+    """Entries that a viewer is given together. Viewers at the same place are handed the same object, so each event is
+    encoded once: for storage, or by the first viewer."""
+
+    stored: bytes = b""  # the JSON of these events, a line each, where a commit has encoded them
+    sources: tuple[Batch, ...] = ()  # the batches of which this one is the end
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The JSON of each event."""
+        if self.sources:
+            return [line for batch in self.sources for line in batch.lines][-len(self) :]
+        if self.stored:
+            return self.stored.splitlines()  # JSON has no line ends inside
+        return [to_json(entry.event) for entry in self]
 
     @cached_property
     def sse(self) -> bytes:
         """These entries as server-sent events: `id` is the seq, `event` the type, `data` the entry's JSON. What the
         model thought is left out."""
-        return b"".join(map(sse_frame, without_reasoning(self)))
+        if any(type(entry.event) in _WITH_REASONING for entry in self):
+            return b"".join(map(sse_frame, without_reasoning(self)))
+        return self.sse_with_reasoning
 
     @cached_property
     def sse_with_reasoning(self) -> bytes:
         """The same for a viewer who asked to see the model think."""
-        return b"".join(map(sse_frame, self))
+        return b"".join(map(sse_frame, self, self.lines))
 
 
-def sse_frame(entry: Entry) -> bytes:
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (entry.seq, event_type(entry.event).encode(), entry_to_json(entry))
+_WITH_REASONING = (ReasoningChunk, Snapshot)
+
+
+def sse_frame(entry: Entry, line: bytes = b"") -> bytes:
+    """`line` is the event's JSON where that is known. The data is what `entry_to_json` returns."""
+    name, json = event_type(entry.event).encode(), line or to_json(entry.event)
+    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (
+        entry.seq,
+        name,
+        entry.seq,
+        entry.attempt,
+        json[1:],
+    )
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -247,8 +272,8 @@ class Journal(Protocol):
     """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it.
 
     Written, then shown: no viewer sees an entry before it is as durable as its run asks for (`NewRun.durability`;
-    a run in "memory" is recorded when it is sealed). Sequence numbers count 1, 2, 3 … within a run and none that
-    anybody saw is ever given to another entry, whoever dies in between.
+    a run in "memory" is recorded when it is sealed). Sequence numbers count 1, 2, 3 … within a run, and a number
+    that a viewer saw is never given to another entry, whichever process dies in between.
 
     A journal belongs to the event loop it was opened in. Every method may raise `JournalError` when storage fails,
     and `CorruptLog` when the record cannot be trusted; after that nothing is overwritten.
@@ -260,22 +285,22 @@ class Journal(Protocol):
         """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        """Creates and claims in one commit, so that nobody else can claim it in between. The lease is None where
+        """Creates and claims in one commit, so that no other owner can claim it in between. The lease is None where
         the idempotency key names a run that exists already."""
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        """Fences off whoever held the run before. Raises `RunOwned` while another owner is alive and its lease has
+        """Fences off the owner before. Raises `RunOwned` while another owner is alive and its lease has
         not run out (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""
 
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
         """`journal.lease.held` does this on time. Raises `StaleEpoch` when a newer claim exists."""
 
     async def release(self, lease: Lease) -> None:
-        """Gives the run back unfinished, after everything appended is committed: anyone may claim it at once.
-        Does nothing when the run has ended or was claimed by somebody else."""
+        """Gives the run back unfinished, after everything appended is committed: any owner may claim it at once.
+        Does nothing when the run has ended or another owner has claimed it."""
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
-        """Puts the run aside: its log says so, and nobody claims it until `unpark`."""
+        """Puts the run aside: its log says so, and it cannot be claimed until `unpark`."""
 
     async def unpark(self, run_id: str) -> Run:
         """Makes a parked run pending again, with no kills counted. Any other run stays as it is."""
@@ -297,7 +322,7 @@ class Journal(Protocol):
     # ── signals ──
 
     async def signal(self, run_id: str, signal: Signal) -> Signal:
-        """Leaves a message for whoever executes the run, in this process or another, now or later. Returns it with
+        """Leaves a message for the owner of the run, in this process or another, now or later. Returns it with
         its id. Raises `RunSealed` when the run has ended."""
 
     async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
@@ -314,7 +339,7 @@ class Journal(Protocol):
         """Newest first."""
 
     async def orphans(self) -> list[Run]:
-        """Unfinished runs that anybody may claim, oldest first: never claimed, given back, lease run out, owner
+        """Unfinished runs that any owner may claim, oldest first: never claimed, given back, lease run out, owner
         dead. Parked ones are not among them."""
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:

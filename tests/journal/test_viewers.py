@@ -6,18 +6,23 @@ import asyncio
 import gc
 import random
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tailrace.events import Entry, MessageChunk, RunFinished
+from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.sqlite.queries import rows_of
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Batch, Journal, Lease, NewRun
+from tailrace.ports import Batch, Journal, Lease, NewRun, without_reasoning
 from tailrace.testing.conformance.journal import started
+from test_events import FACTS, STREAM_EVENTS
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -177,3 +182,43 @@ async def test_batches_are_taken_whole_and_joined_once() -> None:
     assert middle is not None
     assert [entry.seq for entry in middle] == [4, 5, 6]
     assert tail.entries_after(6) == ()
+
+
+def frames_of(entries: Iterable[Entry]) -> bytes:
+    """Each entry as a server-sent event, encoded by itself."""
+    return b"".join(
+        b"id: %d\nevent: %b\ndata: %b\n\n" % (entry.seq, event_type(entry.event).encode(), entry_to_json(entry))
+        for entry in entries
+    )
+
+
+@settings(deadline=None)
+@given(
+    events=st.lists(st.tuples(STREAM_EVENTS | FACTS, st.integers(1, 3)), min_size=1, max_size=12),
+    cuts=st.sets(st.integers(1, 11)),
+)
+def test_what_a_commit_encoded_is_what_viewers_are_sent(events: list[tuple[AnyEvent, int]], cuts: set[int]) -> None:
+    entries = [Entry(seq, event, attempt) for seq, (event, attempt) in enumerate(events, 1)]
+    tail = Tail(window=None)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(entries)), len(entries)]
+    for start, end in pairwise(edges):
+        batch = Batch(entries[start:end])
+        batch.stored = b"".join(row.events for row in rows_of(batch))
+        tail.publish(batch)
+    for after in range(len(entries)):
+        batch = tail.entries_after(after) or Batch()
+        assert list(batch) == entries[after:]
+        assert batch.sse_with_reasoning == frames_of(batch) == Batch(entries[after:]).sse_with_reasoning
+        assert batch.sse == frames_of(without_reasoning(batch)) == Batch(entries[after:]).sse
+
+
+async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    viewer = journal.tail(run.id, after=1)
+    journal.append(lease, [MessageChunk("a")])
+    journal.append(lease, [MessageChunk("b")], attempt=2)
+    batch = await anext(viewer)
+    assert batch.stored == b'{"type":"message_chunk","text":"a"}\n{"type":"message_chunk","text":"b"}\n'
+    assert batch.sse == frames_of(batch)
+    await journal.close()

@@ -1,6 +1,6 @@
-"""What a process that stays does to its journal now and then: old runs are made smaller, older ones go.
+"""Compacts and deletes old runs from time to time, in a process that stays.
 
-Owns when. What is due is `journal.retention`'s to say. A process that is there for one question never gets to it.
+Owns when. `journal.retention` says which runs are due. A process that answers one question ends before the first round.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def retention_of(config: Config) -> Retention:
 async def kept_tidy(
     journal: Journal, retention: Retention, *, clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[None, None]:
-    """While the block lasts. `clock` is the wall clock."""
+    """Applies the retention while the block lasts. `clock` is the wall clock."""
     keeping = asyncio.create_task(_keep(journal, retention, clock))
     try:
         yield

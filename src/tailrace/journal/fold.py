@@ -62,7 +62,7 @@ _NO_TEXT = TextSoFar()
 
 
 def is_fact(event: AnyEvent) -> bool:
-    """Whether compaction keeps it: what is there to be looked at lives on in the snapshot alone."""
+    """Whether compaction keeps the event: what is only shown survives in the snapshot alone."""
     return not isinstance(event, _SHOWN_ONLY)
 
 
@@ -82,10 +82,11 @@ class _Text(AttemptText):
 class _Step:
     """What is known of one step of a sequence."""
 
-    __slots__ = ("error", "number", "output", "state", "text")
+    __slots__ = ("error", "finished_seq", "number", "output", "state", "text")
 
     def __init__(self) -> None:
         self.state: StepState = "running"
+        self.finished_seq = 0  # the entry that holds `output`; 0 where that is not known
         self.number = 1
         self.text = _Text()
         self.output: Any = None
@@ -106,13 +107,13 @@ _StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled 
 
 
 class _Steps(dict[str, _Step]):
-    """The steps of a sequence by block id, in the order in which they were first heard of."""
+    """The steps of a sequence by block id, in the order of their first entry."""
 
     def __missing__(self, block_id: str) -> _Step:
         step = self[block_id] = _Step()
         return step
 
-    def apply(self, event: _StepEvent, attempt: int) -> None:
+    def apply(self, event: _StepEvent, attempt: int, seq: int) -> None:
         step = self[event.block_id]
         match event:
             case LlmDelta(delta=delta):
@@ -122,7 +123,7 @@ class _Steps(dict[str, _Step]):
             case StepFailed(error=error, retry_at=retry_at):
                 step.state, step.error = "running" if retry_at is not None else "failed", error
             case StepFinished(output=output):
-                step.state, step.output, step.error = "finished", output, None
+                step.state, step.output, step.error, step.finished_seq = "finished", output, None, seq
             case StepCancelled():
                 step.state = "cancelled"
             case _:
@@ -163,6 +164,14 @@ class Fold:
             return outputs_text(self._steps.outputs())
         return self._open.text
 
+    @property
+    def output_seqs(self) -> list[int] | None:
+        """The entries that a sequence's output is made of; None where it is not made of known entries."""
+        if self._started is None or self._started.kind != SEQUENCE:
+            return None
+        seqs = [step.finished_seq for step in self._steps.values() if step.state == "finished"]
+        return seqs if all(seqs) else None
+
     def snapshot(self) -> Snapshot:
         return Snapshot(
             self.status,
@@ -179,7 +188,7 @@ class Fold:
         )
 
     def entry(self) -> Entry:
-        """The snapshot in its place: what a viewer may be given instead of every entry up to here."""
+        """The snapshot at its seq: it stands for every entry up to here."""
         return Entry(self.seq, self.snapshot(), self.attempt)
 
     def apply(self, entry: Entry) -> None:
@@ -212,7 +221,7 @@ class Fold:
                 else:
                     self._withdraw(attempt)
             case LlmDelta() | StepStarted() | StepFailed() | StepFinished() | StepCancelled():
-                self._steps.apply(event, attempt)
+                self._steps.apply(event, attempt, self.seq)
             case StateChanged(state=state):
                 self._state = state
             case ApprovalAsked(approval_id=approval_id):
@@ -229,11 +238,11 @@ class Fold:
             case Snapshot():
                 self._restore(event)
             case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted() | SignalReceived():
-                pass  # the history's, not the screen's
+                pass  # for the history, not shown
             case Delivered():
-                pass  # the ledger's
+                pass  # for the delivery ledger
             case LongToolHint() | GatewayNotice():
-                pass  # of the moment
+                pass  # shown live, never kept
             case _:
                 assert_never(event)
 
@@ -249,7 +258,7 @@ class Fold:
             self._open = _Text()
 
     def _withdraw(self, attempt: int) -> None:
-        """What the attempt showed goes; what it did stays: a tool that has finished has finished."""
+        """Removes what the attempt showed. A tool that has finished stays: what it did is not undone."""
         for text in (*self._messages, self._reasoning):
             text.withdraw(attempt)
         self._messages = [text for text in self._messages if text]

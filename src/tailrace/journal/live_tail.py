@@ -1,7 +1,7 @@
-"""The live tail: the newest entries of one run, and everybody who waits for the next.
+"""The live tail: the newest entries of one run, and the viewers that wait for the next.
 
-Owns waking and sharing, nothing else: it is told what has been committed and never looks into storage itself. There
-is one `Tail` per run however many watch it. A viewer is a cursor: no queue, no task, no copy.
+Owns waking and sharing, nothing else. The journal publishes committed entries to it; it never reads storage itself.
+There is one `Tail` per run for any number of viewers. A viewer is a cursor: no queue, no task, no copy.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import Entry, RunFinished
 from tailrace.ports import Batch
 
-WINDOW_ENTRIES = 64  # kept for viewers who are nearly up to date; the others read from storage
-PAGE_ENTRIES = 4096  # what a viewer far behind takes at a time
+WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
+PAGE_ENTRIES = 4096  # the most that a viewer far behind is given at a time
 
 NOTHING = Batch()
 
 
 class Waiters:
-    """Those who wait for the next time something happens. Costs nothing while nobody does."""
+    """Tasks that wait for the next `wake`. Costs nothing while no task waits."""
 
     __slots__ = ("__weakref__", "_next")
 
@@ -29,7 +29,7 @@ class Waiters:
         self._next: asyncio.Event | None = None
 
     def next_time(self) -> asyncio.Event:
-        """Set at the next `wake`. Take it before looking at what there is, and nothing can slip between."""
+        """Set at the next `wake`. Get the event before reading the state: then no change in between is missed."""
         if self._next is None:
             self._next = asyncio.Event()
         return self._next
@@ -41,23 +41,23 @@ class Waiters:
 
 
 class Tail(Waiters):
-    """What has been committed to one run. `last_seq` moves only by `publish`."""
+    """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 
     __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq")
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
         super().__init__()
         self.last_seq = last_seq
-        self.ended = ended  # `last_seq` is the last there will ever be
-        self.closed = False  # the journal is: nobody will be woken again
-        self.failure: JournalError | None = None  # why what comes next cannot be known
+        self.ended = ended  # no entry will follow `last_seq`
+        self.closed = False  # the journal is closed: no viewer will be woken again
+        self.failure: JournalError | None = None  # why the next entries cannot be read
         self._window = window  # None keeps everything
         self._batches: list[Batch] = []
         self._kept = 0
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
 
     def publish(self, batch: Batch) -> None:
-        """The next entries, committed: wakes everybody who waits."""
+        """Adds the next committed entries and wakes the viewers."""
         self.last_seq = batch[-1].seq
         self.ended = isinstance(batch[-1].event, RunFinished)
         self._batches.append(batch)
@@ -82,18 +82,18 @@ class Tail(Waiters):
         self.wake()
 
     def forget(self) -> None:
-        """Keeps the numbers and drops the entries: from here on they are read from storage."""
+        """Drops the entries and keeps `last_seq`: viewers read them from storage from here on."""
         self._batches, self._kept, self._shared = [], 0, (0, NOTHING)
 
     def skip_to(self, seq: int) -> None:
-        """Entries up to here were committed elsewhere: whoever wants them reads them from storage."""
+        """Entries up to `seq` were committed by another process: viewers read them from storage."""
         if seq > self.last_seq:
             self.forget()
             self.last_seq = seq
             self.wake()
 
     def entries_after(self, after: int) -> Batch | None:
-        """All that is new to this cursor, at most a page; None where it lies before what is kept here."""
+        """The entries after this cursor, at most a page; None where the tail no longer has them all."""
         if after >= self.last_seq:
             return NOTHING
         batches = self._batches
@@ -111,12 +111,13 @@ class Tail(Waiters):
     def _join(self, after: int) -> Batch:
         start = bisect_right(self._batches, after + 1, key=_first_seq) - 1
         head = self._batches[start]
-        entries = list(head[after + 1 - head[0].seq :])
-        for batch in self._batches[start + 1 :]:
-            if len(entries) >= PAGE_ENTRIES:
-                break
-            entries += batch
-        return Batch(entries)
+        entries, end = list(head[after + 1 - head[0].seq :]), start + 1
+        while len(entries) < PAGE_ENTRIES and end < len(self._batches):
+            entries += self._batches[end]
+            end += 1
+        joined = Batch(entries)
+        joined.sources = tuple(self._batches[start:end])
+        return joined
 
 
 def _first_seq(batch: Batch) -> int:
@@ -124,7 +125,7 @@ def _first_seq(batch: Batch) -> int:
 
 
 class Source(Protocol):
-    """What a viewer needs of its journal."""
+    """The journal, as a viewer needs it."""
 
     async def attach(self, run_id: str) -> Tail:
         """The one tail of this run. Raises `RunNotFound`."""
@@ -137,7 +138,7 @@ class Source(Protocol):
 
 
 class Viewer:
-    """A cursor in one run. Cancelling a wait moves nothing: the next one goes on from the same place."""
+    """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
     __slots__ = ("_run_id", "_snapshot", "_source", "_tail", "cursor")
 

@@ -1,7 +1,7 @@
-"""The journal without storage: for tests, for trying things out, and as the plainest reading of the contract.
+"""The journal without storage: for tests, for trying things out, and as the simplest form of the contract.
 
-Everything is lost with the process. Entries are shown at the end of the loop tick that appended them, so callers
-meet the same order of things as with a journal that has to write first.
+Everything is lost with the process. Entries are shown at the end of the loop tick that appended them, so callers see
+the same order of events as with a journal that writes first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, RunFilt
 
 
 class _MemoryRun:
-    """One run: what is known of it and its whole log."""
+    """One run and its whole log."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -52,8 +52,8 @@ class _MemoryRun:
 
 
 class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch. `record_end` is given a run and all its entries before
-    its end is shown to anybody."""
+    """`clock` is the wall clock, in seconds since the epoch. `record_end` is called with a run and all its entries
+    before a viewer sees its end."""
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class MemoryJournal:
             ended = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
             try:
                 await self._record_end(ended, [*await self.read(lease.run_id), entry])
-            except JournalError as why:  # not recorded, it never was: nobody may be shown its end
+            except JournalError as why:  # a run that could not be stored is lost: no viewer may see it end
                 known.tail.fail(why)
                 self.forget(lease.run_id)
                 raise

@@ -1,4 +1,4 @@
-"""Which journal a `store.url` means. The one place here that knows them all."""
+"""Opens the journal that `store.url` names. The one module that knows every implementation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def open_journal(
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
 ) -> AsyncIterator[Journal]:
-    """For `store.url` and the config's `database`: the file that a `sqlite:` url means. Closed on leaving. `on_lag` is
-    told for how many seconds entries waited for storage before they were shown; without storage, of nothing."""
+    """For `store.url` and the config's `database`, the file of a `sqlite:` url. Closed on leaving. `on_lag` is called
+    with the seconds that entries waited for storage before they were shown; never without storage."""
     journal = await _open(url, database, clock, on_lag)
     try:
         yield journal

@@ -1,6 +1,6 @@
 """The writing end of one claimed run: numbers, folds and holds entries until they are committed.
 
-Owns what every journal must refuse before it touches storage. Never awaits and knows no storage.
+Owns the checks that every journal makes before it writes. Never awaits and knows no storage.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ def new_run_id(at: float) -> str:
 
 
 class OpenLog:
-    """The log of one run under one epoch. Whatever is refused here was never given a number."""
+    """The log of one run under one epoch. An event that is refused gets no seq."""
 
     __slots__ = ("_pending", "epoch", "fold", "queued", "refusal", "run_id", "seq")
 
     def __init__(self, run_id: str, epoch: int, fold: Fold) -> None:
         self.run_id = run_id
         self.epoch = epoch
-        self.fold = fold  # ahead of what viewers may see by what is pending or on its way to storage
+        self.fold = fold  # includes entries that are pending or in flight, which viewers do not see yet
         self.seq = fold.seq
-        self.queued = False  # a commit that will take what is pending has been asked for
+        self.queued = False  # the next group commit takes what is pending
         self.refusal: JournalError | None = None  # why nothing more can be appended
         self._pending: list[Entry] = []
 
@@ -49,15 +49,15 @@ class OpenLog:
         return seq
 
     def finish(self, finished: RunFinished) -> Entry:
-        """The last entry. Raises `OutputMismatch` rather than let the record lie."""
+        """The last entry. Raises `OutputMismatch` where `finished.output` is not what the entries say."""
         if self.refusal is not None:
             raise self.refusal
-        said = self.fold.output
-        if said != finished.output:
-            at = _first_difference(finished.output, said)
+        output = self.fold.output
+        if output != finished.output:
+            at = _first_difference(finished.output, output)
             raise OutputMismatch(
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
-                f"log shows ({len(said)} characters); they differ from character {at} on"
+                f"log shows ({len(output)} characters); they differ from character {at} on"
             )
         entry = Entry(self.seq + 1, finished, self.fold.attempt)
         self.seq = entry.seq
@@ -67,7 +67,7 @@ class OpenLog:
         return entry
 
     def take_pending(self) -> Batch:
-        """What is pending, for the commit: it is no longer pending here."""
+        """Hands the pending entries to a commit: they are no longer pending here."""
         batch = Batch(self._pending)
         self._pending.clear()
         self.queued = False

@@ -1,4 +1,4 @@
-"""How long what is kept. Decides what is due and when; the journal does it."""
+"""How long runs are kept. Decides which are due; the journal compacts and deletes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = 100
 class Retention(msgspec.Struct, frozen=True):
     """Seconds after a run's end; None is for ever."""
 
-    compact_after_s: float | None = 7 * 86_400.0  # its token-level entries go, its messages and facts stay
+    compact_after_s: float | None = 7 * 86_400.0  # removes its token-level entries, keeps its messages and facts
     delete_after_s: float | None = None
 
 
@@ -24,7 +24,7 @@ class Retained(msgspec.Struct, frozen=True):
 
 
 async def retain(journal: Journal, retention: Retention, now: float) -> Retained:
-    """Does everything that is due. `now` is the wall clock."""
+    """Deletes and compacts every run that is due. `now` is the wall clock."""
     deleted = compacted = 0
     if retention.delete_after_s is not None:
         async for run in _ended(journal, now - retention.delete_after_s, compacted=None):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tailrace.errors import CorruptLog
+from tailrace.events import Entry, RunFinished, StepFinished
+from tailrace.journal.fold import SEQUENCE, outputs_text
 from tailrace.journal.open_journal import open_journal
+from tailrace.journal.sqlite import statements
+from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Journal
-from tailrace.testing.conformance.journal import JournalConformance, WallClock
+from tailrace.ports import Journal, NewRun, Run
+from tailrace.testing.conformance.journal import JournalConformance, WallClock, finished_sequence
 
 
 class TestSqliteJournal(JournalConformance):
@@ -26,3 +32,47 @@ class TestOpenedByUrl(JournalConformance):
     async def journal(self, tmp_path: Path, wall_clock: WallClock) -> AsyncIterator[Journal]:
         async with open_journal("sqlite:///runs.db", tmp_path / "runs.db", clock=wall_clock) as journal:
             yield journal
+
+
+def times_stored(path: Path, text: bytes) -> int:
+    with closing(connect(path, writer=False)) as connection:
+        blobs = connection.execute(
+            "SELECT events FROM batches UNION ALL SELECT state FROM snapshots UNION ALL SELECT outcome FROM heads"
+        ).fetchall()
+    return sum(blob.count(text) for (blob,) in blobs if blob is not None)
+
+
+async def test_a_step_s_output_is_stored_once(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, _, _ = await finished_sequence(journal)
+    stored = [times_stored(tmp_path / "runs.db", b'output_tokens":7}}')]
+    await journal.compact(run.id)
+    stored.append(times_stored(tmp_path / "runs.db", b'output_tokens":7}}'))
+    await journal.close()
+    assert stored == [1, 1]
+
+
+async def test_a_step_s_output_that_is_gone_is_said(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, _, _ = await finished_sequence(journal)
+    with closing(connect(tmp_path / "runs.db", writer=True)) as connection:
+        connection.execute("DELETE FROM batches WHERE first_seq > 1 AND first_seq < ?", (run.last_seq,))
+    with pytest.raises(CorruptLog, match="is not the output of a step"):
+        await journal.get(run.id)
+    await journal.close()
+
+
+async def test_a_sequence_of_the_second_format_is_read_as_it_was_stored(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    prepare(path)
+    finished = RunFinished("completed", outputs_text({"ask": "early"}))
+    run = Run("run_1", NewRun(SEQUENCE), "completed", 2, 1, 0.0, 1, finished=finished)
+    entries = [Entry(1, StepFinished("ask", "early")), Entry(2, finished)]
+    with closing(connect(path, writer=True)) as connection:
+        statements.record(connection, run, entries, 1.0)  # whole, as every run was stored
+    journal = await SqliteJournal.open(path)
+    assert (await journal.get("run_1")).finished == finished
+    assert await journal.read("run_1") == tuple(entries)
+    await journal.compact("run_1")
+    assert (await journal.read("run_1"))[-1] == entries[-1]
+    await journal.close()

@@ -1,11 +1,11 @@
-"""Group commit: everything that piled up, across all runs, in one transaction on the one writer thread.
+"""Group commit: all pending writes of all runs in one transaction on the one writer thread.
 
-Owns when and in which order things are written. The loop never waits for the disk: at most one group is on its way,
-and what comes up meanwhile goes with the next, so a slow disk makes larger groups and not a longer queue. Nothing is
-shown before its group is committed.
+Owns when and in which order things are written. The loop never waits for the disk. At most one commit is in flight;
+writes that come meanwhile are part of the next group, so a slow disk makes larger groups and not a longer queue. No
+entry is shown before its group is committed.
 
-The writer thread competes with the loop for the interpreter, and SQLite lets go of it at every step. A group that only
-appends is therefore one statement: one step from begin to commit, however many runs it is for.
+The writer thread competes with the loop for the interpreter lock, and SQLite releases the lock at every step. A group
+that only appends is therefore one statement: one step from begin to commit, for any number of runs.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import JournalError, StaleEpoch, TailraceError
+from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite.integrity import translated
-from tailrace.journal.sqlite.queries import rows_of
+from tailrace.journal.sqlite.queries import rows_of, without_outputs
 from tailrace.ports import Batch
 
 log = logging.getLogger("tailrace.journal")
@@ -42,7 +43,7 @@ _NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no he
 
 @cache
 def _insert_sql(rows: int) -> str:
-    """Inserts what stands under the newest epoch of its run, and nothing else."""
+    """Inserts the rows whose epoch is the newest of their run, and no others."""
     return (
         "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)"  # noqa: S608 - question marks alone
         " SELECT v.column1, v.column2, v.column3, v.column4, v.column5, v.column6"
@@ -52,13 +53,13 @@ def _insert_sql(rows: int) -> str:
 
 
 def compile_inserts(connection: sqlite3.Connection) -> None:
-    """Once, ahead of time: a burst must not wait for its statement. They insert nothing."""
+    """Compiles every statement once, so that no burst waits for it. Inserts nothing."""
     for power in range(MAX_ROWS.bit_length()):
         connection.execute(_insert_sql(2**power), [None] * 7 * 2**power)
 
 
 def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
-    """How many were inserted: fewer than given where a newer claim exists."""
+    """Returns how many rows were inserted: fewer than given where a newer claim exists."""
     inserted = 0
     for start in range(0, len(rows), MAX_ROWS):
         some = rows[start : start + MAX_ROWS]
@@ -69,7 +70,7 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
 
 
 class StoredLog(OpenLog):
-    """The writing end of a run in the file. `written_seq` is what storage has; `seq` is what has been appended."""
+    """The writing end of a run in the file. `written_seq` is the last entry in storage, `seq` the last appended."""
 
     __slots__ = ("failure", "fsync", "num", "progress", "signalled", "tail", "written_seq")
 
@@ -79,7 +80,7 @@ class StoredLog(OpenLog):
         self.tail = tail
         self.fsync = fsync
         self.written_seq = fold.seq
-        self.failure: JournalError | None = None  # why what was appended will never be written
+        self.failure: JournalError | None = None  # why appended entries will never be written
         self.progress = Waiters()
         self.signalled = Waiters()
 
@@ -92,7 +93,7 @@ class StoredLog(OpenLog):
 
 
 class _PendingAppend:
-    """What one log has pending, as one part of a group."""
+    """The pending entries of one log, as one part of a group."""
 
     __slots__ = ("batch", "error", "log", "rows")
 
@@ -103,12 +104,20 @@ class _PendingAppend:
         self.error: TailraceError | None = None
 
     def freeze(self) -> None:
-        """Encodes, on the loop: two threads that both have much to do in Python only hold each other up."""
+        """Encodes the entries. On the loop: two threads that run much Python code only slow each other down."""
         self.batch = self.log.take_pending()
+        entries: Sequence[Entry] = self.batch
+        repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
+        if repeats:  # a sequence's output: it stands in the entries of its steps
+            entries = [*entries[:-1], without_outputs(entries[-1])]
         try:
-            self.rows = [(self.log.num, *row, self.log.epoch) for row in rows_of(self.batch)]
+            rows = list(rows_of(entries))
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
+            return
+        self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
+        if not repeats:
+            self.batch.stored = b"".join([row.events for row in rows])
 
     def settle(self) -> None:
         if isinstance(self.error, JournalError):
@@ -120,7 +129,7 @@ class _PendingAppend:
 
 
 class _PendingCall:
-    """Anything else that is written. What it raises it raises before it writes."""
+    """Any other write. `work` raises a `TailraceError` only before it has written anything."""
 
     __slots__ = ("error", "fsync", "future", "result", "work")
 
@@ -133,7 +142,7 @@ class _PendingCall:
 
     def settle(self) -> None:
         if self.future.done():
-            return  # whoever asked has been cancelled
+            return  # the caller was cancelled
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
@@ -144,7 +153,7 @@ _Group: TypeAlias = list[_PendingAppend | _PendingCall]
 
 
 class Commits:
-    """The loop's side: queues, hands over one group at a time, settles what was committed."""
+    """The loop's side: queues writes, hands over one group at a time, settles it when it is committed."""
 
     def __init__(
         self,
@@ -155,13 +164,13 @@ class Commits:
         checkpoint: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
-        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due. `on_lag` is told
-        of each group with entries, once they are shown: how many seconds ago the oldest of them was appended."""
+        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due. `on_lag` is
+        called once the entries of a group are shown, with the seconds since the oldest of them was appended."""
         self._loop = asyncio.get_running_loop()
         self._checkpoint = checkpoint
         self._on_lag = on_lag
-        self._waiting_since: float | None = None  # when the oldest entry of the group that waits was appended
-        self._in_flight_since: float | None = None  # the same of the group that is on its way
+        self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
+        self._in_flight_since: float | None = None  # the same of the group in flight
         self._waiting: _Group = []
         self._scheduled = False
         self._in_flight = False
@@ -171,7 +180,7 @@ class Commits:
         self._writer.start()
 
     def append(self, log: StoredLog) -> None:
-        """Takes along what the log has pending when the group leaves."""
+        """Adds the log to the next group. The group takes what is pending when it is handed over."""
         if not log.queued:
             log.queued = True
             if self._waiting_since is None:
@@ -214,14 +223,14 @@ class Commits:
         self._writer.groups.put(group)
 
     def _settle_soon(self, group: _Group) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is gone: nobody is left to be told
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
             self._loop.call_soon_threadsafe(self._settle, group)
 
     def _settle(self, group: _Group) -> None:
         self._in_flight = False
         appended_at = self._in_flight_since
         if self._waiting:
-            self._send_group()  # before anything else: the writer works while viewers are woken
+            self._send_group()  # first, so that the writer works while viewers are woken
         for part in group:
             part.settle()
         if not self._in_flight:
@@ -256,7 +265,7 @@ class _Writer(threading.Thread):
         self._connection.set_trace_callback(callback)
 
     def run(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # whatever is wrong, the first group will meet it and say so
+        with contextlib.suppress(sqlite3.Error):  # the first group will raise it
             compile_inserts(self._connection)
         while (group := self.groups.get()) is not None:
             try:
@@ -264,7 +273,7 @@ class _Writer(threading.Thread):
                     self._write(group)
             except JournalError as error:
                 self._fail(group, error)
-            except Exception as exc:  # noqa: BLE001 - the top of the thread: a group that breaks must not take it along
+            except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
                 self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
                 self._wake_others()
@@ -274,7 +283,7 @@ class _Writer(threading.Thread):
     def _wake_others(self) -> None:
         try:
             self._after_commit()
-        except Exception:  # committed all the same: the group settles, and the thread goes on
+        except Exception:  # the group is committed and settles all the same
             log.exception("other processes could not be woken")
 
     def _fail(self, group: _Group, error: JournalError) -> None:

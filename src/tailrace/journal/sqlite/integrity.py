@@ -1,7 +1,7 @@
-"""Is the file what it was? Finds what SQLite itself would pass over, and says what a person can do.
+"""Whether the database file is intact. Finds damage that SQLite itself would not report, and says what to do.
 
-Reads only. SQLite recovers a write-ahead log up to its last good frame and says nothing about the commits behind a
-bad one; here that is found out before anything is written over them.
+Reads only. SQLite recovers a write-ahead log up to its last good frame and does not report the commits after a bad
+one; this module finds them before anything is written over them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _advice(path: Path) -> str:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors in our words, once, at this edge."""
+    """Translates SQLite's errors into `JournalError` and `CorruptLog`."""
     try:
         yield
     except sqlite3.DatabaseError as exc:
@@ -57,7 +57,7 @@ def check_file(path: Path) -> None:
         raise CorruptLog(f"{path} is not a database; {_advice(path)}")
     wal = path.with_name(path.name + "-wal")
     if wal.exists() and wal.stat().st_size:
-        return  # what the file lacks may stand there: a checkpoint writes the new size first
+        return  # the missing pages may be in the write-ahead log: a checkpoint writes the new size first
     page_bytes = int.from_bytes(header[16:18], "big")
     due = int.from_bytes(header[28:32], "big") * (65536 if page_bytes == 1 else page_bytes)
     size = path.stat().st_size
@@ -66,7 +66,7 @@ def check_file(path: Path) -> None:
 
 
 class WalCommits(NamedTuple):
-    """The commits that stand in a write-ahead log, by their last frame, whatever became of the frames between."""
+    """The commits of a write-ahead log by their last frame, whether or not the frames before it are intact."""
 
     salts: bytes
     frames: list[int]
@@ -93,10 +93,10 @@ def commits_in_wal(path: Path) -> WalCommits | None:
 
 
 def check_wal(path: Path, before: WalCommits) -> None:
-    """After SQLite has recovered, with what stood there before: raises `CorruptLog` when it had to stop in the middle.
+    """Compares the log after recovery with the commits before it: raises `CorruptLog` where recovery stopped early.
 
-    For whoever is alone with the file. One commit behind the last good frame is no damage: a process killed while it
-    wrote its last commit leaves that. Two are, because nobody begins the second before the first is whole.
+    For a process that alone has the file open. One commit after the last good frame is no damage: a process killed
+    while it wrote its last commit leaves that. Two are, because a writer completes a commit before the next begins.
     """
     now = commits_in_wal(path)
     if now is None or now.salts != before.salts:

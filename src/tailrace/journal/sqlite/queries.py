@@ -1,4 +1,4 @@
-"""Entries to rows and back, and the questions asked of the tables. Runs in whatever thread holds the connection."""
+"""Entries to rows and back, and the queries. Each function runs in the thread that holds the connection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from zlib import crc32
 import msgspec
 
 from tailrace.errors import CorruptLog, RunNotFound
-from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot
-from tailrace.journal.fold import Fold, is_fact
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished
+from tailrace.journal.fold import Fold, is_fact, outputs_text
 from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.ports import RUNS_LIMIT, Batch, NewRun, Run, RunFilter, Signal
 
@@ -25,7 +25,7 @@ _FAILURE = msgspec.json.Decoder(RunFailure)
 _PAYLOAD = msgspec.json.Decoder(dict[str, Any])
 
 _RUN = """
-    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome,
+    SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
         coalesce(h.last_seq, (
             SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1
         ))
@@ -60,7 +60,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
 
 
 def stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Consecutive entries together: what is left after some were dropped."""
+    """Groups of consecutive entries: compaction leaves gaps between them."""
     for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
         yield [entry for _, entry in group]
 
@@ -96,19 +96,23 @@ def run_of(connection: sqlite3.Connection, run_id: str) -> Run:
     row = connection.execute(_RUN + " WHERE r.id = ?", (run_id,)).fetchone()
     if row is None:
         raise RunNotFound(f"there is no run {run_id}")
-    return _run(row)
+    return _run(connection, row)
 
 
 def run_with_key(connection: sqlite3.Connection, idempotency_key: str) -> Run | None:
     row = connection.execute(_RUN + " WHERE r.idempotency_key = ?", (idempotency_key,)).fetchone()
-    return None if row is None else _run(row)
+    return None if row is None else _run(connection, row)
 
 
-def _run(row: tuple[Any, ...]) -> Run:
-    _, run_id, new, created_at, state, epoch, kills, owner, first_seq, outcome, last_seq = row
+def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
+    num, run_id, new, created_at, state, epoch, kills, owner, first_seq, outcome, output_seqs, last_seq = row
     if last_seq is None:
         raise CorruptLog(f"run {run_id} has lost all its entries")
     try:
+        finished = None if outcome is None or state == "parked" else _FINISHED.decode(outcome)
+        if finished is not None and output_seqs is not None:
+            output = outputs_text(_step_outputs(connection, run_id, num, output_seqs))
+            finished = msgspec.structs.replace(finished, output=output)
         return Run(
             run_id,
             _NEW.decode(new),
@@ -119,7 +123,7 @@ def _run(row: tuple[Any, ...]) -> Run:
             epoch,
             kills,
             owner,
-            None if outcome is None or state == "parked" else _FINISHED.decode(outcome),
+            finished,
             _FAILURE.decode(outcome) if state == "parked" else None,
         )
     except msgspec.MsgspecError as exc:
@@ -135,11 +139,11 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
     rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))
-    return [_run(row) for row in rows.fetchall()]
+    return [_run(connection, row) for row in rows.fetchall()]
 
 
 def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, str]]:
-    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's bell."""
+    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's pipe."""
     rows = connection.execute(
         "SELECT r.id, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
         " WHERE h.ended_at IS NULL AND h.state <> 'parked' ORDER BY h.num"
@@ -151,7 +155,7 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, st
 
 
 def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Batch:
-    """Entries after the cursor, at least one row's worth where there is any and no more than `limit` needs."""
+    """Entries after the cursor, at most `limit`; none only where there are none."""
     num = number_of(connection, run_id)
     if snapshot := _snapshot_after(connection, run_id, num, after):
         return Batch((snapshot,))
@@ -173,7 +177,7 @@ def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: in
                 break
     finally:
         rows.close()  # ends the read transaction, so that the write-ahead log can start over
-    return Batch(entries[:limit])
+    return Batch(completed(connection, run_id, num, entries[:limit]))
 
 
 def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after: int) -> Entry | None:
@@ -183,7 +187,7 @@ def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after
     if row is None:
         return None
     seq, attempt, crc, state = row
-    (entry,) = entries_of(run_id, Row(seq, seq, attempt, crc, state))
+    (entry,) = completed(connection, run_id, num, entries_of(run_id, Row(seq, seq, attempt, crc, state)))
     return entry
 
 
@@ -214,11 +218,72 @@ def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
 
 
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
+    num = number_of(connection, run_id)
     rows = connection.execute(
-        "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? ORDER BY first_seq",
-        (number_of(connection, run_id),),
+        "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? ORDER BY first_seq", (num,)
     ).fetchall()
-    return [entry for row in rows for entry in entries_of(run_id, Row._make(row)) if is_fact(entry.event)]
+    facts = [entry for row in rows for entry in entries_of(run_id, Row._make(row)) if is_fact(entry.event)]
+    return completed(connection, run_id, num, facts)
+
+
+# ── a sequence's output, stored in its steps alone ───────────────────────────────────────────────────────────
+
+
+def without_outputs(entry: Entry) -> Entry:
+    """What is stored of an entry that repeats the outputs of steps: `completed` takes it back."""
+    match entry.event:
+        case RunFinished() as event:
+            return Entry(entry.seq, msgspec.structs.replace(event, output=""), entry.attempt)
+        case Snapshot(steps=steps) as event:
+            bare = tuple(
+                msgspec.structs.replace(step, output=None) if step.state == "finished" else step for step in steps
+            )
+            return Entry(entry.seq, msgspec.structs.replace(event, output="", steps=bare), entry.attempt)
+        case _:
+            return entry
+
+
+def output_is_in_steps(connection: sqlite3.Connection, run_id: str) -> bool:
+    return _output_seqs(connection, number_of(connection, run_id)) is not None
+
+
+def _output_seqs(connection: sqlite3.Connection, num: int) -> bytes | None:
+    row: tuple[bytes | None] | None = connection.execute(
+        "SELECT output_seqs FROM heads WHERE num = ?", (num,)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def completed(connection: sqlite3.Connection, run_id: str, num: int, entries: list[Entry]) -> list[Entry]:
+    """Gives the last entry the outputs that were left out when it was stored."""
+    if not entries or not isinstance(entries[-1].event, (RunFinished, Snapshot)):
+        return entries
+    seqs = _output_seqs(connection, num)
+    if seqs is None:
+        return entries
+    outputs, last = _step_outputs(connection, run_id, num, seqs), entries[-1]
+    changes: dict[str, object] = {"output": outputs_text(outputs)}
+    if isinstance(last.event, Snapshot):
+        changes["steps"] = tuple(
+            msgspec.structs.replace(step, output=outputs.get(step.block_id, step.output)) for step in last.event.steps
+        )
+    return [*entries[:-1], Entry(last.seq, msgspec.structs.replace(last.event, **changes), last.attempt)]
+
+
+def _step_outputs(connection: sqlite3.Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:
+    outputs: dict[str, Any] = {}
+    for seq in msgspec.json.decode(seqs, type=list[int]):
+        row = connection.execute(
+            "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ? AND first_seq <= ?"
+            " ORDER BY first_seq DESC LIMIT 1",
+            (num, seq),
+        ).fetchone()
+        entries = entries_of(run_id, Row._make(row)) if row is not None else []
+        event = next((entry.event for entry in entries if entry.seq == seq), None)
+        if not isinstance(event, StepFinished):
+            raise CorruptLog(f"run {run_id}: entry {seq} is not the output of a step")
+        outputs[event.block_id] = event.output
+    return outputs
 
 
 def signals_after(connection: sqlite3.Connection, run_id: str, after: int) -> list[Signal]:
@@ -234,13 +299,6 @@ def signalled_since(connection: sqlite3.Connection, after: int) -> list[tuple[in
     return connection.execute(
         "SELECT s.id, r.id FROM signals AS s JOIN runs AS r ON r.num = s.run WHERE s.id > ? ORDER BY s.id", (after,)
     ).fetchall()
-
-
-def snapshot_row(entry: Entry) -> Row:
-    if not isinstance(entry.event, Snapshot):
-        raise TypeError(entry)
-    (row,) = rows_of([entry])
-    return row
 
 
 # ── small state ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""The threads that read the file, so that the loop never does. A read never waits for a write, nor a write for it."""
+"""The threads that read the file, so that the loop never blocks. Reads and writes never wait for each other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Readers:
             return work(connection)
 
     def close(self) -> None:
-        """Blocks until the questions under way are answered."""
+        """Blocks until the queries in flight have returned."""
         self._pool.shutdown()
         for connection in self._connections:
             connection.close()

@@ -3,8 +3,12 @@
 Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads.
 
 A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
-`first_seq`. `heads` is apart from `runs` because it is what changes: it stays narrow, so that the claims of a
+`first_seq`. `heads` holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
 thousand runs share a few pages however long their inputs are.
+
+A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
+lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
+NULL: everything is stored where it is read, as in a file of the first two formats.
 """
 
 from __future__ import annotations
@@ -82,11 +86,14 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (namespace, key)
     ) WITHOUT ROWID
     """,
+    """
+    ALTER TABLE heads ADD COLUMN output_seqs BLOB
+    """,
 )
 
 
 def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
-    """Autocommit, so that nothing is ever held open by accident. One thread at a time may use it."""
+    """In autocommit mode: no transaction stays open by accident. One thread at a time may use the connection."""
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
     )
@@ -98,8 +105,8 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Brings what is committed into the database file. It syncs to disk, so it is not for the writer's thread; it
-    waits for nobody, and what it cannot do it leaves for the next one."""
+    """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. It
+    never waits for a lock: pages that are in use are left for the next checkpoint."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
@@ -111,7 +118,7 @@ def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRA
     committed = commits_in_wal(path) if alone else None
     with translated(path):
         if path.exists():
-            # Read-only, because the last one to close a file it may write to clears the write-ahead log away.
+            # Read-only: the last connection that may write removes the write-ahead log when it is closed.
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
                 _check_identity(connection, path, len(migrations))
                 if committed is not None:
@@ -134,7 +141,7 @@ def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> 
 
 
 def _migrate(connection: sqlite3.Connection, migrations: Sequence[str]) -> None:
-    """Each version in one transaction of its own: whoever dies in between leaves a whole version behind."""
+    """Each version is one transaction, so a process that dies in between leaves a complete version behind."""
     for number, script in enumerate(migrations, start=1):
         connection.execute("BEGIN IMMEDIATE")
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -1,6 +1,6 @@
-"""What is written besides entries: creating, claiming, ending, signalling. Each runs inside a group's transaction.
+"""Every write but appends: create, claim, end, signal, compact, delete. Each runs inside a group's transaction.
 
-A function here raises before it has written anything, so a refusal leaves the rest of its group untouched.
+A function here raises before it has written anything, so a refusal does not affect the rest of its group.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of
+from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
 class Claimant(NamedTuple):
-    """Who claims, how the others can tell that it lives, and until when it need not prove it."""
+    """The owner of a claim, the pipe by which other processes see that it lives, and the end of its lease."""
 
     owner: str
     pipe: str
@@ -48,7 +48,7 @@ def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
 
 
 def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Claimant | None) -> tuple[Run, int | None]:
-    """The run, and its number where it was created and not found by its key."""
+    """The run, and its number; None in place of the number where the key names a run that exists."""
     if new.idempotency_key and (known := run_with_key(connection, new.idempotency_key)):
         return known, None
     run = Run(
@@ -67,13 +67,13 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
 
 
 def record(connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:
-    """A run that lived in memory, whole, at its end."""
+    """Stores a whole run that has ended in memory."""
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
     num = _insert_run(connection, run, Claimant("", "", 0.0))
     _insert_rows(connection, num, rows_of(entries))
     if run.finished is not None:
-        _end(connection, num, run.finished, entries[-1].seq, ended_at)
+        _end(connection, num, entries[-1], None, ended_at)
 
 
 def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) -> int:
@@ -149,18 +149,22 @@ def unpark(connection: sqlite3.Connection, run_id: str) -> Run:
     return run_of(connection, run_id)
 
 
-def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, finished: RunFinished, now: float) -> None:
+def seal(connection: sqlite3.Connection, lease: Lease, entry: Entry, output_seqs: list[int] | None, now: float) -> None:
     """After its last entry, in the same transaction."""
     head = _held(connection, lease)
-    _end(connection, head.num, finished, entry.seq, now)
+    _end(connection, head.num, entry, output_seqs, now)
     connection.execute("DELETE FROM signals WHERE run = ?", (head.num,))
 
 
-def _end(connection: sqlite3.Connection, num: int, finished: RunFinished, last_seq: int, now: float) -> None:
+def _end(connection: sqlite3.Connection, num: int, last: Entry, output_seqs: list[int] | None, now: float) -> None:
+    finished = (last if output_seqs is None else without_outputs(last)).event
+    if not isinstance(finished, RunFinished):
+        raise TypeError(last)
+    seqs = None if output_seqs is None else msgspec.json.encode(output_seqs)
     connection.execute(
-        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?"
-        " WHERE num = ?",
-        (finished.status, last_seq, now, encode(finished), num),
+        "UPDATE heads SET state = ?, owner = '', bell = '', lease_until = 0, last_seq = ?, ended_at = ?, outcome = ?,"
+        " output_seqs = ? WHERE num = ?",
+        (finished.status, last.seq, now, encode(finished), seqs, num),
     )
 
 

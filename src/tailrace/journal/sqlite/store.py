@@ -1,8 +1,8 @@
-"""The journal in one SQLite file: the loop's side of it.
+"""The journal in one SQLite file: the event loop's side of it.
 
-Owns which runs this process writes to and whom it wakes. What is stored and how is `schema`'s and `rows`'; when it is
-written is `commits`'; which process lives and when another one has written is `bell`'s. Several processes may have the
-same file open, on one machine: SQLite's shared memory does not span a network, and neither does this.
+Owns which runs this process writes to and which viewers it wakes. `schema` and `queries` own what is stored, `commits`
+when it is written, `wakeup_pipe` which processes live and when another one has written. Several processes on one
+machine may have the same file open; SQLite's shared memory does not work across a network.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
 
 logger = logging.getLogger("tailrace.journal")
-REMEMBERED = 1024  # leases given up, so that a late writer is told why and not only that
+REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 10.0
 
 
 class SqliteJournal:
-    """Open it with `open`. `clock` is the wall clock: processes compare the leases that it dates. `on_lag` is told, at
-    each commit, for how many seconds its oldest entry had to wait before it was shown."""
+    """Open it with `open`. `clock` is the wall clock: processes compare leases by it. `on_lag` is called at each commit
+    with the seconds that its oldest entry waited before it was shown."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SqliteJournal:
             path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
         self._checkpointing: asyncio.Task[None] | None = None
-        self._logs: dict[str, StoredLog] = {}  # what this process may write to
+        self._logs: dict[str, StoredLog] = {}  # runs that this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._woken = asyncio.Event()
@@ -93,7 +93,7 @@ class SqliteJournal:
         return run, lease
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None:
-        """A run that lived elsewhere, whole, at its end."""
+        """Stores a whole run that has ended in memory."""
         await self._commits.call(
             partial(statements.record, run=run, entries=entries, ended_at=self._clock()),
             fsync=run.new.durability == "fsync",
@@ -180,7 +180,7 @@ class SqliteJournal:
         log = self._held(lease)
         entry = log.finish(finished)
         self._commits.append(log)
-        ending = partial(statements.seal, lease=lease, entry=entry, finished=finished, now=self._clock())
+        ending = partial(statements.seal, lease=lease, entry=entry, output_seqs=log.fold.output_seqs, now=self._clock())
         try:
             await self._commits.call(ending, fsync=log.fsync)
         except JournalError as why:
@@ -239,7 +239,7 @@ class SqliteJournal:
         if log is not None and log.refusal is None:
             entry = log.fold.entry()
             with contextlib.suppress(JournalError):
-                await self._written(log, entry.seq)  # folded, but not to be shown before it is written
+                await self._written(log, entry.seq)  # the fold is ahead of storage: shown once it is written
                 return entry
         state = await self._readers.query(partial(queries.folded, run_id=run_id))
         return state.entry()
@@ -252,7 +252,7 @@ class SqliteJournal:
             return tail
         run = await self.get(run_id)
         tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
-        self._woken.set()  # what was written since `get` woke nobody
+        self._woken.set()  # a commit between `get` and here has woken no viewer of this tail
         return tail
 
     # ── other processes ──
@@ -398,7 +398,7 @@ def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
 
 
 def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[queries.Row, list[queries.Row]]:
-    """The state before the last entry, and what is kept: the facts and that entry."""
+    """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
     state = Fold()
     kept: list[Entry] = []
     for page in queries.all_pages(connection, run_id):
@@ -409,5 +409,8 @@ def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[queries.Row
             state.apply(entry)
             if is_fact(entry.event):
                 kept.append(entry)
-    stretches = [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]
-    return queries.snapshot_row(state.entry()), stretches
+    snapshot = state.entry()
+    if queries.output_is_in_steps(connection, run_id):
+        kept[-1], snapshot = queries.without_outputs(kept[-1]), queries.without_outputs(snapshot)
+    (snapshot_row,) = queries.rows_of([snapshot])
+    return snapshot_row, [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]

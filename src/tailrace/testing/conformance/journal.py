@@ -32,6 +32,7 @@ from tailrace.events import (
     AttemptDiscarded,
     Entry,
     GatewayNotice,
+    LlmDelta,
     MessageChunk,
     MessageRecorded,
     MessageStop,
@@ -40,10 +41,13 @@ from tailrace.events import (
     RunFinished,
     RunStarted,
     Snapshot,
+    StepFailed,
+    StepFinished,
+    StepStarted,
     UsageRecorded,
     entry_to_json,
 )
-from tailrace.journal.fold import fold, is_fact
+from tailrace.journal.fold import SEQUENCE, fold, is_fact, outputs_text
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Usage, assistant
 from tailrace.ports import Batch, Journal, Lease, NewRun, Run, Signal
@@ -81,6 +85,20 @@ async def finished_run(journal: Journal, texts: Sequence[str] = ("Hel", "lo"), n
     journal.append(lease, [MessageStop(final=True), MessageRecorded(assistant(output))])
     await journal.seal(lease, RunFinished("completed", output))
     return await journal.get(run.id)
+
+
+async def finished_sequence(journal: Journal) -> tuple[Run, list[Entry], RunFinished]:
+    """A sequence with a step that finished twice, one that failed, and its entries as a viewer saw them live."""
+    run, lease = await started(journal, NewRun(SEQUENCE))
+    watching = asyncio.ensure_future(everything(journal.tail(run.id)))
+    answer = {"message": {"content": "It is 42.", "role": "assistant"}, "usage": {"output_tokens": 7}}
+    await written(journal, lease, [StepStarted("ask"), LlmDelta("ask", "It is"), LlmDelta("ask", " 42.")])
+    await written(journal, lease, [StepFinished("ask", "early"), StepStarted("sum", 2), StepFinished("ask", answer)])
+    await written(journal, lease, [StepFinished("sum", [1, None]), StepFailed("send", RunFailure("retryable", "no"))])
+    output = outputs_text({"ask": answer, "sum": [1, None]})
+    finished = RunFinished("failed", output, Usage(1, 7), RunFailure("retryable", "no"), at=5.0)
+    await journal.seal(lease, finished)
+    return await journal.get(run.id), await watching, finished
 
 
 async def everything(viewer: AsyncIterator[Batch]) -> list[Entry]:
@@ -129,7 +147,9 @@ class _Life:
         assert refusal.value.owner == "first"
         assert (await journal.get(run.id)).owner == "first"
 
-    async def test_a_lease_that_ran_out_is_anybodys(self, journal: Journal, wall_clock: WallClock) -> None:
+    async def test_a_run_whose_lease_expired_may_be_claimed_by_others(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
         run, old = await started(journal)
         await written(journal, old, [MessageChunk("a")])
         await journal.renew(old, lease_s=40.0)
@@ -226,7 +246,7 @@ class _Writing:
         assert await journal.get(run.id) == run
         assert await journal.orphans() == []
 
-    async def test_sealing_refuses_to_lie(self, journal: Journal) -> None:
+    async def test_sealing_refuses_an_output_that_the_log_does_not_show(self, journal: Journal) -> None:
         run, lease = await started(journal)
         journal.append(lease, [MessageChunk("wrong"), AttemptDiscarded()])
         journal.append(lease, [MessageChunk("right")], attempt=2)
@@ -262,7 +282,7 @@ class _Writing:
         assert [entry.seq for entry in await journal.read(run.id)] == [1, 2, 3]
         assert [entry.seq for entry in await everything(viewer)] == [3]
 
-    async def test_a_signal_reaches_whoever_executes_the_run(self, journal: Journal) -> None:
+    async def test_a_signal_reaches_the_owner_of_the_run(self, journal: Journal) -> None:
         run, lease = await started(journal)
         waiting = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
@@ -277,7 +297,9 @@ class _Writing:
         lease = await journal.claim(run.id, "other")
         assert await journal.signals(lease) == [sent, more]
 
-    async def test_who_waits_for_signals_learns_of_the_end(self, journal: Journal, wall_clock: WallClock) -> None:
+    async def test_a_wait_for_signals_ends_with_the_lease_or_the_run(
+        self, journal: Journal, wall_clock: WallClock
+    ) -> None:
         run, lease = await started(journal)
         fenced = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
@@ -364,7 +386,7 @@ class _Viewing:
         await written(journal, lease, [MessageChunk("a")])
         assert asyncio.all_tasks() == tasks
 
-    async def test_closing_ends_whoever_waits(self, journal: Journal) -> None:
+    async def test_closing_ends_waiting_viewers(self, journal: Journal) -> None:
         run, _ = await started(journal)
         watching = asyncio.ensure_future(everything(journal.tail(run.id, after=1)))
         await asyncio.sleep(0)
@@ -392,6 +414,19 @@ class _Keeping:
         assert await journal.facts(run.id) == facts
         assert await journal.snapshot(run.id) == fold(before).entry()
         assert await journal.compact(run.id) == compacted
+
+    async def test_a_sequence_s_output_is_the_same_wherever_it_is_read(self, journal: Journal) -> None:
+        run, entries, finished = await finished_sequence(journal)
+        assert tuple(entries) == await journal.read(run.id)
+        assert fold(entries).output == finished.output
+        for _ in range(2):  # as it ended, and compacted
+            assert (await journal.get(run.id)).finished == finished
+            assert [known.finished for known in await journal.runs()] == [finished]
+            assert await journal.facts(run.id) == [entry for entry in entries if is_fact(entry.event)]
+            assert await journal.read(run.id, after=run.last_seq - 1) == tuple(entries[-1:])
+            assert await journal.snapshot(run.id) == fold(entries).entry()
+            await journal.compact(run.id)
+        assert await journal.read(run.id) == (fold(entries[:-1]).entry(), entries[-1])
 
     async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
         old = await finished_run(journal)
