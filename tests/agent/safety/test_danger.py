@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.agent.safety.danger import assess
+from tailrace.agent.safety.danger import Verdict, assess
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -34,6 +35,113 @@ def test_the_lists_are_long_enough() -> None:
 def test_J109_no_wrapper_makes_a_command_harmless(wrapper: str) -> None:
     for line in ("rm -rf build", "git push --force", "kill 12", "systemctl stop x"):
         assert assess(wrapper.format(line)).verdict != "allow"
+
+
+HERE_DOCUMENTS: dict[Verdict, list[str]] = {
+    "allow": [
+        "cat > notes.md <<'EOF'\nrm -rf /\nEOF",
+        "cat > notes.md <<'EOF'\n$(rm -rf /) `sudo reboot`\nEOF\nls",
+        "cat > notes.md <<EOF\nsudo reboot $x\nEOF\n",
+        "cat > bomb.md <<'EOF'\n:(){ :|:& };:\nEOF",
+        "cat <<EOF; ls\nrm -rf /\nEOF\n",
+        "cat <<-'EOF'\n\trm -rf /\n\tEOF\nls",
+        "bash -c 'cat <<EOF\nrm -rf /\nEOF\n'",
+        'git commit -m "$(cat <<\'EOF\'\nStop `rm -rf /` (really)\n\nIt\'s "done"; sudo reboot\nEOF\n)"',
+        "if [ -f x ]; then cat <<'EOF'\nrm -rf /\nEOF\nfi",
+        "for f in a b; do cat > $f <<EOF\nx\nEOF\ndone",
+        "python3 script.py <<'EOF'\nshutil.rmtree\nEOF",
+        "psql <<'EOF'\nSELECT 1;\nEOF",
+    ],
+    "ask": [
+        "python3 <<'EOF'\nimport shutil\nshutil.rmtree('/')\nEOF",
+        "python3 - a b <<'EOF'\nprint(1)\nEOF",
+        "node <<EOF\nx\nEOF",
+        "sudo -u ann bash <<'EOF'\nls\nEOF",
+        "env - bash <<EOF\nls\nEOF",
+        "cat <<'EOF' | tee x | python3\nls\nEOF",
+        "(bash) <<'EOF'\nls\nEOF",
+        "cat > /etc/passwd <<'EOF'\nx\nEOF\n",
+        "cat <<'EOF' > /etc/passwd\nx\nEOF\n",
+        "cat > x <<EOF\n$(rm -rf build)\nEOF\n",
+        "psql <<'EOF'\nDROP TABLE x;\nEOF",
+        "cat <<'EOF'\nnever closed",
+        "cat <<A <<B\na\nA\nb\nB\n",
+        "cat <<EOF\nx\\\nEOF\nls\nEOF",  # the backslash joins the first EOF to the line before it
+        "x=$(cat <<'EOF'\nls\nEOF)\nls\nEOF\n",
+    ],
+    "refuse": [
+        "cat <<'EOF' > x && rm -rf /\nx\nEOF\n",
+        "cat <<EOF; rm -rf /\nx\nEOF\n",
+        "cat <<EOF; ls\nx\nEOF\nrm -rf /\nEOF;\n",
+        "cat <<'EOF'\nEOFX\nEOF\nrm -rf /\n",
+        "cat <<-EOF\n\tx\n\tEOF\nrm -rf /",
+        "bash -c 'cat <<EOF\nx\nEOF\nrm -rf /'",
+        'cat <<EOF "a\nb" c\nEOF\nrm -rf / #"',
+    ],
+}
+
+
+@pytest.mark.parametrize("verdict", ["allow", "ask", "refuse"])
+def test_M153_a_here_document_is_text_and_a_program_for_an_interpreter(verdict: Verdict) -> None:
+    wrong = {line: assess(line) for line in HERE_DOCUMENTS[verdict] if assess(line).verdict != verdict}
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# a comment ends with its line \\\nrm -rf build",
+        "r\\\nm -rf build",
+        "echo a\\\\\nrm -rf build",
+        "ls \\\r\nrm -rf build",  # bash escapes the carriage return, not the line end
+        "x=\rls rm -rf build",
+        "x=\u00a0ls rm -rf build",
+        "ls\n\\rm -rf build",
+        "ls\n\\\nrm -rf build",
+        "m$'a'\\ x; rm -rf build",
+        "ls\0; rm -rf build",
+        'x=a$"b" rm -rf build',
+        "! x=1 rm -rf build",
+        'echo "unclosed; rm -rf build',
+        "2>{&rm -rf build",
+    ],
+)
+def test_M153_where_the_grammar_differs_from_bash_it_asks(line: str) -> None:
+    assert assess(line).verdict != "allow"
+
+
+HOSTILE = [
+    *["(", ")", "$(", "{", "{a,", "{a,b}", "${x:-", "`", "'", "a=(", "[[(", "a(", "a(){", "a|"],
+    '"',
+    *("{ ", '"a" ', "<<A ", "<<A\n", "[[ ( ", "a | ", "\n", "a && ", "if ", "case x in a) ", "a=$a$a;"),
+    *("eval 'eval ls'; ", "bash -c 'ls;ls'; ", "cat <<'A'\nx\nA\n"),
+]
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_L140_the_cost_of_a_hostile_line_is_linear(unit: str) -> None:
+    def cost(length: int) -> int:
+        calls = 0
+
+        def count(_frame: object, _event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            assess(unit * (length // len(unit)))
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assess("ls")
+    assert cost(8000) < 2.5 * max(cost(4000), 2000)
+    assert cost(400_000) < 300_000  # past the bounds it is not read
+
+
+def test_L140_a_line_past_the_bounds_is_asked_about() -> None:
+    for line in ("echo " + "a" * 20_000, "echo " + "{a,b}" * 40, "ls " + "(" * 600, "echo " + "$(" * 60 + ")" * 60):
+        assert assess(line).verdict == "ask"
 
 
 @given(st.text(max_size=200))

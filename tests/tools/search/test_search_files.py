@@ -182,12 +182,40 @@ def searching_in(here: Workplace) -> list[str]:
 
 PATHS = (
     *("a", "b.txt", "a.b", "ab", "dir/", "dir/a", "dir/b.txt", "dir/sub/", "dir/sub/a", "dir/sub/deep/a.b"),
-    *("x/", "x/dir/", "x/dir/a", "!a", "#a", "a ", "sp ace", "[a]", "a]", "foo/", "foo/bar/", "foo/bar/baz", "\\a"),
+    *(
+        "a.{b,txt}",
+        "{a,ab}",
+        "1",
+        "x/",
+        "x/dir/",
+        "x/dir/a",
+        "!a",
+        "#a",
+        "a ",
+        "sp ace",
+        "[a]",
+        "a]",
+        "foo/",
+        "foo/bar/",
+        "foo/bar/baz",
+        "\\a",
+    ),
 )
 RULES = (
     *("a", "*.txt", "/a", "dir", "dir/", "/dir/", "dir/*", "dir/**", "**/a", "**/dir/a", "dir/**/a", "!a", "!dir/a"),
     *("# a", "\\#a", "\\!a", "a\\ ", "a ", "?", "??", "[ab]", "[!a]", "[^a]", "[a-b]", "*", "!*/", "!*.b", "/*", "**"),
     *("dir/sub", "sub/", "x/dir", "*b*", "a.*", "foo/**/baz", "foo/*/baz", "**/", "[a", "a]", "[]]", "\\a", "\\*", "/"),
+    *(
+        "*.{b,txt}",
+        "{a,ab}",
+        "[[:alpha:]]",
+        "[[:alpha:]]*.b",
+        "[![:alpha:]]*",
+        "a[[:punct:]]b",
+        "[[:digit:][:space:]]",
+        "[z-a]",
+    ),
+    *("[[:nonsense:]]", "*[[:space:]]*", "dir[!x]a", "a\\", "*/**", "*/", "dir/**/", "a/**"),
     *("dir//a", "foo**baz", "*/a", "sp ace", "[[]a[]]", "dir/sub/", "!dir/", "\\[a\\]"),
 )
 

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from tailrace.agent.safety.danger import Assessment, Verdict, assess
-from tailrace.agent.safety.shell import parse
+from tailrace.agent.safety.shell import parse_shell
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 
@@ -102,11 +102,14 @@ class ApprovalPolicy:
             return True
         if effect.kind != "command" or not self._allow:
             return False
-        commands = parse(effect.text).commands
-        # A pattern speaks of one program start: whatever is chained to it has not been allowed.
-        if len(commands) != 1 or commands[0].redirects or any(word.dynamic for word in commands[0].words):
+        parsed = parse_shell(effect.text)
+        # A pattern allows one program start: what is chained to it is not allowed.
+        if parsed.unclear or len(parsed.commands) != 1:
             return False
-        line = " ".join(word.text for word in commands[0].words)
+        command = parsed.commands[0]
+        if command.redirects or any(word.dynamic for word in command.words):
+            return False
+        line = " ".join(word.text for word in command.words)
         return any(fnmatch.fnmatchcase(line, pattern) for pattern in self._allow)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from tailrace.agent.safety.shell import Word
@@ -60,13 +61,13 @@ def judge_target(path: str) -> Assessment:
 
 
 def _sensitive(path: str) -> bool:
-    if path in _HARMLESS_DEVICES or path.startswith(("/tmp/", "/var/tmp/", "/dev/fd/")):  # noqa: S108 - other people's scratch
+    if path in _HARMLESS_DEVICES or path.startswith(("/tmp/", "/var/tmp/", "/dev/fd/")):  # noqa: S108 - a scratch directory
         return False
     return bool(_SENSITIVE_PATH.search(path))
 
 
 def _whole_system(path: str) -> bool:
-    """The root, a directory directly below it that the system lives in, or somebody's whole home."""
+    """The root, a directory directly below it that the system lives in, or a user's whole home."""
     if path in ("~", "~/", "~/*", "/*", "/.*", "~root"):
         return True
     plain = posixpath.normpath(re.sub(r"/+", "/", path.rstrip("*") or path))
@@ -177,10 +178,27 @@ def _crontab(args: list[str], _words: Sequence[Word]) -> Assessment:
 
 
 def _copy_to(args: list[str], _words: Sequence[Word]) -> Assessment:
+    return judge_target(_split_target(args)[1])
+
+
+def _move(args: list[str], words: Sequence[Word]) -> Assessment:
+    """A move deletes its sources."""
+    sources, target = _split_target(args)
+    if any(map(_whole_system, sources)):
+        return Assessment("refuse", "moves the system or a whole home directory away")
+    lost = next((path for path in sources if _sensitive(path) or target == "/dev/null"), None)
+    return graver(Assessment("ask", f"moves {lost} away") if lost else HARMLESS, _copy_to(args, words))
+
+
+def _split_target(args: list[str]) -> tuple[list[str], str]:
+    """The sources and the target of a program that is called like cp."""
     operands = _operands(args)
-    if operands and _DISK.match(operands[-1]):
-        return Assessment("refuse", f"overwrites the device {operands[-1]}")
-    return Assessment("ask", f"writes to {operands[-1]}") if operands and _sensitive(operands[-1]) else HARMLESS
+    for arg, following in pairwise([*args, ""]):
+        option, _, value = arg.partition("=")
+        if option in ("-t", "--target-directory"):
+            target = value or following
+            return [path for path in operands if path != target], target
+    return operands[:-1], operands[-1] if operands else ""
 
 
 def _tee(args: list[str], _words: Sequence[Word]) -> Assessment:
@@ -289,7 +307,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("rm", "rmdir", "unlink"), _rm),
     **dict.fromkeys(("chown", "chgrp", "chattr", "setfacl"), _recursive_rights),
     **dict.fromkeys(("systemctl", "service", "launchctl", "rc-service"), _services),
-    **dict.fromkeys(("cp", "mv", "install", "ln", "rsync", "truncate"), _copy_to),
+    **dict.fromkeys(("cp", "install", "ln", "rsync", "truncate"), _copy_to),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     **dict.fromkeys(("curl", "wget"), _fetch),
     **dict.fromkeys(("init", "telinit"), _init),
@@ -301,6 +319,7 @@ _RULES: dict[str, Rule] = {
     "dd": _dd,
     "git": _git,
     "kill": _kill,
+    "mv": _move,
     "crontab": _crontab,
     "tee": _tee,
     "sed": _sed,
@@ -309,8 +328,8 @@ _RULES: dict[str, Rule] = {
 _ASK_BY_NAME = {name: reason for reason, names in _ASK.items() for name in names}
 
 
-def judge_program(name: str, words: Sequence[Word]) -> Assessment:
-    """What starting `name` with these arguments would do, as far as the arguments tell."""
+def judge_program(name: str, words: Sequence[Word], documents: Sequence[Word] = ()) -> Assessment:
+    """What starting `name` with these arguments would do, and with these texts as its input."""
     args = [word.text for word in words]
     if name.startswith(("mkfs", "mke2fs")):
         return Assessment("refuse", "makes a file system")
@@ -319,4 +338,6 @@ def judge_program(name: str, words: Sequence[Word]) -> Assessment:
     if (entry := _ASK_ON.get(name)) and (entry[1] & set(args) or any(arg.startswith("/:/") for arg in args)):
         return Assessment("ask", entry[0])
     rule = _RULES.get(name)
+    if rule is _sql:
+        args += [document.text for document in documents]
     return rule(args, words) if rule else HARMLESS

@@ -1,29 +1,54 @@
-"""Reads a shell command line the way a shell would, far enough to know which programs it would start.
+"""Reads a shell command line with the bash grammar, far enough to know which programs it would start.
 
-Pure, runs nothing. Undoes what hides a command from a reader: quotes, escapes, variables, brace expansion, `$'…'`,
-command substitution, groups. What cannot be known without running it is marked `dynamic`, never guessed.
+Pure, runs nothing. Resolves what hides a command from a reader: quotes, escapes, variables, brace expansion, `$'…'`,
+command substitution, groups. What only a run can tell is marked `dynamic`. What the grammar cannot read, and every
+place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153). The cost is
+linear in the length of the line: the length, the operators and the expansions are bounded before the work (L140).
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-MAX_COMMANDS = 500  # a line that holds more is not read to its end, and says so
-_OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "\n", "(", ")")
-_REDIRECTS = ("<<<", "<<-", "&>>", "<<", ">>", "<>", ">|", ">&", "<&", "&>", ">", "<")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+from tailrace.agent.safety.heredoc import HereDocument, lift_heredocs
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+MAX_COMMANDS = 500  # a line that holds more is not read to its end
+MAX_BYTES = 16_000  # here-documents do not count
+MAX_OPERATORS = 500  # parentheses, pipes and `<`: the grammar's error recovery is quadratic in them
+MAX_EXPANDED_CHARS = 100_000  # what all variables of a line may grow to
+MAX_BRACE_WORDS = 64
+MAX_DEPTH = 40
+_OPERATORS = re.compile(rb"[()|<]")
+# The grammar skips an escaped blank that does not follow a plain character, goes on past a line end before a backslash,
+# separates words at blanks that are none for bash, and stops at a NUL.
+_MISREAD = re.compile(r"(?<![\w./:\\-])\\[ \t]|\n[ \t]*\\|[\0\v\f\r]|[^\S\n\t ]")
+_RESERVED = frozenset(
+    {"!", "{", "}", "[[", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in"}
+    | {"select", "then", "until", "while"}
+)
+_BRACE_COMMAND = re.compile(
+    r"(?:^|[;&|\n(])[ \t]*(\{[^\s{}]*,[^\s{}]*\}[^;&|\n()]*)"
+)  # the grammar has no such command
+_PLAIN_WORD = re.compile(r"[a-zA-Z0-9_./:=+@%-]+")
+_BRACES = re.compile(r"\{([^{}]*)\}")
 _ANSI_C = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad]")
-_KEYWORDS = frozenset(
-    {"if", "then", "elif", "else", "fi", "while", "until", "do", "done", "case", "esac", "in", "function", "select"}
-    | {"!", "{", "}", "[[", "]]"}
+_QUOTED_BRACES = str.maketrans("{,}", "\ue000\ue001\ue002")  # braces in quotes do not expand
+_PLAIN_BRACES = str.maketrans("\ue000\ue001\ue002", "{,}")
+_COMPOUND = frozenset(
+    {"subshell", "compound_statement", "while_statement", "for_statement", "c_style_for_statement", "if_statement"}
+    | {"case_statement", "function_definition"}
 )
+_REDIRECTS = ("file_redirect", "herestring_redirect")
 
 
 class Word(NamedTuple):
@@ -35,265 +60,413 @@ class Word(NamedTuple):
 
 
 class Redirect(NamedTuple):
+    """`target` is the file; for `<<` and `<<<` it is the text that is fed to the program."""
+
     operator: str
     target: Word
 
 
-class Simple(msgspec.Struct):
-    """One program start: its words, where its output goes, and whether something is piped into it."""
+class SimpleCommand(msgspec.Struct):
+    """One program start: its words, its redirections, and whether its input comes from another command or a group."""
 
     words: list[Word]
     redirects: list[Redirect]
-    piped: bool = False  # its input is the output of the command before it in the list
+    piped: bool = False
 
     @property
     def name(self) -> str:
         return self.words[0].text if self.words else ""
 
+    @property
+    def fed(self) -> bool:
+        """Its input is not the terminal."""
+        return self.piped or any(redirect.operator.startswith("<") for redirect in self.redirects)
 
-class Parsed(msgspec.Struct):
-    """Every program start found, nested ones after the one that holds them. `unclear` says what could not be read."""
 
-    commands: list[Simple]
+class ShellLine(msgspec.Struct):
+    """Every program start found. `unclear` says what could not be read. `fork_bomb`: a function pipes into itself."""
+
+    commands: list[SimpleCommand]
     unclear: str = ""
-    text: str = ""  # the line as it was read: compatibility forms folded, invisible characters gone
+    fork_bomb: bool = False
 
 
-def parse(line: str, *, depth: int = 0, variables: dict[str, Word] | None = None) -> Parsed:
-    """What a shell would make of this line. Never raises."""
-    text = _INVISIBLE.sub("", unicodedata.normalize("NFKC", line)).replace("\\\n", "")
-    if depth > 8:
-        return Parsed([], "nested too deeply", text)
-    reader = _Reader(text, depth, dict(variables or {}))
-    reader.read()
-    return Parsed(reader.commands[:MAX_COMMANDS], reader.unclear, text)
+class _Piece(NamedTuple):
+    """Part of a word. `quoted` text neither splits nor expands; `expanded` text splits at blanks."""
+
+    text: str
+    dynamic: bool = False
+    quoted: bool = False
+    expanded: bool = False
+
+
+def parse_shell(line: str) -> ShellLine:
+    """The programs that a shell would start for this line. Never raises."""
+    source = line.encode("utf-8", "replace")
+    lifted, documents = lift_heredocs(source)
+    reader = _Reader(lifted, documents)
+    reader.read_line()
+    if documents and reader.documents_met != len(documents):  # a `<<` in quotes: the text is no document
+        reader = _Reader(source, {})
+        reader.read_line()
+    return ShellLine(reader.commands[:MAX_COMMANDS], reader.unclear, reader.fork_bomb)
+
+
+@cache
+def _parser() -> Parser:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
 
 
 class _Reader:
-    def __init__(self, text: str, depth: int, variables: dict[str, Word]) -> None:
-        self.text, self.at, self.depth = text, 0, depth
-        self.variables = variables
-        self.commands: list[Simple] = []
-        self.nested: list[Simple] = []
+    def __init__(
+        self,
+        source: bytes,
+        documents: dict[int, HereDocument],
+        depth: int = 0,
+        variables: dict[str, Word] | None = None,
+    ) -> None:
+        self._source, self._documents, self._depth = source, documents, depth
+        self._variables: dict[str, Word] = {} if variables is None else variables
+        self._expandable_chars = MAX_EXPANDED_CHARS
+        self._last: SimpleCommand | None = None  # the command that a redirection after it belongs to
+        self._readers: dict[str, Callable[[Node, bool], object]] = {
+            "command": self._read_command,
+            "redirected_statement": self._read_redirected,
+            "function_definition": self._read_function,
+            "for_statement": self._read_for,
+            "command_substitution": self._substitution,
+            "process_substitution": self._substitution,
+            "variable_assignment": self._assign,
+            "file_redirect": self._read_bare_redirect,
+            "herestring_redirect": self._read_bare_redirect,
+            "heredoc_redirect": self._read_heredoc,
+            "comment": self._check_comment,
+        }
+        self.documents_met = 0
+        self.commands: list[SimpleCommand] = []
         self.unclear = ""
-        self._start()
+        self.fork_bomb = False
 
-    def _start(self, *, piped: bool = False) -> None:
-        self.current = Simple([], [], piped)
-        self.redirect = ""
+    def read_line(self) -> None:
+        if self._too_hard():
+            return
+        root = _parser().parse(self._source).root_node
+        if root.has_error:
+            self.unclear = "it is not a command that the grammar knows"
+            for found in _BRACE_COMMAND.finditer(self._source.decode("utf-8", "replace")):
+                words = [w for word in found[1].split() for w in _expand_braces(word) or ()]
+                self.commands.append(SimpleCommand([Word(word) for word in words], []))
+        self._visit(root)
 
-    def read(self) -> None:
-        while self.at < len(self.text) and len(self.commands) <= MAX_COMMANDS:
-            char = self.text[self.at]
-            if char in " \t\r":
-                self.at += 1
-            elif char == "#" and (self.at == 0 or self.text[self.at - 1] in " \t\n;&|("):
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            elif not self._operator():
-                self._take(self._word())
-        self._end()
-        if len(self.commands) > MAX_COMMANDS:
-            self.unclear = "too many commands"
+    def _too_hard(self) -> bool:
+        source = self._source
+        if len(source) > MAX_BYTES or len(_OPERATORS.findall(source)) > MAX_OPERATORS or self._depth > MAX_DEPTH:
+            self.unclear = "it is too long"
+        elif _MISREAD.search(source.decode("utf-8", "replace")):
+            self.unclear = "its escapes or control characters cannot be read"
+        return bool(self.unclear)
 
-    def _operator(self) -> bool:
-        """Consumes an operator or the beginning of a redirection, if one stands here."""
-        rest = self.text[self.at : self.at + 3]
-        if rest.startswith(("<(", ">(")):
-            return False  # process substitution is part of a word
-        for sign in _REDIRECTS:
-            if rest.startswith(sign):
-                if self.current.words and self.current.words[-1].text.isdigit() and self.text[self.at - 1].isdigit():
-                    self.current.words.pop()  # the file descriptor in `2>`
-                self.redirect = sign
-                self.at += len(sign)
-                return True
-        for sign in _OPERATORS:
-            if rest.startswith(sign):
-                self.at += len(sign)
-                self._end(piped=sign in ("|", "|&"))
-                return True
-        return False
+    def _text(self, node: Node) -> str:
+        return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
-    def _take(self, words: list[Word]) -> None:
-        if self.redirect and words:
-            self.current.redirects.append(Redirect(self.redirect, words.pop(0)))
-            self.redirect = ""
-        for word in words:
-            if not self.current.words:
-                if word.text in _KEYWORDS and not word.dynamic:
-                    continue
-                if assigned := _ASSIGNMENT.fullmatch(word.text):
-                    self.variables[assigned[1]] = Word(assigned[2], word.dynamic)
-                    continue
-            self.current.words.append(word)
+    # ── statements ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _end(self, *, piped: bool = False) -> None:
-        if self.current.words or self.current.redirects:
-            self.commands.append(self.current)
-        self.commands += self.nested
-        self.nested = []
-        self._start(piped=piped)
+    def _visit(self, top: Node, *, piped: bool = False) -> None:
+        """Collects the commands below a node in the order of the line. Only groups and substitutions recurse."""
+        waiting = [(top, piped)]
+        while waiting:
+            node, fed = waiting.pop()
+            if len(self.commands) > MAX_COMMANDS or self._depth > MAX_DEPTH:
+                self.unclear = "it holds too many commands"
+                return
+            if node.type in self._readers:
+                self._readers[node.type](node, fed)
+            elif node.type == "pipeline":
+                waiting += reversed(list(_pipeline_parts(node, piped=fed)))
+            elif node.children:
+                waiting += [(child, fed) for child in reversed(node.children)]
+            elif node.is_named:
+                self._check_plain(self._text(node))
+
+    def _add(self, command: SimpleCommand) -> SimpleCommand:
+        self.commands.append(command)
+        self._last = command
+        return command
+
+    def _visit_deeper(self, nodes: Iterable[Node], *, piped: bool = False) -> list[SimpleCommand]:
+        """The commands below these nodes, one level down."""
+        start = len(self.commands)
+        self._depth += 1
+        for node in nodes:
+            self._visit(node, piped=piped)
+        self._depth -= 1
+        return self.commands[start:]
+
+    def _read_command(self, node: Node, piped: bool) -> None:
+        command = self._add(SimpleCommand([], [], piped))
+        apart = ("variable_assignment", *_REDIRECTS)
+        command.words += self._words([child for child in node.children if child.type not in apart])
+        if command.name in _RESERVED:
+            self.unclear = f"{command.name} is not where the grammar expects it"
+        for child in node.children:
+            if child.type == "variable_assignment":
+                self._assign(child)
+            elif child.type in _REDIRECTS:
+                self._redirect(child, command)
+        self._last = command
+
+    def _read_redirected(self, node: Node, piped: bool) -> None:
+        body = node.child_by_field_name("body")
+        inner = self._visit_deeper([body] if body else [], piped=piped)
+        last = self._last if inner and self._last else self._add(SimpleCommand([], []))
+        for child in node.children:
+            if child.type in _REDIRECTS:
+                self._redirect(child, last)
+            elif child != body:
+                self._visit(child)
+        if body and body.type in _COMPOUND and last.fed:  # the whole group reads it
+            for command in inner:
+                command.piped = True
+        self._last = last
+
+    def _read_function(self, node: Node, _piped: bool) -> None:
+        name = node.child_by_field_name("name")
+        inner = self._visit_deeper(child for child in node.children if child != name)
+        own = [command for command in inner if name and command.name == self._text(name)]
+        self.fork_bomb |= len(own) > 1 and any(command.piped for command in own)
+
+    def _read_for(self, node: Node, piped: bool) -> None:
+        if variable := node.child_by_field_name("variable"):
+            self._variables[self._text(variable)] = Word("", dynamic=True)
+        self._visit_deeper(node.children, piped=piped)
+
+    def _read_bare_redirect(self, node: Node, _piped: bool) -> None:
+        self._redirect(node, self._add(SimpleCommand([], [])))
+
+    def _read_heredoc(self, _node: Node, _piped: bool) -> None:
+        self.unclear = "it holds a here-document that cannot be read"
+
+    def _assign(self, node: Node, _piped: bool = False) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        pieces = list(self._pieces(value)) if value else []
+        sign = next(child for child in node.children if child.type in ("=", "+="))
+        joined = name is not None and name.end_byte == sign.start_byte and (value or sign).start_byte <= sign.end_byte
+        ends = self._source[node.end_byte : node.end_byte + 1] in b" \t\n;&|()<>`}"
+        if name is None or not joined or not ends or not re.match(r"[A-Za-z_]", self._text(name)):
+            self.unclear = "it holds an assignment that cannot be read"
+            return
+        if name.type != "variable_name":
+            self._visit(name)
+            return
+        word = Word("".join(piece.text for piece in pieces))
+        # Branches, subshells and pipelines may or may not set it for what follows; so may a second assignment.
+        certain = sign.type == "=" and _runs_always(node) and not any(piece.dynamic for piece in pieces)
+        known = self._variables.setdefault(self._text(name), word)
+        if known != word or not certain:
+            self._variables[self._text(name)] = Word("", dynamic=True)
+
+    def _redirect(self, node: Node, command: SimpleCommand) -> None:
+        """Adds the redirection to its command, and the words that follow it: `rm > log -rf x` has them as arguments."""
+        sign = next((child for child in node.children if not child.is_named), node)
+        document = self._documents.get(sign.start_byte)
+        if document is not None:
+            self.documents_met += 1
+            if not document.quoted and re.search(r"\$\(|`", document.text):
+                self.unclear = "its here-document runs commands"
+            command.redirects.append(Redirect("<<", Word(document.text)))
+        else:
+            after = [child for child in node.children if child.start_byte >= sign.end_byte]
+            target = self._words(after[:1]) or [Word("")]
+            command.redirects.append(Redirect(self._text(sign), target[0]))
+            command.words += self._words(after[1:])
+
+    def _check_comment(self, node: Node, _piped: bool) -> None:
+        """bash begins a comment only at the beginning of a word."""
+        before = self._source[max(0, node.start_byte - 2) : node.start_byte]
+        if before[-1:] not in (b"", b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")") or before[:-1] == b"\\":
+            self.unclear = "a # in the middle of a word"
+
+    def _check_plain(self, text: str) -> None:
+        """The grammar takes the substitutions in "${x:-`rm x`}" and ${x:-<(rm x)} for text."""
+        if not text.isalnum() and re.search(r"`|[$<>]\(|\$\{", re.sub(r"\\.", "", text)):
+            self.unclear = "it holds a substitution that the grammar does not know"
 
     # ── words ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _word(self) -> list[Word]:
-        """One word of the line; several where an expansion splits it."""
-        parts: list[list[str]] = [[]]  # pieces of each word that this one becomes
-        dynamic = globbed = quoted = False
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char in " \t\r\n;|&()" or (char in "<>" and self.text[self.at + 1 : self.at + 2] != "("):
-                break
-            if char == "\\":
-                parts[-1].append(self.text[self.at + 1 : self.at + 2])
-                self.at += 2
-            elif char == "'":
-                parts[-1].append(self._until("'"))
-                quoted = True
-            elif char == '"':
-                piece, unknown = self._double_quoted()
-                parts[-1].append(piece)
-                dynamic, quoted = dynamic or unknown, True
-            elif char in "$`<>":
-                piece, unknown, split = self._expansion()
-                dynamic |= unknown
-                first, *more = piece.split() or [""] if split else [piece]
+    def _words(self, nodes: Sequence[Node]) -> list[Word]:
+        """The words that these nodes become. Nodes with nothing but a continued line between them are one word."""
+        words: list[Word] = []
+        pieces: list[_Piece] = []
+        for at, node in enumerate(nodes):
+            if at and self._source[nodes[at - 1].end_byte : node.start_byte].replace(b"\\\n", b""):
+                words += self._joined(pieces)
+                pieces = []
+            pieces += self._pieces(node)
+        return words + self._joined(pieces)
+
+    def _joined(self, pieces: Sequence[_Piece]) -> list[Word]:
+        """One word of these pieces; several where an expansion splits it."""
+        if len(pieces) == 1 and _PLAIN_WORD.fullmatch(pieces[0].text):
+            return [Word(pieces[0].text, pieces[0].dynamic)]
+        parts: list[list[str]] = [[]]
+        for piece in pieces:
+            if piece.expanded and not piece.quoted:
+                first, *more = piece.text.split() or [""]
                 parts[-1].append(first)
                 parts += [[word] for word in more]
-                if split and piece.isspace():
+                if piece.text.isspace():
                     parts.append([])  # $IFS: a blank that is not written as one
             else:
-                globbed |= char in "*?["
-                parts[-1].append(char)
-                self.at += 1
-        words = ["".join(pieces) for pieces in parts]
-        expanded = [w for word in words for w in (_braces(word) if not quoted else [word])]
-        return [Word(w, dynamic, globbed) for w in expanded if w or quoted or dynamic]
+                parts[-1].append(piece.text.translate(_QUOTED_BRACES) if piece.quoted else piece.text)
+        dynamic = any(piece.dynamic for piece in pieces)
+        globbed = any(not piece.quoted and not piece.expanded and re.search(r"[*?\[]", piece.text) for piece in pieces)
+        keep_empty = dynamic or any(piece.quoted for piece in pieces)
+        words: list[Word] = []
+        for part in parts:
+            expanded = _expand_braces("".join(part))
+            if expanded is None:
+                self.unclear = "its braces expand to too many words"
+            for word in expanded or ():
+                unknown = dynamic or bool(re.search(r"\{[^{},]*\.\.", word))
+                if word or keep_empty:
+                    words.append(Word(_visible(word.translate(_PLAIN_BRACES)), unknown, globbed))
+        return words
 
-    def _until(self, end: str) -> str:
-        """The text between the quote that stands here and the next `end`."""
-        close = self.text.find(end, self.at + 1)
-        if close < 0:
-            self.unclear = "an unclosed quote"
-            close = len(self.text)
-        piece, self.at = self.text[self.at + 1 : close], close + 1
-        return piece
+    def _pieces(self, node: Node) -> Iterator[_Piece]:
+        match node.type:
+            case "string":
+                yield from self._double_quoted(node)
+            case "translated_string" if self._text(node).startswith('$"'):
+                yield from self._pieces(node.children[1])
+            case "command_name" | "concatenation":
+                for child in node.children:
+                    yield from self._pieces(child)
+            case "simple_expansion" | "expansion":
+                yield self._parameter(node)
+            case "command_substitution" | "process_substitution":
+                yield self._substitution(node)
+            case "arithmetic_expansion" | "array" | "subscript":
+                self._visit_deeper(node.children)
+                yield _Piece("", dynamic=True)
+            case _:
+                yield from self._literal(node)
 
-    def _double_quoted(self) -> tuple[str, bool]:
-        pieces: list[str] = []
-        dynamic = False
-        self.at += 1
-        while self.at < len(self.text) and self.text[self.at] != '"':
-            char = self.text[self.at]
-            if char == "\\":
-                following = self.text[self.at + 1 : self.at + 2]
-                pieces.append(following if following in '"\\$`' else char + following)
-                self.at += 2
-            elif char in "$`":
-                piece, unknown, _ = self._expansion()
-                pieces.append(piece)
-                dynamic |= unknown
-            else:
-                pieces.append(char)
-                self.at += 1
-        if self.at >= len(self.text):
-            self.unclear = "an unclosed quote"
-        self.at += 1
-        return "".join(pieces), dynamic
+    def _literal(self, node: Node) -> Iterator[_Piece]:
+        text = self._text(node)
+        if node.type in ("raw_string", "ansi_c_string"):
+            yield _Piece(text[1:-1] if node.type == "raw_string" else _decode_escapes(text[2:-1]), quoted=True)
+            return
+        self._check_plain(text)
+        if text.endswith("$") and self._source[node.end_byte : node.end_byte + 1] == b'"':
+            self.unclear = 'it holds a $"…" that cannot be read'
+        for escaped, plain in re.findall(r"\\(\n|.)|([^\\]+|\\)", text, re.DOTALL):
+            if re.search(r"[\s&;|<>()]", plain):
+                self.unclear = "it holds an operator that the grammar takes for text"
+            if escaped != "\n":
+                yield _Piece(escaped or plain, quoted=bool(escaped))
 
-    def _expansion(self) -> tuple[str, bool, bool]:
-        """What stands at a $, a backtick or a process substitution: (text, dynamic, split into words)."""
-        rest = self.text[self.at :]
-        if rest.startswith("$'"):
-            return self._ansi_c(), False, False
-        if rest.startswith('$"'):
-            self.at += 1
-            return *self._double_quoted(), False
-        if rest.startswith("`"):
-            return self._substituted(self._until("`").replace("\\`", "`"))
-        if rest.startswith(("$(", "<(", ">(")):
-            self.at += 1
-            inner = self._balanced("(", ")")
-            return self._substituted(inner[1:-1] if inner.startswith("(") and inner.endswith(")") else inner)
-        if rest.startswith("${"):
-            self.at += 1
-            return self._parameter(self._balanced("{", "}"))
-        if name := _NAME.match(rest, 1):
-            self.at += name.end()
-            return self._variable(name[0])
-        self.at += 1 if rest[:1] in "<>" or len(rest) < 2 else 2
-        return ("$", False, False) if rest == "$" else ("", True, False)
+    def _double_quoted(self, node: Node) -> Iterator[_Piece]:
+        at = node.start_byte + 1
+        for child in node.named_children:
+            if child.type != "string_content":
+                yield self._quoted_text(at, child.start_byte)
+                for piece in self._pieces(child):
+                    yield piece._replace(quoted=True)
+                at = child.end_byte
+        yield self._quoted_text(at, node.end_byte - 1)
 
-    def _ansi_c(self) -> str:
-        end = self.at + 2
-        while end < len(self.text) and self.text[end] != "'":
-            end += 2 if self.text[end] == "\\" else 1
-        piece, self.at = self.text[self.at + 2 : end], end + 1
-        return _ANSI_C.sub(_ansi_c_char, piece)
+    def _quoted_text(self, start: int, end: int) -> _Piece:
+        text = self._source[start:end].decode("utf-8", "replace").replace("\\\n", "")
+        self._check_plain(text)
+        return _Piece(re.sub(r'\\(["\\$`])', r"\1", text), quoted=True)
 
-    def _substituted(self, inner: str) -> tuple[str, bool, bool]:
+    def _parameter(self, node: Node) -> _Piece:
+        """`$x`, `${x}`, and `${x:-default}` as its default where `x` is not set."""
+        name, *rest = [child for child in node.children if child.type not in ("$", "${", "}")] or [node]
+        if not rest and name.type == "variable_name" and self._text(node).strip("${}") == self._text(name):
+            return self._variable(self._text(name))
+        if node.type == "simple_expansion" and name.start_byte > node.start_byte + 1:
+            self.unclear = "it holds a $ that cannot be read"
+        self._depth += 1
+        default: list[_Piece] = []
+        if self._depth > MAX_DEPTH:
+            self.unclear = "it is nested too deeply"
+        elif rest and rest[0].type in (":-", "-", ":=", "="):
+            default = [piece for child in rest[1:] for piece in self._pieces(child)]
+        else:
+            self._visit_deeper(rest)
+        self._depth -= 1
+        return _Piece("".join(piece.text for piece in default), dynamic=True, expanded=True)
+
+    def _variable(self, name: str) -> _Piece:
+        fixed = {"IFS": " ", "HOME": "~"}.get(name)
+        word = Word(fixed) if fixed else self._variables.get(name, Word("", dynamic=True))
+        self._expandable_chars -= len(word.text)
+        if self._expandable_chars < 0:
+            self.unclear = "its variables grow too large"
+            word = Word("", dynamic=True)
+        return _Piece(word.text, word.dynamic, expanded=True)
+
+    def _substitution(self, node: Node, _piped: bool = False) -> _Piece:
         """A nested command line: its commands count too, and what it prints is known only for a plain echo."""
-        parsed = parse(inner, depth=self.depth + 1, variables=self.variables)
-        self.nested += parsed.commands
-        self.unclear = self.unclear or parsed.unclear
-        if len(parsed.commands) == 1 and not parsed.commands[0].redirects:
-            words = parsed.commands[0].words
-            if words and words[0].text in ("echo", "printf") and not any(w.dynamic for w in words):
-                shown = " ".join(w.text for w in words[1:] if not w.text.startswith("-"))
-                return _ANSI_C.sub(_ansi_c_char, shown), False, True
-        return "", True, True
-
-    def _parameter(self, inner: str) -> tuple[str, bool, bool]:
-        body = inner.removeprefix("{").removesuffix("}")
-        name = _NAME.match(body)
-        if name is None:
-            return "", True, True
-        operator = body[name.end() :]
-        if not operator:
-            return self._variable(name[0])
-        if operator.startswith((":-", "-", ":=", "=")) and name[0] not in self.variables:
-            default = operator.lstrip(":")[1:]
-            return default, True, True
-        return "", True, True
-
-    def _variable(self, name: str) -> tuple[str, bool, bool]:
-        if name == "IFS":
-            return " ", False, True
-        if name == "HOME":
-            return "~", False, True
-        known = self.variables.get(name)
-        return (known.text, known.dynamic, True) if known else ("", True, True)
-
-    def _balanced(self, opening: str, closing: str) -> str:
-        """The bracketed text that starts here, brackets included, quotes respected."""
-        start, level, quote = self.at, 0, ""
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            self.at += 1
-            if char == "\\":
-                self.at += 1
-            elif quote:
-                quote = "" if char == quote else quote
-            elif char in "'\"":
-                quote = char
-            elif char == opening:
-                level += 1
-            elif char == closing:
-                level -= 1
-                if level == 0:
-                    return self.text[start : self.at]
-        self.unclear = f"an unclosed {opening}"
-        return self.text[start:]
+        text = self._text(node)
+        if text.startswith("`") and "\\" in text:  # one level of escapes is for the outer shell
+            inner = _Reader(re.sub(r"\\([$`\\])", r"\1", text[1:-1]).encode(), {}, self._depth + 1, self._variables)
+            inner.read_line()
+            commands = inner.commands
+            self.commands += commands
+            self.unclear = self.unclear or inner.unclear
+        else:
+            commands = self._visit_deeper(node.children)
+        if len(commands) == 1 and not commands[0].redirects and node.type == "command_substitution":
+            words = commands[0].words
+            if words and words[0].text in ("echo", "printf") and not any(word.dynamic for word in words):
+                shown = " ".join(word.text for word in words[1:] if not word.text.startswith("-"))
+                return _Piece(_decode_escapes(shown), expanded=True)
+        return _Piece("", dynamic=True, expanded=True)
 
 
-def _braces(word: str) -> list[str]:
-    """Brace expansion: `{rm,-rf,/}` is three words."""
-    found = _BRACES.search(word)
-    if found is None or len(word) > 2000:
-        return [word]
-    whole = [word[: found.start()] + middle + word[found.end() :] for middle in found[1].split(",")]
-    return [w for part in whole[:64] for w in _braces(part)]
+def _pipeline_parts(node: Node, *, piped: bool) -> Iterator[tuple[Node, bool]]:
+    for child in node.children:
+        piped = piped or child.type in ("|", "|&")
+        yield child, piped
+
+
+def _runs_always(node: Node) -> bool:
+    """Whether this assignment is a statement of its own that holds for all that follows it."""
+    if node.parent and node.parent.type == "variable_assignments":
+        node = node.parent
+    after = node.next_sibling
+    return node.parent is not None and node.parent.type == "program" and (after is None or after.type != "&")
+
+
+def _visible(text: str) -> str:
+    """The text with compatibility forms folded and invisible characters gone."""
+    return text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
+
+
+def _expand_braces(word: str) -> list[str] | None:
+    """Brace expansion: `{rm,-rf,/}` is three words. None where there are more than MAX_BRACE_WORDS."""
+    done: list[str] = []
+    waiting = [word]
+    while waiting:
+        word = waiting.pop()
+        found = next((match for match in _BRACES.finditer(word) if "," in match[1]), None)
+        if found is None:
+            done.append(word)
+        else:
+            head, tail = word[: found.start()], word[found.end() :]
+            waiting += [head + middle + tail for middle in reversed(found[1].split(","))]
+        if len(done) + len(waiting) > MAX_BRACE_WORDS:
+            return None
+    return done
+
+
+def _decode_escapes(text: str) -> str:
+    return _ANSI_C.sub(_ansi_c_char, text)
 
 
 def _ansi_c_char(match: re.Match[str]) -> str:
@@ -304,5 +477,7 @@ def _ansi_c_char(match: re.Match[str]) -> str:
         if code[0] in "01234567":
             return chr(int(code, 8) & 0xFF)
     except (ValueError, OverflowError):
-        return ""
-    return {"n": "\n", "t": "\t", "r": "\r", "a": "", "b": "", "e": "", "f": "", "v": ""}.get(code, code)
+        return match[0]
+    return {"n": "\n", "t": "\t", "r": "\r", "a": "", "b": "", "e": "", "f": "", "v": ""}.get(
+        code, code if code in "'\"\\?" else f"\\{code}"
+    )

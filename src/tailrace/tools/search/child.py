@@ -1,6 +1,6 @@
 """The process that searches, with its request as JSON in one argument.
 
-A process of its own because a regular expression may take for ever, and `re` lets nobody else run meanwhile: this one
+A process of its own because a regular expression may take for ever, and `re` holds the interpreter meanwhile: a process
 can be ended. Prints one line per match, in the order of the paths. Follows no link, so it cannot leave the tree it was
 sent into. Imports the standard library and light modules alone: it must start fast.
 """
@@ -16,16 +16,19 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from tailrace.tools.paths import PathRefused, Place, opened_directory, opened_file
-from tailrace.tools.search.ignore import IgnoreRules, glob_pattern
+from tailrace.tools.search.ignore import Glob, IgnoreRules
 from tailrace.tools.text import text_in
 
 MAX_FILE_BYTES = 5 * 1024 * 1024
 MAX_LINE_CHARS = 400
 REFUSED = 3  # exit code: the request makes no sense; the last line printed says why
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+Compiled = TypeVar("Compiled")
 
 
 class Request(NamedTuple):
@@ -42,7 +45,7 @@ class Request(NamedTuple):
 def main() -> None:
     request = Request(*json.loads(sys.argv[1]))
     pattern = _compiled("regular expression", re.compile, request.pattern, re.IGNORECASE if request.ignore_case else 0)
-    wanted = _compiled("glob", glob_pattern, request.glob or "**")
+    wanted = _compiled("glob", Glob, request.glob) if request.glob else None
     printed = 0
     for path, text in _texts(request, wanted):
         shown = os.path.relpath(path, request.shown_from).replace("\n", "\\n")
@@ -57,7 +60,7 @@ def main() -> None:
                 break
 
 
-def _compiled(what: str, compile_it: Callable[..., re.Pattern[str]], *args: Any) -> re.Pattern[str]:
+def _compiled(what: str, compile_it: Callable[..., Compiled], *args: Any) -> Compiled:
     try:
         return compile_it(*args)
     except (re.error, RecursionError, OverflowError) as exc:
@@ -65,7 +68,7 @@ def _compiled(what: str, compile_it: Callable[..., re.Pattern[str]], *args: Any)
         sys.exit(REFUSED)
 
 
-def _texts(request: Request, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+def _texts(request: Request, wanted: Glob | None) -> Iterator[tuple[str, str]]:
     """Every text to look into, with its path. A file asked for by name is looked into whatever the rules say."""
     place = Place("", Path(request.root), tuple(request.parts))
     try:
@@ -77,7 +80,7 @@ def _texts(request: Request, wanted: re.Pattern[str]) -> Iterator[tuple[str, str
                 yield str(place.path), text
 
 
-def _walk(start: str, folder: int, wanted: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+def _walk(start: str, folder: int, wanted: Glob | None) -> Iterator[tuple[str, str]]:
     rules: dict[str, IgnoreRules] = {}
     for below, directories, names, fd in os.fwalk(".", dir_fd=folder):
         path = os.path.normpath(os.path.join(start, below))
@@ -87,8 +90,10 @@ def _walk(start: str, folder: int, wanted: re.Pattern[str]) -> Iterator[tuple[st
         for name in sorted(names):
             if not _walked(here, name, directory=False):
                 continue
-            if wanted.fullmatch(os.path.normpath(os.path.join(below, name))) and (text := _text_at(name, fd)):
-                yield os.path.join(path, name), text
+            if wanted is None or wanted.matches(os.path.normpath(os.path.join(below, name))):
+                text = _text_at(name, fd)
+                if text:
+                    yield os.path.join(path, name), text
 
 
 def _walked(rules: IgnoreRules, name: str, *, directory: bool) -> bool:

@@ -1,7 +1,8 @@
 """What ignore files leave out of a walk over a tree, as git and ripgrep read them (gitignore(5)).
 
 `.gitignore` and `.git/info/exclude` count within a repository only; `.ignore` and `.rgignore` count everywhere and win
-over them. Imports nothing heavy: the search runs in a process of its own, which must start fast.
+over them. pathspec reads the patterns. It is imported with the first pattern: the search runs in a process of its own,
+which must start fast.
 """
 
 # ruff: noqa: PTH110, PTH118, PTH119, PTH120 - a walk looks at thousands of names, and strings are several times faster than `Path`
@@ -11,16 +12,37 @@ from __future__ import annotations
 import os
 import re
 import stat
+import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
 _OWN_FILES = (".ignore", ".rgignore")  # the later one wins
 
 
+# pathspec hands a bracket expression to `re`, which has no POSIX classes.
+_POSIX_CLASS = re.compile(r"\[:([a-z]+):\]")
+_POSIX_RANGES = {
+    "alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "upper": "A-Z", "lower": "a-z", "xdigit": "0-9a-fA-F",
+    "space": " \t\n\r\f\v", "blank": " \t", "punct": ":-@[-`{-~!-.", "graph": "0-~!-.",
+    "print": " -~", "cntrl": "\0-\x1f\x7f",
+}  # fmt: skip
+_DIRECTORY_MARK = "ps_d"  # pathspec's group for the slash after a directory's name
+MAX_GLOBS = 100  # what the braces of one glob may expand to
+
+
 class _Rule(NamedTuple):
+    """One line of an ignore file. pathspec's expression matches a path; `matches` says whether it means this entry
+    and not only a directory above it."""
+
     pattern: re.Pattern[str]
-    negated: bool
-    directories_only: bool
+    negated: bool = False
+
+    def matches(self, path: str, directory: bool) -> bool:
+        subject = f"{path}/" if directory else path
+        if _DIRECTORY_MARK in self.pattern.groupindex:
+            return any(match.end() == len(subject) for match in self.pattern.finditer(subject))
+        found = self.pattern.search(subject)  # `dir/**` means all that is in dir, but not dir
+        return found is not None and (found.end() < len(subject) or self.pattern.pattern == ".")
 
 
 class IgnoreRules:
@@ -45,29 +67,29 @@ class IgnoreRules:
         return cls(folder, cls.at(parent) if parent != folder else None)
 
     def ignores(self, name: str, *, directory: bool) -> bool | None:
-        """Whether this entry of the directory is left out; None where no rule speaks of it. The nearest file that has
-        a word on it decides, and in it the last rule."""
+        """Whether this entry of the directory is left out; None where no rule matches it. The nearest file with a rule
+        that matches decides, and in it the last such rule."""
         path, level = name, self
         while True:
-            if (said := _verdict(level._own, path, directory)) is not None:
-                return said
+            if (verdict := _verdict(level._own, path, directory)) is not None:
+                return verdict
             if level._above is None:
                 return self.ignored_by_git(name, directory=directory)
             path, level = f"{level._name}/{path}", level._above
 
     def ignored_by_git(self, name: str, *, directory: bool) -> bool | None:
-        """The same by git's files alone. What is above the repository has no word on what is in it."""
+        """The same by git's files alone. Files above the repository do not count in it."""
         path, level = name, self
         while True:
-            said = _verdict(level._git, path, directory)
-            if said is not None or level._above is None or level._is_repository:
-                return said
+            verdict = _verdict(level._git, path, directory)
+            if verdict is not None or level._above is None or level._is_repository:
+                return verdict
             path, level = f"{level._name}/{path}", level._above
 
 
 def _verdict(rules: list[_Rule], path: str, directory: bool) -> bool | None:
     for rule in reversed(rules):
-        if (directory or not rule.directories_only) and rule.pattern.fullmatch(path):
+        if rule.matches(path, directory):
             return not rule.negated
     return None
 
@@ -91,58 +113,42 @@ def _open(path: str, flags: int) -> int:
 
 
 def _rule(line: str) -> _Rule | None:
-    text = re.sub(r"(?<!\\)\s+$", "", line)  # trailing blanks count where they are escaped
-    if not text or text.startswith("#"):
-        return None
-    negated = text.startswith("!")
-    text = text.removeprefix("!")
-    directories_only = text.endswith("/")
-    text = text.removesuffix("/")
-    anchored = "/" in text
-    text = text.removeprefix("/")
-    if not text:
-        return None
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
     try:
-        regex = _regex(text)
-        return _Rule(re.compile(regex if anchored else f"(?:.*/)?{regex}", re.DOTALL), negated, directories_only)
-    except re.error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of `re`: "[[]" might mean a nested set one day
+            line = _POSIX_CLASS.sub(lambda found: _POSIX_RANGES.get(found[1], ""), line)
+            read = GitIgnoreSpecPattern(re.sub(r"/\*\*/$", "/**/*/", line))  # the directories in it, not itself
+            if read.regex is None:
+                return None
+            # git's brackets never match a slash.
+            return _Rule(re.compile(read.regex.pattern.replace("[^", "[^/")), not read.include)
+    except (re.error, ValueError):
         return None  # git ignores a pattern that it cannot read
 
 
-def glob_pattern(glob: str) -> re.Pattern[str]:
-    """Matches the paths below a directory that a glob means: one without a slash means a name anywhere. Raises
-    `re.error`."""
-    regex = _regex(glob.removeprefix("/"))
-    return re.compile(regex if "/" in glob else f"(?:.*/)?{regex}", re.DOTALL)
+class Glob:
+    """The paths below a directory that a glob means: one without a slash means a name anywhere. Raises `re.error`."""
+
+    def __init__(self, glob: str) -> None:
+        self._rules = [_rule(f"{'/' if '/' in glob else ''}{one}") for one in _expand_braces(glob.removeprefix("/"))]
+        if None in self._rules:
+            raise re.error(glob)
+
+    def matches(self, path: str) -> bool:
+        return any(rule.matches(path, directory=False) for rule in self._rules if rule)
 
 
-_TOKEN = re.compile(
-    r"(?P<deep>(?:^|(?<=/))\*\*/)|(?P<below>(?<=/)\*\*$)|(?P<all>^\*\*$)|(?P<stars>\*+)|(?P<one>\?)"
-    r"|\[(?P<not>[!^])?(?P<class>\]?[^\]]*)\]|\\(?P<escaped>.)|\{(?P<choices>[^{}]*)\}|(?P<plain>.)",
-    re.DOTALL,
-)
-
-
-def _regex(glob: str) -> str:
-    return "".join(_translated(token) for token in _TOKEN.finditer(glob))
-
-
-def _translated(token: re.Match[str]) -> str:
-    match token.lastgroup:
-        case "deep":
-            return "(?:.*/)?"
-        case "below":
-            return ".+"
-        case "all":
-            return ".*"
-        case "stars":
-            return "[^/]*"
-        case "one":
-            return "[^/]"
-        case "class":
-            inner = re.sub(r"([\[\]&~|^])", r"\\\1", token["class"])
-            return f"(?!/)[{'^' if token['not'] else ''}{inner}]"
-        case "choices":
-            return f"(?:{'|'.join(_regex(choice) for choice in token['choices'].split(','))})"
-        case _:
-            return re.escape(token["escaped"] or token["plain"])
+def _expand_braces(glob: str) -> list[str]:
+    done: list[str] = []
+    waiting = [glob]
+    while waiting and len(done) + len(waiting) <= MAX_GLOBS:
+        glob = waiting.pop()
+        if found := re.search(r"(?<!\\)\{([^{}]*)\}", glob):
+            waiting += [glob[: found.start()] + choice + glob[found.end() :] for choice in found[1].split(",")]
+        else:
+            done.append(glob)
+    if waiting:
+        raise re.error("its braces expand to too many globs")
+    return done

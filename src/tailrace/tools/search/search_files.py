@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +21,8 @@ from tailrace.tools.typed import Arguments, TypedTool, failed
 
 MAX_MATCHES = 200
 TIMEOUT_S = 30.0
-_PACKAGES = str(Path(__file__).parents[3])  # where this very package was imported from
-# Isolated and without site-packages: starts fast, and finds no module in the tree that it searches.
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from tailrace.tools.search.child import main; main()"
+# Isolated and without `site`: starts fast, and finds no module in the tree that it searches.
+_START = "import sys; sys.path += sys.argv.pop(1).splitlines(); from tailrace.tools.search.child import main; main()"
 
 
 class SearchFilesArgs(Arguments):
@@ -62,7 +63,7 @@ class SearchFiles(TypedTool[SearchFilesArgs]):
                     "ignore",
                     "-c",
                     _START,
-                    _PACKAGES,
+                    _package_directories(),
                     msgspec.json.encode(request).decode(),
                 ),
                 pieces.append,
@@ -83,6 +84,14 @@ class SearchFiles(TypedTool[SearchFilesArgs]):
         elif len(found) > MAX_MATCHES:
             shown.append(f"… stopped after {MAX_MATCHES} matches; narrow the pattern, the path or the glob")
         return ToolOutcome("\n".join(shown) or "(no match)", ok=code == 0)
+
+
+@cache
+def _package_directories() -> str:
+    """Where this very package and pathspec are imported from, one a line."""
+    pathspec = importlib.util.find_spec("pathspec")
+    origin = pathspec.origin if pathspec and pathspec.origin else __file__
+    return f"{Path(__file__).parents[3]}\n{Path(origin).parents[1]}"
 
 
 def _request(args: SearchFilesArgs, context: ToolContext) -> Request:
