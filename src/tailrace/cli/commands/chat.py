@@ -10,11 +10,11 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
 from importlib import import_module
 
 from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, complain
+from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
 
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         work = _converse(config, options)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(work)
     except asyncio.CancelledError:  # by a signal other than Ctrl-C's
         return INTERRUPTED
@@ -124,11 +124,3 @@ def _cancel_when_told_to_end() -> None:
     task = asyncio.current_task()
     if task is not None and sys.platform != "win32":
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop

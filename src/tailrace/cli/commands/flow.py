@@ -19,6 +19,7 @@ import msgspec
 
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
 from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
 from tailrace.config.sections import Store
 from tailrace.errors import ConfigError
@@ -55,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 1 failed, 3 cancelled. Raises `TailraceError` and `KeyboardInterrupt`."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_check(args, config) if args.what == "check" else _run(args, config))
 
 
@@ -221,11 +222,3 @@ def _input(pairs: list[str]) -> dict[str, Any]:
         except (msgspec.DecodeError, UnicodeEncodeError):
             given[name] = text
     return given
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop
