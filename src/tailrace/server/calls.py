@@ -24,7 +24,7 @@ from tailrace.runs.recovery import stop as stop_run
 from tailrace.server.call_log import KIND, CallLog
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.v1.api_formats import RESPONSES
-from tailrace.server.v1.model_target import after, raw_routes
+from tailrace.server.v1.model_target import raw_routes, with_history
 
 log = logging.getLogger("tailrace.server")
 
@@ -125,8 +125,8 @@ class Calls:
 
     async def _call(self, run: Run, record: CallLog, shown: str) -> None:
         spec = msgspec.convert(run.new.input, CallSpec)
-        asked = RESPONSES.read(spec.body)
-        request = msgspec.structs.replace(after(spec.history, asked.request), prefill=shown)
+        asked = RESPONSES.parse_request(spec.body)
+        request = msgspec.structs.replace(with_history(spec.history, asked.request), prefill=shown)
         try:
             result = await self._app.caller.complete(request, raw_routes(self._app, asked), listener=record)
         except ProviderError as exc:

@@ -1,6 +1,7 @@
-"""From a client's request to what is to be done: a raw model to call, or a turn for the agent.
+"""From a client's request to its target: a raw model to call, or a turn of the agent.
 
-Owns the decision who answers and that every parameter is honoured or refused. Speaks no dialect: requests come read.
+Owns the choice of the target, and the rule that every parameter is honoured or refused. Knows no dialect: requests
+come parsed.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, extra_for, first_unsupported_param
 
-# How chat front ends begin the requests that they make on their own account: titles, tags, follow-up questions.
-_CHORE: Final = "### Task:"
-_CHORE_MATERIAL: Final = "<chat_history>"
+# How chat front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
+_TASK_HEADING: Final = "### Task:"
+_TASK_MATERIAL: Final = "<chat_history>"
 
 
-def is_agent(asked: ClientRequest) -> bool:
-    return asked.model == AGENT
+def is_agent(client_request: ClientRequest) -> bool:
+    return client_request.model == AGENT
 
 
-def refused(exc: InvalidRequest) -> ApiError:
+def bad_request(exc: InvalidRequest) -> ApiError:
     return ApiError(400, str(exc), code="invalid_request", param=exc.param)
 
 
-def after(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
-    """The request, with what was said before it."""
+def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
+    """The request, preceded by the earlier messages."""
     return msgspec.structs.replace(request, messages=(*history, *request.messages)) if history else request
 
 
@@ -43,48 +44,49 @@ def after(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:
 
 
 class _VerbatimProvider:
-    """A provider that is sent what the client wrote, where it speaks the client's dialect."""
+    """A provider that gets the client's own fields unchanged where it speaks the client's dialect."""
 
-    def __init__(self, provider: Provider, asked: ClientRequest) -> None:
+    def __init__(self, provider: Provider, client_request: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
-        self._asked = asked
+        self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
-        return self._provider.stream(self._worded(request))
+        return self._provider.stream(self._with_client_fields(request))
 
     async def complete(self, request: ModelRequest) -> Completion:
-        return await self._provider.complete(self._worded(request))
+        return await self._provider.complete(self._with_client_fields(request))
 
-    def _worded(self, request: ModelRequest) -> ModelRequest:
-        extra = extra_for(self._asked, self.dialect, conversation=self._verbatim(request))
+    def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
+        extra = extra_for(self._client_request, self.dialect, conversation=self._verbatim(request))
         return msgspec.structs.replace(request, extra=extra)
 
     def _verbatim(self, request: ModelRequest) -> bool:
-        """The client's own words stand, unless there is more to say than it said: what came before its question, or
-        the beginning of an answer that was cut."""
-        return not request.prefill and len(request.messages) == len(self._asked.request.messages)
+        """Whether the client's messages can be sent as they are: false with a stored history before them, and with the
+        beginning of an answer that was cut."""
+        return not request.prefill and len(request.messages) == len(self._client_request.request.messages)
 
 
 def raw_choice(app: App, name: str) -> ModelChoice:
-    """The model of this name; the configured one brings its stand-ins along. Raises `ConfigError`."""
+    """The model of this name; the configured model keeps its fallbacks. Raises `ConfigError`."""
     choice = named(app.config, name)
     configured = app.config.model
     same = (choice.provider, choice.name) == (configured.provider, configured.name)
     return configured if same else choice
 
 
-def raw_routes(app: App, asked: ClientRequest) -> tuple[Route, ...]:
-    """Where the request can go. A stand-in that could not honour all of it is passed over. Raises `ApiError` 400 for
-    what the model itself cannot be asked, `ConfigError` for a model that is not there."""
-    first, *others = app.models.routes(raw_choice(app, asked.model))
-    if (param := first_unsupported_param(asked, first.provider.dialect)) is not None:
-        message = f"{param} cannot be said to {asked.model}, which speaks another dialect ({first.provider.dialect})"
+def raw_routes(app: App, client_request: ClientRequest) -> tuple[Route, ...]:
+    """The model and its fallbacks, without fallbacks that do not support every parameter. Raises `ApiError` 400 for a
+    parameter that the model's API does not have, `ConfigError` for an unknown model."""
+    first, *others = app.models.routes(raw_choice(app, client_request.model))
+    if (param := first_unsupported_param(client_request, first.provider.dialect)) is not None:
+        message = f"{client_request.model}'s API ({first.provider.dialect}) has no `{param}`; remove it"
         raise ApiError(400, message, code="unsupported_parameter", param=param)
-    able = [route for route in others if first_unsupported_param(asked, route.provider.dialect) is None]
+    able = [route for route in others if first_unsupported_param(client_request, route.provider.dialect) is None]
     return tuple(
-        msgspec.structs.replace(route, provider=_VerbatimProvider(route.provider, asked)) for route in (first, *able)
+        msgspec.structs.replace(route, provider=_VerbatimProvider(route.provider, client_request))
+        for route in (first, *able)
     )
 
 
@@ -93,62 +95,64 @@ def raw_routes(app: App, asked: ClientRequest) -> tuple[Route, ...]:
 
 def turn_spec(
     app: App,
-    asked: ClientRequest,
+    client_request: ClientRequest,
     *,
     requester: str,
     history: tuple[Message, ...] = (),
     origin: JsonObject | None = None,
 ) -> TurnSpec:
-    """The turn that answers this request: the client's tools are offered beside ours and are the client's to run.
-    Raises `ApiError` 400 for what an agent cannot honour, `ConfigError` where no model is configured."""
-    request = asked.request
-    _refuse_what_no_turn_honours(app, asked)
+    """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
+    `ApiError` 400 for a parameter that the agent does not support, `ConfigError` where no model is configured."""
+    request = client_request.request
+    _refuse_unsupported(app, client_request)
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
-        raise ApiError(400, "the last message must be a question or a tool's result", param="messages")
-    chore = _is_chore(request)
+        raise ApiError(400, "the last message must have the role user or tool", param="messages")
+    frontend_task = _is_frontend_task(request)
     return TurnSpec(
         message=last,
         request=msgspec.structs.replace(request, model="", messages=(), tools=()),
         history=tuple(before),
         foreign=request.tools,
         requester=requester,
-        tools=() if chore else None,
-        max_turns=1 if chore else None,
+        tools=() if frontend_task else None,
+        max_turns=1 if frontend_task else None,
         origin=origin or {},
     )
 
 
 def agent_dialect(app: App) -> Dialect:
-    """The dialect of the model behind the agent: it says how tokens are counted."""
+    """The dialect of the model behind the agent: it defines how tokens are counted."""
     return app.models.routes(app.config.model)[0].provider.dialect
 
 
-def _refuse_what_no_turn_honours(app: App, asked: ClientRequest) -> None:
-    request = asked.request
+def _refuse_unsupported(app: App, client_request: ClientRequest) -> None:
+    request = client_request.request
     if not request.messages:
-        raise ApiError(400, "there is no message to answer", param="messages")
-    param = next(iter(asked.beyond), None) or asked.opaque or None
+        raise ApiError(400, "messages is empty", param="messages")
+    param = next(iter(client_request.beyond), None) or client_request.opaque or None
     if param is None and request.prefill:
         param = "prefill"
     match request.tool_choice:
         case "required":
-            param = param or "tool_choice"  # the agent would have to go on calling tools for ever
+            param = param or "tool_choice"  # the agent would never stop calling tools
         case NamedTool(name=name) if name not in {tool.name for tool in request.tools}:
             param = param or "tool_choice"
         case _:
             pass
     for route in app.models.routes(app.config.model):
         param = param or first_unsupported_param(
-            msgspec.structs.replace(asked, beyond=(), opaque=""), route.provider.dialect
+            msgspec.structs.replace(client_request, beyond=(), opaque=""), route.provider.dialect
         )
     if param is not None:
-        raise ApiError(400, f"the agent cannot honour {param}", code="unsupported_parameter", param=param)
+        raise ApiError(
+            400, f"the agent does not support `{param}`; remove it", code="unsupported_parameter", param=param
+        )
 
 
-def _is_chore(request: ModelRequest) -> bool:
-    """A front end's own request about a conversation: one plain call, nothing to be done with tools."""
+def _is_frontend_task(request: ModelRequest) -> bool:
+    """A front end's own request about a conversation: one call without tools."""
     if len(request.messages) != 1 or request.tools:
         return False
     text = request.messages[0].text
-    return text.lstrip().startswith(_CHORE) and _CHORE_MATERIAL in text
+    return text.lstrip().startswith(_TASK_HEADING) and _TASK_MATERIAL in text
