@@ -71,11 +71,11 @@ def drawn(chunks: list[str], *, per_frame: int = CHUNKS_PER_FRAME) -> float:
     for number, chunk in enumerate(chunks):
         transcript.apply(Entry(number + 1, MessageChunk(chunk)))
         if number % per_frame == 0:
-            frame = transcript.frame()
+            frame = transcript.next_update()
             painter.ansi(painter.lines(frame.settled, WIDTH))
             painter.lines(frame.moving, WIDTH)
     transcript.apply(Entry(len(chunks) + 1, MessageStop(final=True)))
-    painter.ansi(painter.lines(transcript.frame().settled, WIDTH))
+    painter.ansi(painter.lines(transcript.next_update().settled, WIDTH))
     return time.process_time() - before
 
 

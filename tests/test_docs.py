@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from provider_thread import provider
-from tailrace.cli.commands.decode import Said
+from tailrace.cli.commands.decode import DecodedAnswer
 from tailrace.messages import Completion
 from tailrace.testing.provider import call, reply
 
@@ -100,7 +100,7 @@ def served(home: Path) -> Iterator[str]:
 
 def test_the_readme_shows_the_output_of_decode_as_it_is() -> None:
     [line] = re.findall(r"^\{.*\}$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert list(json.loads(line)) == list(Said.__struct_fields__)
+    assert list(json.loads(line)) == list(DecodedAnswer.__struct_fields__)
 
 
 def test_the_readme_opens_with_the_two_commands() -> None:

@@ -8,11 +8,11 @@ from tailrace.agent.context import (
     SUMMARY_HEADING,
     repaired,
     split_for_summary,
-    tokens_in,
     with_summary,
 )
 from tailrace.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from tailrace.wire.peer_json import without_lone_surrogates
+from tailrace.wire.token_estimate import message_tokens
 
 
 def calls(*ids: str) -> Message:
@@ -66,7 +66,7 @@ def test_compression_cuts_before_a_question_and_keeps_the_latest() -> None:
     assert (older, kept) == (history[:4], history[4:])
     shorter = with_summary(" what happened ", kept)
     assert shorter[0] == Message("user", (Text(SUMMARY_HEADING + "what happened\n\n"), Text("two")))
-    assert tokens_in(shorter) < tokens_in(history)
+    assert message_tokens(shorter) < message_tokens(history)
 
 
 def test_questions_that_nobody_answered_are_not_lost() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, kept_tidy, retention_of
+from tailrace.app.housekeeping import EVERY_S, FIRST_AFTER_S, retention_loop, retention_of
 from tailrace.config.load import load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, RunFinished
@@ -36,7 +36,7 @@ async def test_old_runs_are_compacted_and_older_ones_deleted_while_the_process_s
     now = 1_000_000.0
     journal = MemoryJournal(clock=lambda: now)
     run = await ended(journal)
-    async with kept_tidy(journal, Retention(DAY_S, 3 * DAY_S), clock=lambda: now):
+    async with retention_loop(journal, Retention(DAY_S, 3 * DAY_S), clock=lambda: now):
         await asyncio.sleep(FIRST_AFTER_S + 1)
         assert (await journal.get(run.id)).first_seq == 1  # not old enough
         now += 2 * DAY_S
@@ -63,7 +63,7 @@ async def test_a_round_that_fails_does_not_end_the_rounds(caplog: pytest.LogCapt
     journal = FailingOnce(clock=lambda: now)
     run = await ended(journal)
     now += 2 * DAY_S
-    async with kept_tidy(journal, Retention(DAY_S, None), clock=lambda: now):
+    async with retention_loop(journal, Retention(DAY_S, None), clock=lambda: now):
         await asyncio.sleep(FIRST_AFTER_S + EVERY_S + 1)
     assert (await journal.get(run.id)).first_seq > 1
     assert "once" in caplog.text

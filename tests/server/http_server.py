@@ -55,7 +55,7 @@ class Api:
 
     url: str
     app: App
-    frame: RequestPipeline
+    pipeline: RequestPipeline
     provider: FaultyProvider
     client: aiohttp.ClientSession
     metrics: Metrics
@@ -116,7 +116,7 @@ async def api(
         serving(app, port=0, extra=extra, metrics=metrics, timing=timing, limits=limits) as server,
         aiohttp.ClientSession(headers=headers) as client,
     ):
-        yield Api(server.url, app, server.frame, provider, client, metrics)
+        yield Api(server.url, app, server.pipeline, provider, client, metrics)
 
 
 async def raw(port: int, request: bytes) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
+from tailrace.agent.context import repaired, split_for_summary, summary_request, with_summary
 from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, split_thoughts
@@ -40,6 +40,7 @@ from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdi
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.record import RecordedFold
+from tailrace.wire.token_estimate import message_tokens
 
 _KEEP_SHARE = 0.3  # of the context: what stays untouched when the rest is summarised
 _SMALLEST_LIMIT = 4096  # tokens that every model can write: asked for more, some providers refuse
@@ -132,7 +133,7 @@ class ModelCall:
         the model cannot make one the history stays as it is; the provider will say if it is too long."""
         messages = self._record.fold.messages
         limit = self._settings.context_tokens
-        if not self._can_compress or tokens_in(messages) < limit * self._settings.compress_at:
+        if not self._can_compress or message_tokens(messages) < limit * self._settings.compress_at:
             return
         older, kept = split_for_summary(messages, keep_tokens=int(limit * _KEEP_SHARE))
         if not older:

@@ -27,7 +27,7 @@ from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import Limits
 from tailrace.app.approvals import JournalApprovals, import_approvals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
-from tailrace.app.housekeeping import kept_tidy, retention_of
+from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.calls.raw_model import verbatim_routes
@@ -263,7 +263,7 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
-                async with app.agents, app.calls, app.flows, kept_tidy(journal, retention_of(config)):
+                async with app.agents, app.calls, app.flows, retention_loop(journal, retention_of(config)):
                     yield app
         finally:
             await models.local.aclose()

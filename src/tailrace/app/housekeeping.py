@@ -31,7 +31,7 @@ def retention_of(config: Config) -> Retention:
 
 
 @asynccontextmanager
-async def kept_tidy(
+async def retention_loop(
     journal: Journal, retention: Retention, *, clock: Callable[[], float] = time.time
 ) -> AsyncGenerator[None, None]:
     """Applies the retention while the block lasts. `clock` is the wall clock."""

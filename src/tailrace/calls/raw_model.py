@@ -19,35 +19,36 @@ from tailrace.wire.client_request import ClientRequest, UnsupportedParameter, ex
 class VerbatimProvider:
     """A provider that is sent the client's own body, where it speaks the client's dialect."""
 
-    def __init__(self, provider: Provider, asked: ClientRequest) -> None:
+    def __init__(self, provider: Provider, client_request: ClientRequest) -> None:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
-        self._asked = asked
+        self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
-        return self._provider.stream(self._worded(request))
+        return self._provider.stream(self._with_client_fields(request))
 
     async def complete(self, request: ModelRequest) -> Completion:
-        return await self._provider.complete(self._worded(request))
+        return await self._provider.complete(self._with_client_fields(request))
 
-    def _worded(self, request: ModelRequest) -> ModelRequest:
+    def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
         the beginning of an answer that was cut."""
-        verbatim = not request.prefill and len(request.messages) == len(self._asked.request.messages)
-        extra = extra_for(self._asked, self.dialect, conversation=verbatim)
+        verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
+        extra = extra_for(self._client_request, self.dialect, conversation=verbatim)
         return msgspec.structs.replace(request, extra=extra)
 
 
-def verbatim_routes(routes: Sequence[Route], asked: ClientRequest) -> tuple[Route, ...]:
+def verbatim_routes(routes: Sequence[Route], client_request: ClientRequest) -> tuple[Route, ...]:
     """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
-    `UnsupportedParameter` for what the first of them cannot be asked."""
+    `UnsupportedParameter` for what the first of them cannot be client_request."""
     first, *others = routes
-    if (param := first_unsupported_param(asked, first.provider.dialect)) is not None:
-        raise UnsupportedParameter(param, asked.model, first.provider.dialect)
-    able = [route for route in others if first_unsupported_param(asked, route.provider.dialect) is None]
+    if (param := first_unsupported_param(client_request, first.provider.dialect)) is not None:
+        raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
+    able = [route for route in others if first_unsupported_param(client_request, route.provider.dialect) is None]
     return tuple(
-        msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, asked)) for route in (first, *able)
+        msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, client_request))
+        for route in (first, *able)
     )
 
 

@@ -1,7 +1,7 @@
 """The command line's frame: which commands there are, and how each of them may end.
 
 A command is a module of this package with `add_arguments(parser)` and `run(args, config) -> int`. It is imported when
-it is asked for and not before: `tailrace --help` is as fast as Python starts. Where one module serves several
+it is name for and not before: `tailrace --help` is as fast as Python starts. Where one module serves several
 commands, `parser.get_default("command")` and `args.command` say which one is meant.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete, 130 interrupted.
@@ -28,7 +28,7 @@ DEFAULT_COMMAND = "chat"
 LOG_LEVELS = ("debug", "info", "warning")
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """`reads_config=False`: works beside a broken config file too, and its `run` takes the arguments alone."""
 
     help: str
@@ -36,20 +36,20 @@ class Command(NamedTuple):
     reads_config: bool = True
 
 
-COMMANDS: dict[str, Command] = {
-    "chat": Command("chat in the terminal; -q asks one question", "tailrace.cli.commands.chat"),
-    "serve": Command("the API, the web page and every enabled platform", "tailrace.cli.commands.serve"),
-    "gateway": Command("the chat platforms alone", "tailrace.cli.commands.gateway"),
-    "runs": Command("list the latest runs", "tailrace.cli.commands.runs"),
-    "show": Command("show one run", "tailrace.cli.commands.runs"),
-    "tail": Command("watch one run live", "tailrace.cli.commands.runs"),
-    "stop": Command("stop one run", "tailrace.cli.commands.runs"),
-    "flow": Command("run or check a sequence", "tailrace.cli.commands.flow"),
-    "decode": Command("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
-    "init": Command("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
-    "doctor": Command("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
-    "rollback": Command("undo a turn's changes", "tailrace.cli.commands.rollback"),
-    "completion": Command("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
+COMMANDS: dict[str, CliCommand] = {
+    "chat": CliCommand("chat in the terminal; -q asks one question", "tailrace.cli.commands.chat"),
+    "serve": CliCommand("the API, the web page and every enabled platform", "tailrace.cli.commands.serve"),
+    "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway"),
+    "runs": CliCommand("list the latest runs", "tailrace.cli.commands.runs"),
+    "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
+    "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),
+    "stop": CliCommand("stop one run", "tailrace.cli.commands.runs"),
+    "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow"),
+    "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
+    "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
+    "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
+    "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
 
 
@@ -58,7 +58,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
-        complain(message)
+        print_error(message)
         self.exit(USAGE)
 
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(_with_command(sys.argv[1:] if argv is None else list(argv)))
         sys.stdout.flush()  # a reader that went away is noticed here, not while the interpreter shuts down
     except TailraceError as exc:
-        complain(str(exc))
+        print_error(str(exc))
         return FAILED
     except BrokenPipeError:
         # Whoever read our output has read enough. What is still buffered must not be flushed into it at exit.
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """One line on stderr that a person can act on; control characters in it reach no terminal (J122)."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
     print(f"error: {shown}", file=sys.stderr)  # noqa: T201 - this is the place that speaks
@@ -93,13 +93,13 @@ def _with_command(argv: list[str]) -> list[str]:
 
 
 def _run(argv: list[str]) -> int:
-    asked = argv[0]
-    command = COMMANDS.get(asked)
+    name = argv[0]
+    command = COMMANDS.get(name)
     if command is None:
         _parser().parse_args(argv)  # --help, --version or a word that is no command: each ends here
-        raise AssertionError(f"argparse let {asked!r} pass")
+        raise AssertionError(f"argparse let {name!r} pass")
     module = import_module(command.module)
-    args = parser_of(asked).parse_args(argv[1:])
+    args = parser_of(name).parse_args(argv[1:])
     if not command.reads_config:
         return int(module.run(args))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-def told_to_stop() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """Set at the first SIGINT or SIGTERM; the second one cancels whoever called this."""
     told = asyncio.Event()
     task = asyncio.current_task()

@@ -20,19 +20,15 @@ from tailrace.messages import (
     FinishDelta,
     ModelRequest,
     Reasoning,
-    Text,
     TextDelta,
-    ToolCall,
     ToolCallDelta,
-    ToolResult,
 )
 from tailrace.ports import Answer, Provider
 from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
 from tailrace.providers.overlap import Overlap
 from tailrace.providers.provenance import replayable
-
-CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
+from tailrace.wire.token_estimate import request_tokens
 
 
 class StopCall(msgspec.Struct, frozen=True):
@@ -80,7 +76,7 @@ class Attempt:
         """Raises `ProviderError`, or `StoppedByListener` where the sink returned a `StopCall`."""
         route = self._route
         limits = limits_of(
-            route.policy, purpose=purpose, context_tokens=context_tokens_of(self._request), local=route.local
+            route.policy, purpose=purpose, context_tokens=request_tokens(self._request), local=route.local
         )
         if budget_s is not None:
             total_s = budget_s if limits.total_s is None else min(limits.total_s, budget_s)
@@ -181,22 +177,3 @@ class Attempt:
 
 def _stop(stop: StopCall) -> NoReturn:
     raise StoppedByListener(stop.error)
-
-
-def context_tokens_of(request: ModelRequest) -> int:
-    """About how many tokens the model has to read."""
-    chars = len(request.system) + len(request.prefill)
-    for message in request.messages:
-        for part in message.parts:
-            match part:
-                case Text(text) | Reasoning(text):
-                    chars += len(text)
-                case ToolCall(arguments=arguments):
-                    chars += len(arguments)
-                case ToolResult(content=str(content)):
-                    chars += len(content)
-                case ToolResult(content=tuple(parts)):
-                    chars += sum(len(item.text) for item in parts if isinstance(item, Text))
-                case _:
-                    pass
-    return chars // CHARS_PER_TOKEN

@@ -1,1 +1,1 @@
-"""The HTTP server: the frame that every request passes, and the routes on it."""
+"""The HTTP server: the pipeline that every request passes, and the routes."""

@@ -1,6 +1,6 @@
-"""The server put together: which routes there are, in which frame, at which address.
+"""The server put together: its routes, its request pipeline, its address.
 
-The one place here that knows every route module. A module of routes has `routes(frame) -> Sequence[Route]`.
+The only module here that knows every route module. A route module has `routes(pipeline) -> Sequence[Route]`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ MODULES: tuple[RouteModule, ...] = (
 
 
 class Serving(NamedTuple):
-    """A server that runs: where it is reached, and its frame."""
+    """A running server: its address and its pipeline."""
 
     url: str
-    frame: RequestPipeline
+    pipeline: RequestPipeline
 
 
 def build(
@@ -48,11 +48,11 @@ def build(
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
 ) -> tuple[RequestPipeline, web.Application]:
-    """The pipeline and the application for this config. `extra` are routes of others, such as signed webhooks: their
-    access is `open`, the signature is their key. Raises `ConfigError`."""
+    """The pipeline and the application for this config. `extra` are route modules of other rooms, signed webhooks
+    for instance: their access is `open`, because the signature authenticates them. Raises `ConfigError`."""
     settings = app.config.server
     authoriser = Authoriser.of(app.config)
-    frame = RequestPipeline(
+    pipeline = RequestPipeline(
         app,
         authoriser=authoriser,
         origins=Origins(hosts=settings.hosts, origins=settings.cors_origins, any_host=authoriser.required),
@@ -60,9 +60,9 @@ def build(
         timing=timing,
         max_requests=settings.max_requests,
     )
-    routes = [route for module in (*MODULES, *extra) for route in module(frame)]
+    routes = [route for module in (*MODULES, *extra) for route in module(pipeline)]
     routes += openapi.routes(routes)
-    return frame, frame.application(routes, max_body_bytes=int(settings.max_body_mb * 1_000_000))
+    return pipeline, pipeline.application(routes, max_body_bytes=int(settings.max_body_mb * 1_000_000))
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def serving(
     settings = app.config.server
     host = settings.host if host is None else host
     check_bind(host, Authoriser.of(app.config), settings.key_env)
-    frame, application = build(app, extra=extra, metrics=metrics, timing=timing)
+    pipeline, application = build(app, extra=extra, metrics=metrics, timing=timing)
     port = settings.port if port is None else port
-    async with listening(frame, application, host, port, drain_s=settings.drain_s, limits=limits) as url:
-        yield Serving(url, frame)
+    async with listening(pipeline, application, host, port, drain_s=settings.drain_s, limits=limits) as url:
+        yield Serving(url, pipeline)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 
 ALPHABET = "ab\n\t \\[];?m01\x07\x08\r\x18\x1b\x7f\x90\x9b\x9c\x9d\u202e日"
 
@@ -57,5 +57,5 @@ def test_a_line_swallows_no_other(text: str) -> None:
 
 
 def test_a_line_of_its_own() -> None:
-    assert one_line("a\n  b\t\x1b[31mc") == "a b c"
-    assert one_line("x" * 300, 10) == "x" * 9 + "…"
+    assert sanitized_line("a\n  b\t\x1b[31mc") == "a b c"
+    assert sanitized_line("x" * 300, 10) == "x" * 9 + "…"

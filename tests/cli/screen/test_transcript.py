@@ -62,7 +62,7 @@ class Drawn:
         return self
 
     def draw(self) -> None:
-        settled, moving = self.transcript.frame()
+        settled, moving = self.transcript.next_update()
         self.settled += self.text(settled)
         self.moving = self.text(moving)
 

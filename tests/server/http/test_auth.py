@@ -30,7 +30,7 @@ SEVERAL_ENV = {"READER_KEY": "reader-secret", "WORKER_KEY": "worker-secret", "OP
 async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) -> None:
     async with api(tmp_path, env=ENV) as server:
         asked = {}
-        for route in server.frame.routes:
+        for route in server.pipeline.routes:
             path = route.path.replace("{id:.+}", "x/y").replace("{id}", "run_x")
             async with server.client.request(route.method, server.url + path) as response:
                 asked[route.method, route.path] = (route.access, response.status)
@@ -147,7 +147,9 @@ def test_J117_a_key_or_loopback_is_enough() -> None:
 
 async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:
     async with api(tmp_path) as server:
-        with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: another program does; --port"):
+        with pytest.raises(
+            ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: another program uses it; choose another with --port"
+        ):
             async with serving(server.app, port=server.port()):
                 raise AssertionError("it must not start")
 

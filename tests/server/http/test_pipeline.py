@@ -205,10 +205,10 @@ async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp
     async with api(tmp_path, "silence") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream?after=1") as response:
-            drained = await server.frame.drain(5.0)
+            drained = await server.pipeline.drain(5.0)
             late = await server.json("POST", "/runs", {"input": "late"})
             alive = await server.json("GET", "/healthz")
-            await server.frame.stop()
+            await server.pipeline.stop()
             data = await response.content.read()
     assert not drained
     assert (late[0], late[1]["error"]["kind"]) == (503, "server_stopping")
@@ -244,7 +244,7 @@ async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tm
         await left.wait()
         assert not done.is_set()
         go_on.set()
-        await server.frame.drain(1.0)
+        await server.pipeline.drain(1.0)
     assert done.is_set()
 
 

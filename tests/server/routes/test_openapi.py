@@ -28,10 +28,10 @@ JSON = st.recursive(
 async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) -> None:
     async with api(tmp_path) as server:
         _, document = await server.json("GET", "/openapi.json")
-        table = {(route.method.lower(), re.sub(r":[^}]+", "", route.path)) for route in server.frame.routes}
+        table = {(route.method.lower(), re.sub(r":[^}]+", "", route.path)) for route in server.pipeline.routes}
         router = {
             (route.method.lower(), re.sub(r":[^}]+", "", route.resource.canonical))
-            for route in server.frame.router.routes()
+            for route in server.pipeline.router.routes()
             if route.resource is not None
         }
     described = {(method, path) for path, operations in document["paths"].items() for method in operations}
@@ -42,7 +42,7 @@ async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: 
 async def test_the_manual_names_every_route_and_every_metric(tmp_path: Path) -> None:
     manual = (Path(__file__).parents[3] / "docs/http.md").read_text(encoding="utf-8")
     async with api(tmp_path) as server:
-        paths = {route.path for route in server.frame.routes if not route.path.startswith(("/v1/", "/web/"))}
+        paths = {route.path for route in server.pipeline.routes if not route.path.startswith(("/v1/", "/web/"))}
         metrics = [metric.name for metric in vars(server.metrics).values()]
     assert {path for path in paths if f"{path}`" not in manual and f" {path} " not in manual} == set()
     assert [name for name in metrics if f"`{name}`" not in manual] == []

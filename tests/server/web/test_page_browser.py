@@ -137,7 +137,7 @@ async def test_a_lost_connection_is_taken_up_where_it_broke(devtools: str, tmp_p
         await tab.send("Count.")
         for word in ("word10 ", "word30 "):
             await tab.until_shown(word)
-            for stream in tuple(server.frame._streams):
+            for stream in tuple(server.pipeline._streams):
                 stream._drop()
             await tab.until_shown("Reconnecting")
         assert await answer(tab) == WORDS

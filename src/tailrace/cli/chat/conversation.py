@@ -16,7 +16,7 @@ from tailrace.agent.session import KIND
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options
-from tailrace.cli.screen.sanitize import one_line
+from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
 from tailrace.messages import user
@@ -25,7 +25,7 @@ from tailrace.ports import ENDED, Run
 _LISTED_RUNS = 500  # how far back sessions are looked for
 
 
-async def ready(app: App, choice: ModelChoice) -> None:
+async def check_model(app: App, choice: ModelChoice) -> None:
     """Finds out before the first question what would make every one fail; downloads and loads the embedded model, so
     that a call's deadlines are about answering alone. Raises `ConfigError`, `ProviderError`."""
     app.models.routes(choice)
@@ -57,7 +57,7 @@ def question_of(run: Run) -> str:
         return ""
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """A conversation of before, in one line. `unfinished` is its run that has not ended."""
 
     id: str
@@ -69,7 +69,7 @@ class Session(msgspec.Struct, frozen=True):
     def describe(self, now: float) -> str:
         turns = f"{self.turns} turn" + ("s" if self.turns != 1 else "")
         state = " · not finished" if self.unfinished else ""
-        return f"{self.id}  {_age(now - self.at)}  {turns}{state}  {one_line(self.question, 60)}"
+        return f"{self.id}  {_age(now - self.at)}  {turns}{state}  {sanitized_line(self.question, 60)}"
 
 
 def _age(seconds: float) -> str:
@@ -79,14 +79,14 @@ def _age(seconds: float) -> str:
     return "just now"
 
 
-def sessions_of(runs: Sequence[Run]) -> list[Session]:
+def sessions_of(runs: Sequence[Run]) -> list[SessionSummary]:
     """Runs, newest first, by the session they belong to."""
     by_session: dict[str, list[Run]] = {}
     for run in runs:
         if run.new.session:
             by_session.setdefault(run.new.session, []).append(run)
     return [
-        Session(
+        SessionSummary(
             name,
             question_of(own[-1]),
             len(own),
@@ -122,7 +122,7 @@ class Conversation:
         choice = named(self.app.config, name)
         if not choice.name:
             raise ConfigError("expected <provider>/<model>", key="model")
-        await ready(self.app, choice)
+        await check_model(self.app, choice)
         self.switch(model=name)
 
     async def ask(self, question: str) -> Run:
@@ -134,11 +134,11 @@ class Conversation:
 
     # ── what was said before ─────────────────────────────────────────────────────────────────────────────────
 
-    async def sessions(self) -> list[Session]:
+    async def sessions(self) -> list[SessionSummary]:
         """Newest first."""
         return sessions_of(await self.app.journal.runs(kind=KIND, limit=_LISTED_RUNS))
 
-    async def find(self, word: str) -> Session:
+    async def find(self, word: str) -> SessionSummary:
         """The session of that id, or that place in the list; empty: one that is not finished, else the newest other.
         Raises `TailraceError` where there is none."""
         sessions = await self.sessions()
@@ -150,10 +150,10 @@ class Conversation:
         else:
             candidates = [session for session in sessions if session.id.startswith(word)]
         if not candidates:
-            raise TailraceError(f"no session {one_line(word, 60)}" if word else "no session to resume")
+            raise TailraceError(f"no session {sanitized_line(word, 60)}" if word else "no session to resume")
         return candidates[0]
 
-    async def resume(self, session: Session) -> Run | None:
+    async def resume(self, session: SessionSummary) -> Run | None:
         """Goes on in that session. Returns its unfinished run, which somebody executes from now on: whoever has it,
         or this process where its own died."""
         self.switch(session=session.id)
@@ -170,7 +170,7 @@ class Conversation:
         runs = await self.app.journal.runs(session=self.session, kind=KIND, limit=limit + 1)
         return [run for run in reversed(runs) if run.state in ENDED][-limit:]
 
-    async def left_behind(self) -> Session | None:
+    async def left_behind(self) -> SessionSummary | None:
         """A session whose run was in flight when its terminal died."""
         orphans = {run.id for run in await self.app.journal.orphans() if run.new.kind == KIND and run.new.session}
         if not orphans:

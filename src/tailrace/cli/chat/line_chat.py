@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from tailrace.cli.chat.conversation import Conversation, now, question_of, turn_of
-from tailrace.cli.chat.oneshot import OneShot, say
-from tailrace.cli.chat.slash_commands import perform
+from tailrace.cli.chat.oneshot import OneShot, print_status
+from tailrace.cli.chat.slash_commands import run_slash_command
 from tailrace.cli.chat.tty_approval import TerminalAsker, read_line
 from tailrace.cli.main import DONE
 from tailrace.cli.screen.sanitize import sanitized
@@ -21,8 +21,8 @@ PROMPT: Final = "> "
 _INTERRUPTED: Final = object()
 
 
-class Plain:
-    """Satisfies `commands.Surface`."""
+class LineChat:
+    """Satisfies `ChatSurface`."""
 
     def __init__(self, conversation: Conversation, asker: TerminalAsker | None) -> None:
         self._conversation = conversation
@@ -31,15 +31,15 @@ class Plain:
         self._interrupts = 0  # in a row, with nothing asked in between
         self._left = False
 
-    def say(self, text: str) -> None:
-        say(sanitized(text))
+    def notify(self, text: str) -> None:
+        print_status(sanitized(text))
 
     async def replay(self, run: Run) -> None:
-        self.say(f"{PROMPT}{question_of(run)}")
+        self.notify(f"{PROMPT}{question_of(run)}")
         await self._shot().watch(run.id)
 
     async def watch(self, run: Run) -> None:
-        self.say(f"{PROMPT}{question_of(run)}")
+        self.notify(f"{PROMPT}{question_of(run)}")
         await self._until_ended(self._shot().join(run.id))
 
     async def interrupt(self) -> bool:
@@ -65,25 +65,25 @@ class Plain:
         sys.stderr.flush()
         line = await self._until_interrupted(read_line(sys.stdin.fileno()))
         if line is _INTERRUPTED:
-            say("")
+            print_status("")
             self._left = self._interrupts > 1
             return
         self._interrupts = 0
         match line:
             case str() if line.startswith("/"):
-                await perform(line, self._conversation, self)
+                await run_slash_command(line, self._conversation, self)
             case str() if line.strip():
                 shot, spec = self._shot(), turn_of(self._conversation.options, line.strip())
                 await self._until_ended(shot.ask(spec, self._conversation.session))
             case str():
                 pass
             case _:
-                say("")
+                print_status("")
                 self.leave()
 
     async def _until_ended(self, turn: Coroutine[object, object, object]) -> None:
         if await self._until_interrupted(turn) is _INTERRUPTED:
-            say("interrupted")
+            print_status("interrupted")
 
     async def _until_interrupted(self, work: Coroutine[object, object, object]) -> object:
         self._waiting = asyncio.ensure_future(work)
@@ -112,12 +112,14 @@ class Plain:
 
 async def converse(conversation: Conversation) -> int:
     choice = conversation.choice
-    say(f"{choice.name} ({choice.provider}). Ctrl-C interrupts an answer, Ctrl-D leaves, /help lists the commands.")
+    print_status(
+        f"{choice.name} ({choice.provider}). Ctrl-C interrupts an answer, Ctrl-D leaves, /help lists the commands."
+    )
     if left := await conversation.left_behind():
-        say(f"a run was in flight when its terminal died; /resume joins it: {left.describe(now())}")
+        print_status(f"a run was in flight when its terminal died; /resume joins it: {left.describe(now())}")
     asker = TerminalAsker.open()
     try:
-        await Plain(conversation, asker).converse()
+        await LineChat(conversation, asker).converse()
     finally:
         if asker is not None:
             asker.close()

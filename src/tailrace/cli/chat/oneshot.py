@@ -17,9 +17,9 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.cli.chat.options import REQUESTER
 from tailrace.cli.chat.tty_approval import TerminalAsker
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, complain
-from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
-from tailrace.cli.screen.stdout_writer import Outlet
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
+from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
+from tailrace.cli.screen.stdout_writer import StdoutWriter
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -55,7 +55,7 @@ class PlainText:
         self._last = ""  # the end of what was written of the open message
         self._between = ""
 
-    def take(self, event: AnyEvent) -> str:
+    def text_of_event(self, event: AnyEvent) -> str:
         match event:
             case MessageChunk(text) if text:
                 return self._more(text)
@@ -89,7 +89,7 @@ class OneShot:
         self._as_json = as_json
         self._reasoning = reasoning
         self._asker = asker
-        self._out = Outlet(sys.stdout.fileno())
+        self._out = StdoutWriter(sys.stdout.fileno())
         self._text = PlainText()
         self._clean = Sanitizer()
         self._held: list[str] = []  # what a viewer who does not want a stream gets at the end
@@ -133,7 +133,7 @@ class OneShot:
             shown = batch if self._reasoning else without_reasoning(batch)
             await self._out.write(b"".join(self._line(entry) for entry in shown))
             return
-        text = "".join(self._text.take(entry.event) for entry in batch)
+        text = "".join(self._text.text_of_event(entry.event) for entry in batch)
         if self._out.is_terminal:
             text = self._clean.feed(text)
         self._held.append(text)
@@ -155,16 +155,18 @@ class OneShot:
                 if decision is not None:
                     await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
             case ApprovalAsked(command=command, reason=reason):
-                say(f"not executed: {one_line(command)} ({reason}; nobody to ask: --yolo approves)")
+                print_status(f"not executed: {sanitized_line(command)} ({reason}; nobody to ask: --yolo approves)")
             case ApprovalAnswered(decision="deny"):
                 self._denied = True
             case ToolCallChunk(index=index):
                 self._tools[index] = event
             case ToolCallFinished(name, duration, ok, index):
                 preview = self._tools.pop(index).preview if index in self._tools else None
-                say(f"{'✓' if ok else '✗'} {one_line(name, 60)}  {one_line(preview or '')}  {duration:.1f}s")
+                print_status(
+                    f"{'✓' if ok else '✗'} {sanitized_line(name, 60)}  {sanitized_line(preview or '')}  {duration:.1f}s"
+                )
             case GatewayNotice(kind, text) if kind != "tool_progress":
-                say(one_line(text))
+                print_status(sanitized_line(text))
             case ReasoningChunk(text) if self._reasoning and not self._as_json:
                 sys.stderr.write(sanitized(text))
                 sys.stderr.flush()
@@ -176,18 +178,18 @@ class OneShot:
     def _finish(self, finished: RunFinished) -> None:
         self.finished = finished
         if finished.error is not None and finished.status == "incomplete":
-            say(f"incomplete: {one_line(finished.error.message, 2000)}")
+            print_status(f"incomplete: {sanitized_line(finished.error.message, 2000)}")
         elif finished.error is not None and finished.status == "failed":
-            complain(finished.error.message)
+            print_error(finished.error.message)
 
     def _exit_code(self) -> int:
         if self.finished is None:  # the journal was closed under it, or the run was put aside
-            complain("the run did not come to its end; tailrace runs shows it")
+            print_error("the run did not come to its end; tailrace runs shows it")
             return FAILED
         code = EXIT[self.finished.status]
         return INCOMPLETE if code == DONE and self._denied else code
 
 
-def say(line: str) -> None:
+def print_status(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -22,11 +22,11 @@ from rich.console import Console
 from tailrace import __version__
 from tailrace.cli.chat.conversation import Conversation, now, question_of
 from tailrace.cli.chat.options import REQUESTER
-from tailrace.cli.chat.slash_commands import COMMANDS, perform
+from tailrace.cli.chat.slash_commands import SLASH_COMMANDS, run_slash_command
 from tailrace.cli.chat.tty_approval import CHOICES, decision_of
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.painter import Painter
-from tailrace.cli.screen.screen import Screen
+from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import TailraceError
 from tailrace.events import RunFinished
@@ -35,8 +35,8 @@ from tailrace.ports import Run
 AGAIN_S: Final = 3.0  # within so long, Ctrl-C again leaves
 
 
-class Terminal:
-    """Satisfies `commands.Surface` and `screen.Listener`."""
+class ScreenChat:
+    """Satisfies `ChatSurface` and `ScreenListener`."""
 
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
@@ -49,31 +49,31 @@ class Terminal:
         environment = conversation.app.config.environment
         home = conversation.app.config.home
         home.mkdir(parents=True, exist_ok=True)
-        self._screen = Screen(
+        self._screen = TerminalScreen(
             self._transcript,
             Painter(Console(file=sys.stdout, no_color=bool(environment.get("NO_COLOR")) or None)),
             self,
             source=create_input(),
             target=sys.stdout,
             history=FileHistory(str(home / "history")),
-            commands=COMMANDS,
+            commands=SLASH_COMMANDS,
             environment=environment.get,
         )
 
     # ── the surface of commands ──────────────────────────────────────────────────────────────────────────────
 
-    def say(self, text: str) -> None:
-        self._transcript.say(text, "red" if text.startswith("error:") else "dim")
+    def notify(self, text: str) -> None:
+        self._transcript.add_notice(text, "red" if text.startswith("error:") else "dim")
         self._screen.changed()
 
     async def replay(self, run: Run) -> None:
-        self._transcript.ask(question_of(run))
+        self._transcript.add_question(question_of(run))
         for entry in await self._conversation.app.journal.read(run.id):
             self._transcript.apply(entry)
         self._screen.changed()
 
     async def watch(self, run: Run) -> None:
-        self._transcript.ask(question_of(run))
+        self._transcript.add_question(question_of(run))
         self._begin(run)
 
     async def interrupt(self) -> bool:
@@ -111,7 +111,7 @@ class Terminal:
             self._screen.clear_input()
             self._interrupted_at = -AGAIN_S
         else:
-            self.say("Ctrl-C again leaves")
+            self.notify("Ctrl-C again leaves")
 
     def status(self) -> str:
         options, choice = self._conversation.options, self._conversation.choice
@@ -137,13 +137,13 @@ class Terminal:
 
     async def _greet(self) -> None:
         choice = self._conversation.choice
-        self.say(f"tailrace {__version__} · {choice.name} ({choice.provider})")
-        self.say("Ctrl-C interrupts, Ctrl-D leaves, /help lists the commands")
+        self.notify(f"tailrace {__version__} · {choice.name} ({choice.provider})")
+        self.notify("Ctrl-C interrupts, Ctrl-D leaves, /help lists the commands")
         if self._conversation.resumed:
             for run in await self._conversation.turns(5):
                 await self.replay(run)
         elif left := await self._conversation.left_behind():
-            self.say(f"a run was in flight when its terminal died; /resume joins it:\n  {left.describe(now())}")
+            self.notify(f"a run was in flight when its terminal died; /resume joins it:\n  {left.describe(now())}")
 
     async def _work(self) -> None:
         """Does what was typed, in order."""
@@ -152,11 +152,11 @@ class Terminal:
             try:
                 await self._do(line)
             except TailraceError as exc:
-                self.say(f"error: {exc}")
+                self.notify(f"error: {exc}")
 
     async def _do(self, line: str) -> None:
         if line.startswith("/"):
-            await perform(line, self._conversation, self)
+            await run_slash_command(line, self._conversation, self)
             self._transcript.verbose = self._conversation.verbose
             self._transcript.reasoning = self._conversation.options.reasoning
         elif (asked := self._transcript.approval) is not None:
@@ -164,10 +164,10 @@ class Terminal:
                 agents = self._conversation.app.agents
                 await agents.answer(self._run_id, asked.approval_id, decision, by=REQUESTER)
             else:
-                self.say(f"answer {CHOICES}")
+                self.notify(f"answer {CHOICES}")
         elif line.strip():
             await self.interrupt()  # one turn at a time: a new message takes over
-            self._transcript.ask(line.strip())
+            self._transcript.add_question(line.strip())
             self._screen.changed()
             self._begin(await self._conversation.ask(line.strip()))
 
@@ -189,22 +189,22 @@ class Terminal:
         await self.interrupt()
         if self._turns:
             session = self._conversation.session
-            self.say(f"tailrace chat --session {session} goes on from here")
+            self.notify(f"tailrace chat --session {session} goes on from here")
 
 
 class _Notices(logging.Handler):
     """What libraries have to say must not be written across the screen."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: ScreenChat) -> None:
         super().__init__(logging.WARNING)
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.say(record.getMessage())
+        self._terminal.notify(record.getMessage())
 
 
 @contextmanager
-def _logged_to(terminal: Terminal) -> Iterator[None]:
+def _logged_to(terminal: ScreenChat) -> Iterator[None]:
     handler, root = _Notices(terminal), logging.getLogger()
     root.addHandler(handler)
     try:
@@ -214,6 +214,6 @@ def _logged_to(terminal: Terminal) -> Iterator[None]:
 
 
 async def converse(conversation: Conversation) -> int:
-    terminal = Terminal(conversation)
+    terminal = ScreenChat(conversation)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminal.leave)
     return await terminal.converse()

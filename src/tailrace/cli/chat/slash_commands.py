@@ -22,10 +22,10 @@ LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
 
 
-class Surface(Protocol):
+class ChatSurface(Protocol):
     """Where the conversation takes place."""
 
-    def say(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         """Words of the program itself."""
 
     def replay(self, run: Run) -> Awaitable[None]:
@@ -44,142 +44,143 @@ class Surface(Protocol):
         """While the block runs, others may write to the terminal."""
 
 
-class Typed(NamedTuple):
-    """A command as it was typed: what it acts on, where it speaks, and the rest of the line."""
+class SlashCall(NamedTuple):
+    """A command as it was call: what it acts on, where it speaks, and the rest of the line."""
 
     conversation: Conversation
-    surface: Surface
+    surface: ChatSurface
     argument: str
 
 
-Perform = Callable[[Typed], Awaitable[None]]
+Action = Callable[[SlashCall], Awaitable[None]]
 
 
-class Command(msgspec.Struct, frozen=True):
+class SlashCommand(msgspec.Struct, frozen=True):
     help: str
-    perform: Perform
+    action: Action
     argument: str = ""
 
 
-async def perform(line: str, conversation: Conversation, surface: Surface) -> None:
+async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
     """Does what the line says. Never raises `TailraceError`: what went wrong is said."""
     word, _, argument = line.strip().partition(" ")
-    command = COMMANDS.get(word)
+    command = SLASH_COMMANDS.get(word)
     if command is None:
-        surface.say(f"no command {word}; /help lists them")
+        surface.notify(f"no command {word}; /help lists them")
         return
     try:
-        await command.perform(Typed(conversation, surface, argument.strip()))
+        await command.action(SlashCall(conversation, surface, argument.strip()))
     except TailraceError as exc:
-        surface.say(f"error: {exc}")
+        surface.notify(f"error: {exc}")
 
 
-async def _help(typed: Typed) -> None:
-    width = max(len(f"{name} {command.argument}") for name, command in COMMANDS.items())
+async def _help(call: SlashCall) -> None:
+    width = max(len(f"{name} {command.argument}") for name, command in SLASH_COMMANDS.items())
     lines = [
-        f"  {f'{name} {command.argument}'.ljust(width)}  {command.help}" for name, command in sorted(COMMANDS.items())
+        f"  {f'{name} {command.argument}'.ljust(width)}  {command.help}"
+        for name, command in sorted(SLASH_COMMANDS.items())
     ]
     keys = "Enter sends, Alt-Enter or Ctrl-J begins a new line, Ctrl-C interrupts (twice leaves), Ctrl-D leaves."
-    typed.surface.say("\n".join([*lines, "", keys]))
+    call.surface.notify("\n".join([*lines, "", keys]))
 
 
-async def _model(typed: Typed) -> None:
-    if typed.argument:
-        async with typed.surface.aside():  # the embedded model shows how far its download has come
-            await typed.conversation.use_model(typed.argument)
-    choice = typed.conversation.choice
+async def _model(call: SlashCall) -> None:
+    if call.argument:
+        async with call.surface.aside():  # the embedded model shows how far its download has come
+            await call.conversation.use_model(call.argument)
+    choice = call.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
-    typed.surface.say(f"model: {choice.provider}/{choice.name}{stand_ins}")
+    call.surface.notify(f"model: {choice.provider}/{choice.name}{stand_ins}")
 
 
-async def _new(typed: Typed) -> None:
-    await typed.surface.interrupt()
-    typed.conversation.switch(session=new_session())
-    typed.surface.say(f"new session {typed.conversation.session}")
+async def _new(call: SlashCall) -> None:
+    await call.surface.interrupt()
+    call.conversation.switch(session=new_session())
+    call.surface.notify(f"new session {call.conversation.session}")
 
 
-async def _sessions(typed: Typed) -> None:
-    sessions = (await typed.conversation.sessions())[:LISTED_SESSIONS]
+async def _sessions(call: SlashCall) -> None:
+    sessions = (await call.conversation.sessions())[:LISTED_SESSIONS]
     if not sessions:
-        typed.surface.say("no sessions yet")
+        call.surface.notify("no sessions yet")
         return
-    here, at = typed.conversation.session, now()
+    here, at = call.conversation.session, now()
     lines = [
         f"{'*' if session.id == here else ' '}{number:>2}  {session.describe(at)}"
         for number, session in enumerate(sessions, 1)
     ]
-    typed.surface.say("\n".join([*lines, "", "/resume N goes on with one"]))
+    call.surface.notify("\n".join([*lines, "", "/resume N goes on with one"]))
 
 
-async def _resume(typed: Typed) -> None:
-    session = await typed.conversation.find(typed.argument)
-    await typed.surface.interrupt()
-    unfinished = await typed.conversation.resume(session)
+async def _resume(call: SlashCall) -> None:
+    session = await call.conversation.find(call.argument)
+    await call.surface.interrupt()
+    unfinished = await call.conversation.resume(session)
     earlier = session.turns - (unfinished is not None) - PAST_TURNS
-    typed.surface.say(f"session {session.id}" + (f" · {earlier} earlier turns not shown" if earlier > 0 else ""))
-    for run in await typed.conversation.turns(PAST_TURNS):
-        await typed.surface.replay(run)
+    call.surface.notify(f"session {session.id}" + (f" · {earlier} earlier turns not shown" if earlier > 0 else ""))
+    for run in await call.conversation.turns(PAST_TURNS):
+        await call.surface.replay(run)
     if unfinished is not None:
-        await typed.surface.watch(unfinished)
+        await call.surface.watch(unfinished)
 
 
-async def _stop(typed: Typed) -> None:
-    if not await typed.surface.interrupt():
-        typed.surface.say("nothing is running")
+async def _stop(call: SlashCall) -> None:
+    if not await call.surface.interrupt():
+        call.surface.notify("nothing is running")
 
 
-async def _yolo(typed: Typed) -> None:
-    typed.conversation.switch(yolo=not typed.conversation.options.yolo)
-    said = "on: nothing is asked, the hard list stays blocked" if typed.conversation.options.yolo else "off"
-    typed.surface.say(f"yolo {said}")
+async def _yolo(call: SlashCall) -> None:
+    call.conversation.switch(yolo=not call.conversation.options.yolo)
+    said = "on: nothing is asked, the hard list stays blocked" if call.conversation.options.yolo else "off"
+    call.surface.notify(f"yolo {said}")
 
 
-async def _verbose(typed: Typed) -> None:
-    typed.conversation.verbose = not typed.conversation.verbose
-    typed.surface.say(f"verbose {'on: what tools print is shown' if typed.conversation.verbose else 'off'}")
+async def _verbose(call: SlashCall) -> None:
+    call.conversation.verbose = not call.conversation.verbose
+    call.surface.notify(f"verbose {'on: what tools print is shown' if call.conversation.verbose else 'off'}")
 
 
-async def _reasoning(typed: Typed) -> None:
-    typed.conversation.switch(reasoning=not typed.conversation.options.reasoning)
-    typed.surface.say(f"reasoning {'shown' if typed.conversation.options.reasoning else 'hidden'}")
+async def _reasoning(call: SlashCall) -> None:
+    call.conversation.switch(reasoning=not call.conversation.options.reasoning)
+    call.surface.notify(f"reasoning {'shown' if call.conversation.options.reasoning else 'hidden'}")
 
 
-async def _rollback(typed: Typed) -> None:
+async def _rollback(call: SlashCall) -> None:
     """In two steps: what it would do is shown before it is done."""
     from tailrace.tools.checkpoint.checkpoint import Checkpoints
 
-    word, _, agreed = typed.argument.partition(" ")
+    word, _, agreed = call.argument.partition(" ")
     number = int(word) if word.isdecimal() else 1
-    await typed.surface.interrupt()
-    checkpoints = Checkpoints(typed.conversation.app.config.home / "checkpoints", Path())
+    await call.surface.interrupt()
+    checkpoints = Checkpoints(call.conversation.app.config.home / "checkpoints", Path())
     plan = await asyncio.to_thread(checkpoints.plan, number)
     if not plan.changes:
-        typed.surface.say("nothing to undo: the directory is as it was then")
+        call.surface.notify("nothing to undo: the directory is as it was then")
     elif agreed.strip() == "yes":
         await asyncio.to_thread(checkpoints.restore, plan)
-        typed.surface.say("done; /rollback undoes this too")
+        call.surface.notify("done; /rollback undoes this too")
     else:
         signs = {"change": "~", "create": "+", "delete": "-"}
         lines = [f"{signs[change.kind]} {change.path}" for change in plan.changes[:LISTED_CHANGES]]
         more = len(plan.changes) - LISTED_CHANGES
         lines += [f"… and {more} more"] if more > 0 else []
-        typed.surface.say("\n".join([*lines, "", f"/rollback {number} yes puts these back"]))
+        call.surface.notify("\n".join([*lines, "", f"/rollback {number} yes puts these back"]))
 
 
-async def _quit(typed: Typed) -> None:
-    typed.surface.leave()
+async def _quit(call: SlashCall) -> None:
+    call.surface.leave()
 
 
-COMMANDS: Final[dict[str, Command]] = {
-    "/help": Command("this list", _help),
-    "/model": Command("show or change the model", _model, "[provider/model]"),
-    "/new": Command("begin a new session", _new),
-    "/sessions": Command("list the sessions of before", _sessions),
-    "/resume": Command("go on with one of them, and join what still runs", _resume, "[N or id]"),
-    "/stop": Command("interrupt the answer", _stop),
-    "/yolo": Command("approve without asking, or ask again", _yolo),
-    "/verbose": Command("show what tools print, or not", _verbose),
-    "/reasoning": Command("show what the model thinks, or not", _reasoning),
-    "/rollback": Command("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
-    "/quit": Command("leave", _quit),
+SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
+    "/help": SlashCommand("this list", _help),
+    "/model": SlashCommand("show or change the model", _model, "[provider/model]"),
+    "/new": SlashCommand("begin a new session", _new),
+    "/sessions": SlashCommand("list the sessions of before", _sessions),
+    "/resume": SlashCommand("go on with one of them, and join what still runs", _resume, "[N or id]"),
+    "/stop": SlashCommand("interrupt the answer", _stop),
+    "/yolo": SlashCommand("approve without asking, or ask again", _yolo),
+    "/verbose": SlashCommand("show what tools print, or not", _verbose),
+    "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),
+    "/rollback": SlashCommand("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
+    "/quit": SlashCommand("leave", _quit),
 }

@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import Final, Self
 
-from tailrace.cli.screen.sanitize import one_line, sanitized
+from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.events import ApprovalAsked, Decision
 
 # The whole word or its first letter; nothing else counts, so that what somebody happened to type approves nothing.
@@ -57,10 +57,10 @@ class TerminalAsker:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    async def ask(self, asked: ApprovalAsked, *, timeout_s: float) -> Decision | None:
+    async def ask(self, question: ApprovalAsked, *, timeout_s: float) -> Decision | None:
         """None when the time is up, or the terminal went away."""
-        self._write(f"\n{one_line(asked.tool_name, 60)} wants to run ({one_line(asked.reason)}):\n\n")
-        self._write("".join(f"  {line}\n" for line in sanitized(asked.command).split("\n")))
+        self._write(f"\n{sanitized_line(question.tool_name, 60)} wants to run ({sanitized_line(question.reason)}):\n\n")
+        self._write("".join(f"  {line}\n" for line in sanitized(question.command).split("\n")))
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

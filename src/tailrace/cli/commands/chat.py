@@ -10,11 +10,11 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
 from importlib import import_module
 
 from tailrace.cli.chat.options import Options
-from tailrace.cli.main import INTERRUPTED, USAGE, complain
+from tailrace.cli.main import INTERRUPTED, USAGE, print_error
+from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
 
 
@@ -50,17 +50,17 @@ def run(args: argparse.Namespace, config: Config) -> int:
     if question is None and not sys.stdin.isatty():
         question = sys.stdin.buffer.read().decode(errors="replace")
     if question is not None and not question.strip():
-        complain('nothing was asked: tailrace chat -q "…", or a question on stdin')
+        print_error('nothing was asked: tailrace chat -q "…", or a question on stdin')
         return USAGE
     if question is None and args.json:
-        complain('--json goes with a question: tailrace chat --json -q "…"')
+        print_error('--json goes with a question: tailrace chat --json -q "…"')
         return USAGE
     from tailrace.app.models import check_known, chosen, default_model
 
     if args.provider:
         check_known(config, args.provider)
     if args.provider and not args.model and default_model(config, args.provider) is None:
-        complain(f"which model of {args.provider}? name it with --model")
+        print_error(f"which model of {args.provider}? name it with --model")
         return USAGE
     choice = chosen(config, args.provider, args.model)
     options = Options(
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
     else:
         work = _converse(config, options)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(work)
     except asyncio.CancelledError:  # by a signal other than Ctrl-C's
         return INTERRUPTED
@@ -86,13 +86,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import ready, turn_of
+    from tailrace.cli.chat.conversation import check_model, turn_of
     from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.tty_approval import TerminalAsker
 
     _cancel_when_told_to_end()
     async with open_app(config) as app:
-        await ready(app, named(config, options.model))
+        await check_model(app, named(config, options.model))
         asker = TerminalAsker.open()
         shot = OneShot(app, streamed=options.streamed, as_json=as_json, reasoning=options.reasoning, asker=asker)
         try:
@@ -105,10 +105,10 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
 async def _converse(config: Config, options: Options) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import Conversation, ready
+    from tailrace.cli.chat.conversation import Conversation, check_model
 
     async with open_app(config) as app:
-        await ready(app, named(config, options.model))
+        await check_model(app, named(config, options.model))
         conversation = Conversation(app, options)
         surface = import_module("tailrace.cli.chat.screen_chat" if _can_draw(config) else "tailrace.cli.chat.line_chat")
         return int(await surface.converse(conversation))
@@ -124,11 +124,3 @@ def _cancel_when_told_to_end() -> None:
     task = asyncio.current_task()
     if task is not None and sys.platform != "win32":
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, get_args
 
 import msgspec
 
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE, complain
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
 from tailrace.errors import PeerError
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, FinishDelta, JsonObject
 from tailrace.wire.dialects import DIALECTS, Wire
@@ -34,32 +34,32 @@ BODY_KEY: Final[dict[Dialect, str]] = {"chat": "choices", "responses": "output",
 SEVERITY: Final = (DONE, INCOMPLETE, FAILED)
 
 
-class CallSaid(msgspec.Struct):
+class DecodedCall(msgspec.Struct):
     id: str
     name: str
     arguments: str
 
 
-class UsageSaid(msgspec.Struct):
+class DecodedUsage(msgspec.Struct):
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-class ErrorSaid(msgspec.Struct):
+class DecodedError(msgspec.Struct):
     kind: str
     message: str
 
 
-class Said(msgspec.Struct):
+class DecodedAnswer(msgspec.Struct):
     """One line of output."""
 
     text: str = ""
     reasoning: str = ""
-    tool_calls: list[CallSaid] = []
+    tool_calls: list[DecodedCall] = []
     finish_reason: str | None = None
-    usage: UsageSaid = msgspec.field(default_factory=UsageSaid)
+    usage: DecodedUsage = msgspec.field(default_factory=DecodedUsage)
     complete: bool = False
-    error: ErrorSaid | None = None
+    error: DecodedError | None = None
 
 
 class Unreadable(Exception):
@@ -75,36 +75,36 @@ def run(args: Namespace) -> int:
     wire = DIALECTS[args.dialect]
     codes = []
     for name in args.files:
-        said, code = _decode(name, wire)
-        if said.error is not None:
-            complain(f"{name}: {said.error.message}")
-        sys.stdout.buffer.write(msgspec.json.encode(said) + b"\n")
+        answer, code = _decode_file(name, wire)
+        if answer.error is not None:
+            print_error(f"{name}: {answer.error.message}")
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
         sys.stdout.buffer.flush()
         codes.append(code)
     return max(codes, key=SEVERITY.index)
 
 
-def _decode(name: str, wire: Wire) -> tuple[Said, int]:
+def _decode_file(name: str, wire: Wire) -> tuple[DecodedAnswer, int]:
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
-            return _said_by(stream, wire)
+            return _decode_stream(stream, wire)
     except OSError as exc:
-        return _refused(exc.strerror or str(exc))
+        return _unreadable(exc.strerror or str(exc))
     except (Unreadable, PeerError) as exc:
-        return _refused(str(exc))
+        return _unreadable(str(exc))
 
 
-def _refused(why: str) -> tuple[Said, int]:
-    return Said(error=ErrorSaid("permanent", why)), FAILED
+def _unreadable(why: str) -> tuple[DecodedAnswer, int]:
+    return DecodedAnswer(error=DecodedError("permanent", why)), FAILED
 
 
-def _said_by(stream: BinaryIO, wire: Wire) -> tuple[Said, int]:
+def _decode_stream(stream: BinaryIO, wire: Wire) -> tuple[DecodedAnswer, int]:
     head = stream.read(PIECE_BYTES)
     if len(head) < PIECE_BYTES and not head.strip():
-        return Said(error=ErrorSaid("retryable", "empty: the stream ended before it began")), INCOMPLETE
+        return DecodedAnswer(error=DecodedError("retryable", "empty: the stream ended before it began")), INCOMPLETE
     if JSON_START.match(head):
         return _from_json(head + stream.read(MAX_BODY_BYTES + 1 - len(head)), wire)
-    reader = Reader(wire)
+    reader = RecordingReader(wire)
     piece, read = head, 0
     while piece and not reader.ended:
         read += len(piece)
@@ -112,10 +112,10 @@ def _said_by(stream: BinaryIO, wire: Wire) -> tuple[Said, int]:
             raise Unreadable(f"larger than {MAX_STREAM_BYTES} bytes")
         reader.feed(piece)
         piece = stream.read(PIECE_BYTES)
-    return reader.said(head)
+    return reader.report(head)
 
 
-def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
+def _from_json(data: bytes, wire: Wire) -> tuple[DecodedAnswer, int]:
     if len(data) > MAX_BODY_BYTES:
         raise Unreadable(f"a JSON body larger than {MAX_BODY_BYTES} bytes")
     data = data.removeprefix(b"\xef\xbb\xbf")
@@ -126,7 +126,7 @@ def _from_json(data: bytes, wire: Wire) -> tuple[Said, int]:
             raise
         return _from_lines(lines, wire)
     if (failed := failure_in(body)) is not None:
-        return Said(error=ErrorSaid(failed.kind, failed.message)), FAILED
+        return DecodedAnswer(error=DecodedError(failed.kind, failed.message)), FAILED
     if BODY_KEY[wire.dialect] not in body:
         raise Unreadable(f"a JSON object, but not an answer in the {wire.dialect} dialect{_hint_for_body(body)}")
     complete = body.get("status") not in {"queued", "in_progress"}  # a response that was asked for in the background
@@ -143,16 +143,16 @@ def _payloads(data: bytes) -> list[bytes] | None:
     return lines
 
 
-def _from_lines(lines: list[bytes], wire: Wire) -> tuple[Said, int]:
-    reader = Reader(wire)
+def _from_lines(lines: list[bytes], wire: Wire) -> tuple[DecodedAnswer, int]:
+    reader = RecordingReader(wire)
     framed = b"".join(b"data: %b\n\n" % line for line in lines)
     reader.feed(framed)
     if wire.dialect == "chat" and reader.finished:
         reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such a recorder drops
-    return reader.said(framed[:PIECE_BYTES])
+    return reader.report(framed[:PIECE_BYTES])
 
 
-class Reader:
+class RecordingReader:
     """One stream on its way through the decoder. Keeps what the report needs and no deltas."""
 
     def __init__(self, wire: Wire) -> None:
@@ -167,21 +167,21 @@ class Reader:
         return self._error is not None
 
     def feed(self, data: bytes) -> None:
-        self._take(self._decoder.feed(data))
+        self._take_deltas(self._decoder.feed(data))
 
-    def said(self, head: bytes) -> tuple[Said, int]:
+    def report(self, head: bytes) -> tuple[DecodedAnswer, int]:
         """The report, and the exit code it stands for. `head` is how the stream began."""
-        self._take(self._decoder.close())
+        self._take_deltas(self._decoder.close())
         error = self._error
         if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
             _refuse_what_is_no_stream(head, self._wire)
-        said = _report(self._wire.completion_from_body(self._decoder.rebuilt_body()), complete=self._decoder.complete)
+        answer = _report(self._wire.completion_from_body(self._decoder.rebuilt_body()), complete=self._decoder.complete)
         if error is None:
-            return said, DONE if said.complete else INCOMPLETE
-        said.error = ErrorSaid(error.kind, error.message)
-        return said, INCOMPLETE if error.cut else FAILED
+            return answer, DONE if answer.complete else INCOMPLETE
+        answer.error = DecodedError(error.kind, error.message)
+        return answer, INCOMPLETE if error.cut else FAILED
 
-    def _take(self, deltas: list[AnyDelta]) -> None:
+    def _take_deltas(self, deltas: list[AnyDelta]) -> None:
         for delta in deltas:
             if isinstance(delta, ErrorDelta):
                 self._error = delta
@@ -206,12 +206,12 @@ def _hint_for_body(body: JsonObject) -> str:
     return f"; it looks like --dialect {likely}" if likely else ""
 
 
-def _report(completion: Completion, *, complete: bool) -> Said:
-    return Said(
+def _report(completion: Completion, *, complete: bool) -> DecodedAnswer:
+    return DecodedAnswer(
         text=completion.text,
         reasoning=completion.reasoning,
-        tool_calls=[CallSaid(call.id, call.name, call.arguments) for call in completion.tool_calls],
+        tool_calls=[DecodedCall(call.id, call.name, call.arguments) for call in completion.tool_calls],
         finish_reason=completion.finish_reason or None,
-        usage=UsageSaid(completion.usage.input_tokens, completion.usage.output_tokens),
+        usage=DecodedUsage(completion.usage.input_tokens, completion.usage.output_tokens),
         complete=complete,
     )

@@ -22,7 +22,7 @@ import msgspec
 
 from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
-from tailrace.cli.screen.sanitize import one_line
+from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, PlatformError, TailraceError
@@ -62,9 +62,9 @@ async def _run(*, offline: bool) -> int:
     broken = False
     async for finding in findings(offline=offline):
         broken = broken or finding.state == "broken"
-        print(f"{MARKS[finding.state]} {one_line(finding.what, 500)}")  # noqa: T201 - the report is the output
+        print(f"{MARKS[finding.state]} {sanitized_line(finding.what, 500)}")  # noqa: T201 - the report is the output
         if finding.advice:
-            print(f"    {one_line(finding.advice, 500)}")  # noqa: T201
+            print(f"    {sanitized_line(finding.advice, 500)}")  # noqa: T201
     return FAILED if broken else DONE
 
 

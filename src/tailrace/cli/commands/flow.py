@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tailrace.cli.main import DONE, FAILED, INCOMPLETE, add_log_level, complain
-from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, add_log_level, print_error
+from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
+from tailrace.cli.signals import loop_factory
 from tailrace.config.load import Config
 from tailrace.config.sections import Store
 from tailrace.errors import ConfigError
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 done, 1 failed, 3 cancelled. Raises `TailraceError` and `KeyboardInterrupt`."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_check(args, config) if args.what == "check" else _run(args, config))
 
 
@@ -100,7 +101,7 @@ async def _run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _show(app: App, instance_id: str, *, as_json: bool) -> int:
-    screen: Callable[[InstanceEvent], None] = _print_json if as_json else Screen().show
+    screen: Callable[[InstanceEvent], None] = _print_json if as_json else InstancePrinter().show
     last: InstanceEvent | None = None
     async with aclosing(app.flows.watch(instance_id)) as watching:
         async for events in watching:
@@ -109,14 +110,14 @@ async def _show(app: App, instance_id: str, *, as_json: bool) -> int:
                 last = event
             sys.stdout.flush()
     if last is None or last.type != "done":
-        complain(f"instance {instance_id} has not ended")
+        print_error(f"instance {instance_id} has not ended")
         return FAILED
     if not as_json and last.data["error"] is not None:
-        complain(last.data["error"]["message"])
+        print_error(last.data["error"]["message"])
     return _STATES[last.data["state"]]
 
 
-class Screen:
+class InstancePrinter:
     """An instance on two streams: what models say on stdout, a line per step on stderr."""
 
     def __init__(self) -> None:
@@ -135,11 +136,11 @@ class Screen:
                 self._say(f"· {data['block_id']}" + (f" (try {data['number']})" if data["number"] > 1 else ""))
             case "step":
                 how = "failed" if data["state"] == "failed" else "failed, trying again"
-                self._say(f"✗ {data['block_id']} {how}: {one_line(data['error']['message'])}")
+                self._say(f"✗ {data['block_id']} {how}: {sanitized_line(data['error']['message'])}")
             case "llm_delta":
                 self._speak(data["block_id"], data["delta"])
             case "attempt_discarded":
-                self._say(f"↺ {data['block_id']}: taken back ({one_line(data['reason'])})")
+                self._say(f"↺ {data['block_id']}: taken back ({sanitized_line(data['reason'])})")
             case "output":
                 took = time.monotonic() - self._began.get(data["block_id"], time.monotonic())
                 self._say(f"✓ {data['block_id']} {took:.1f} s")
@@ -223,11 +224,3 @@ def _input(pairs: list[str]) -> dict[str, Any]:
         except (msgspec.DecodeError, UnicodeEncodeError):
             given[name] = text
     return given
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    return uvloop.new_event_loop

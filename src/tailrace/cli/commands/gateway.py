@@ -1,4 +1,4 @@
-"""`tailrace gateway`: the chat platforms alone, until it is told to stop; `--pair` lets a new user in.
+"""`tailrace gateway`: the chat platforms alone, until it is stop to stop; `--pair` lets a new user in.
 
 The first SIGINT or SIGTERM ends it in order: no new work, answers under way have `server.drain_s`, what is cut says so
 in its message and goes on when the gateway is started again. The second ends it at once.
@@ -13,7 +13,7 @@ import sys
 from contextlib import AsyncExitStack
 
 from tailrace.cli.main import DONE, INTERRUPTED
-from tailrace.cli.signals import loop_factory, told_to_stop
+from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 
@@ -58,7 +58,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.platforms.runtime.registry import enabled
     from tailrace.platforms.runtime.webhooks import listening
 
-    told = told_to_stop()
+    stop = stop_event()
     async with open_app(config) as app, AsyncExitStack() as stack:
         configure(app.redactor, form=args.log, level=args.log_level or "info")
         gateway = Gateway(app)
@@ -76,7 +76,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
         sys.stdout.flush()
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
-            await told.wait()
+            await stop.wait()
             taking_over.cancel()
         log.info("stopping; answers under way have %g s to end", config.server.drain_s)
         gateway.take_no_more()

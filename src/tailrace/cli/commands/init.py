@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from tailrace.cli.main import DONE, FAILED, USAGE, complain
+from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.config.load import load
 from tailrace.providers.presets import PRESETS
 
@@ -61,15 +61,15 @@ def run(args: argparse.Namespace) -> int:
     """0 written, 1 it is there already, 2 a provider or model is missing."""
     file = _home() / "config.yaml"
     if file.exists() and not args.force:
-        complain(f"{file} is there already; --force replaces it")
+        print_error(f"{file} is there already; --force replaces it")
         return FAILED
     provider = args.provider or _ask("provider", _suggested(), "who answers? local, or one of " + ", ".join(PRESETS))
     if provider != LOCAL and provider not in PRESETS:
-        complain(f"no provider {provider!r}; there are {LOCAL}, {', '.join(PRESETS)}")
+        print_error(f"no provider {provider!r}; there are {LOCAL}, {', '.join(PRESETS)}")
         return USAGE
     model = args.model or (LOCAL_MODEL if provider == LOCAL else _ask("model", "", f"which model of {provider}?"))
     if not model:
-        complain(f"which model of {provider}? name it with --model")
+        print_error(f"which model of {provider}? name it with --model")
         return USAGE
     _write(file, _config(provider, model))
     load(os.environ)  # what was written is read the same way as ever

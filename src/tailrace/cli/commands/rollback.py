@@ -11,7 +11,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Final
 
-from tailrace.cli.main import DONE, FAILED, USAGE, complain
+from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.cli.screen.sanitize import Sanitizer
 from tailrace.config.load import Config
 from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, Plan
@@ -34,7 +34,7 @@ def run(args: Namespace, config: Config) -> int:
     """0 done, 1 left as it is, 2 a wrong number or nobody to ask. Raises `CheckpointError`."""
     number = 1 if args.number is None else args.number
     if number < 1:
-        complain(f"checkpoints count from 1, the latest; there is no {number}")
+        print_error(f"checkpoints count from 1, the latest; there is no {number}")
         return USAGE
     checkpoints = Checkpoints(config.home / "checkpoints", args.directory)
     if args.list:
@@ -48,7 +48,7 @@ def run(args: Namespace, config: Config) -> int:
     _show(plan, checkpoints.diff(plan) if args.diff else "")
     if not args.yes:
         if not sys.stdin.isatty():
-            complain("nobody to ask; to do it: tailrace rollback --yes")
+            print_error("nobody to ask; to do it: tailrace rollback --yes")
             return USAGE
         if not _agreed():
             _say("left as it is\n")

@@ -1,4 +1,4 @@
-"""`tailrace serve`: the API, the web page and every enabled platform, until it is told to stop.
+"""`tailrace serve`: the API, the web page and every enabled platform, until it is stop to stop.
 
 The first SIGINT or SIGTERM ends it in order: no new work, what is under way has `server.drain_s`, runs that have not
 ended by then are given back for the next process. The second ends it at once.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tailrace.cli.main import DONE, INTERRUPTED
-from tailrace.cli.signals import loop_factory, told_to_stop
+from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.config.load import Config
 from tailrace.errors import TailraceError
 
@@ -52,7 +52,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
 
-    told = told_to_stop()
+    stop = stop_event()
     metrics = Metrics()
     counted, lag = [count_calls(metrics)], metrics.journal_lag
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
@@ -66,7 +66,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(_warm_up(app)), group.create_task(app.keep_recovering())]
-                await told.wait()
+                await stop.wait()
                 for task in tasks:
                     task.cancel()
             gateway.take_no_more()

@@ -69,13 +69,13 @@ class BlockPiece(msgspec.Struct, frozen=True):
     first: bool = False
 
 
-class Asked(msgspec.Struct, frozen=True):
+class UserMessage(msgspec.Struct, frozen=True):
     """What the person said."""
 
     text: str
 
 
-class Thought(msgspec.Struct, frozen=True):
+class ReasoningLine(msgspec.Struct, frozen=True):
     """A line of what the model thought."""
 
     text: str
@@ -91,7 +91,7 @@ class ToolLine(msgspec.Struct, frozen=True):
     mark: str = ""  # instead of the usual one: a frame of the spinner
 
 
-class Said(msgspec.Struct, frozen=True):
+class NoticeLine(msgspec.Struct, frozen=True):
     """Words of the program, not of the model. `style` says how they sound."""
 
     text: str
@@ -99,7 +99,7 @@ class Said(msgspec.Struct, frozen=True):
     indent: int = INDENT
 
 
-class Question(msgspec.Struct, frozen=True):
+class ApprovalQuestion(msgspec.Struct, frozen=True):
     """An approval is asked for: all of what would run."""
 
     tool_name: str
@@ -107,7 +107,9 @@ class Question(msgspec.Struct, frozen=True):
     command: str
 
 
-Piece: TypeAlias = BoxTop | BoxBottom | BlockPiece | Asked | Thought | ToolLine | Said | Question
+Piece: TypeAlias = (
+    BoxTop | BoxBottom | BlockPiece | UserMessage | ReasoningLine | ToolLine | NoticeLine | ApprovalQuestion
+)
 
 
 # ── Markdown ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,15 +191,15 @@ class Painter:
                 return self._border("╰", "╯", width)
             case BlockPiece(block, first):
                 return self._block(block, width, gap=not first and not block.joined)
-            case Asked(text):
+            case UserMessage(text):
                 return [[], *self._text(text, "bold", width, lead="❯ ")]
-            case Thought(text):
+            case ReasoningLine(text):
                 return self._text(text, "dim italic", width, indent=INDENT)
             case ToolLine():
                 return self._tool(piece, width)
-            case Said(text, style, indent):
+            case NoticeLine(text, style, indent):
                 return self._text(text, style, width, indent=indent)
-            case Question(tool_name, reason, command):
+            case ApprovalQuestion(tool_name, reason, command):
                 return [
                     [],
                     *self._text(f"{tool_name} wants to run ({reason}):", "yellow", width, indent=INDENT),

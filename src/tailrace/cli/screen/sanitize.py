@@ -84,7 +84,7 @@ def sanitized(text: str) -> str:
     return Sanitizer().feed(text)
 
 
-def one_line(text: str, limit: int = 200) -> str:
+def sanitized_line(text: str, limit: int = 200) -> str:
     """The same for a line of its own: white space of any kind is one space, and it ends after so many characters."""
     line = " ".join(sanitized(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -71,7 +71,7 @@ class FrameOutput(Vt100_Output):
         self.write_raw("\x1b[K\x1b[C\x1b[J\x1b[D")
 
 
-class Listener(Protocol):
+class ScreenListener(Protocol):
     """Whoever acts on what the person does."""
 
     def entered(self, text: str) -> None:
@@ -84,14 +84,14 @@ class Listener(Protocol):
         """The line below the input."""
 
 
-class Screen:
+class TerminalScreen:
     """One terminal for the length of a conversation."""
 
     def __init__(
         self,
         transcript: Transcript,
         painter: Painter,
-        listener: Listener,
+        listener: ScreenListener,
         *,
         source: Input,
         target: TextIO,
@@ -147,9 +147,9 @@ class Screen:
 
     def draw(self) -> None:
         width = self._size.columns
-        frame = self._transcript.frame()
-        settled = self._painter.lines(frame.settled, width)
-        moving = self._painter.lines(frame.moving, width)
+        update = self._transcript.next_update()
+        settled = self._painter.lines(update.settled, width)
+        moving = self._painter.lines(update.moving, width)
         before, self._moving = len(self._shown_moving()), moving
         shrinks = len(self._shown_moving()) < before
         self._mind_approval()

@@ -13,7 +13,7 @@ import stat
 _PIECE_BYTES = select.PIPE_BUF  # so much a pipe that is ready takes without blocking
 
 
-class Outlet:
+class StdoutWriter:
     """One descriptor. Raises `BrokenPipeError` when whoever read it has gone."""
 
     def __init__(self, descriptor: int) -> None:

@@ -12,17 +12,17 @@ from typing import Final, NamedTuple
 from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
 from tailrace.cli.screen.painter import (
-    Asked,
+    ApprovalQuestion,
     BlockPiece,
     BoxBottom,
     BoxTop,
+    NoticeLine,
     Piece,
-    Question,
-    Said,
-    Thought,
+    ReasoningLine,
     ToolLine,
+    UserMessage,
 )
-from tailrace.cli.screen.sanitize import Sanitizer, one_line, sanitized
+from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -47,14 +47,14 @@ QUIET_S: Final = 0.4  # how long nothing comes before the spinner says so
 VERBOSE_LINES: Final = 20
 
 
-class Frame(NamedTuple):
+class ScreenUpdate(NamedTuple):
     """`settled` is drawn once; `moving` replaces what moved before."""
 
     settled: list[Piece]
     moving: list[Piece]
 
 
-class _Message:
+class _OpenMessage:
     """One message while it grows."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Transcript:
         self.verbose = False
         self.approval: ApprovalAsked | None = None
         self._settled: list[Piece] = []
-        self._message: _Message | None = None
+        self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the line of reasoning that has not ended
         self._thinker = Sanitizer()
         self._tools: dict[int, tuple[ToolCallChunk, float]] = {}
@@ -108,9 +108,9 @@ class Transcript:
 
     # ── what is drawn ────────────────────────────────────────────────────────────────────────────────────────
 
-    def frame(self) -> Frame:
+    def next_update(self) -> ScreenUpdate:
         settled, self._settled = self._settled, []
-        return Frame(settled, self._moving())
+        return ScreenUpdate(settled, self._moving())
 
     @property
     def spinning(self) -> bool:
@@ -120,31 +120,31 @@ class Transcript:
     def _moving(self) -> list[Piece]:
         moving: list[Piece] = []
         if self._thoughts:
-            moving.append(Thought("".join(self._thoughts)))
+            moving.append(ReasoningLine("".join(self._thoughts)))
         if self._message is not None and self.streamed:
             moving += self._message.moving()
         now = self._clock()
         mark = SPINNER[int(now / SPIN_EVERY_S) % len(SPINNER)]
         for tool, began in self._tools.values():
-            moving.append(ToolLine(one_line(tool.tool_name, 60), _preview(tool), now - began, mark=mark))
+            moving.append(ToolLine(sanitized_line(tool.tool_name, 60), _preview(tool), now - began, mark=mark))
         if self._since is not None and self.approval is None and not self._tools and now - self._since >= QUIET_S:
             waited = f" {now - self._began:.0f}s" if now - self._began >= 2 else ""
-            moving.append(Said(f"{mark} {self._status or 'thinking'}{waited}"))
+            moving.append(NoticeLine(f"{mark} {self._status or 'thinking'}{waited}"))
         return moving
 
     # ── what happened ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, question: str) -> None:
-        self._settled.append(Asked(sanitized(question)))
+    def add_question(self, question: str) -> None:
+        self._settled.append(UserMessage(sanitized(question)))
         self.waiting()
 
     def waiting(self) -> None:
         """A run is under way."""
         self._since = self._began = self._clock()
 
-    def say(self, text: str, style: str = "dim") -> None:
+    def add_notice(self, text: str, style: str = "dim") -> None:
         """Words of the program itself. In the middle of a message they stand between two of its blocks."""
-        self._settled.append(Said(sanitized(text), style))
+        self._settled.append(NoticeLine(sanitized(text), style))
 
     def apply(self, entry: Entry) -> None:
         event = entry.event
@@ -172,7 +172,7 @@ class Transcript:
 
     def _chunk(self, text: str, attempt: int) -> None:
         self._end_thought()
-        message = self._message = self._message or _Message()
+        message = self._message = self._message or _OpenMessage()
         message.chunks.add(text, attempt)
         if self.streamed:
             self._settled += message.feed(text)
@@ -192,7 +192,7 @@ class Transcript:
         if message is None or not message.chunks.withdraw(attempt):
             return
         if self.streamed and message.begun:
-            self._settled += [*message.close(), Said("the answer was withdrawn; it starts over", "yellow")]
+            self._settled += [*message.close(), NoticeLine("the answer was withdrawn; it starts over", "yellow")]
         self._message = None
         for number, text in message.chunks.pieces():
             self._chunk(text, number)
@@ -210,7 +210,7 @@ class Transcript:
     def _end_thought(self) -> None:
         thought, self._thoughts = "".join(self._thoughts), []
         if thought.strip():
-            self._settled.append(Thought(thought))
+            self._settled.append(ReasoningLine(thought))
 
     def _activity(self, event: AnyEvent) -> None:
         """Tools, approvals, notices."""
@@ -223,19 +223,21 @@ class Transcript:
             case ToolCallFinished(name, duration, ok, index):
                 begun = self._tools.pop(index, None)
                 preview = _preview(begun[0]) if begun else ""
-                self._settled.append(ToolLine(one_line(name, 60), preview, duration, ok))
+                self._settled.append(ToolLine(sanitized_line(name, 60), preview, duration, ok))
                 self._show_outputs()
             case ApprovalAsked(tool_name=name, reason=reason, command=command):
                 self._end_message()
                 if event.requester == self._requester:  # J110
                     self.approval = event
-                self._settled.append(Question(one_line(name, 60), one_line(reason), sanitized(command)))
+                self._settled.append(
+                    ApprovalQuestion(sanitized_line(name, 60), sanitized_line(reason), sanitized(command))
+                )
             case ApprovalAnswered():
                 self._answered(event)
             case GatewayNotice(kind, text) if kind != "tool_progress":
-                self._status = one_line(text)
+                self._status = sanitized_line(text)
                 if self._message is None:
-                    self._settled.append(Said(self._status, "yellow"))
+                    self._settled.append(NoticeLine(self._status, "yellow"))
             case _:
                 pass
 
@@ -243,15 +245,15 @@ class Transcript:
         self.approval = None
         if answered.decision == "deny":
             why = {"timeout": " (no answer in time)", "nobody": " (nobody to ask)"}.get(answered.by, "")
-            self._settled.append(Said(f"✗ denied{why}", "red"))
+            self._settled.append(NoticeLine(f"✗ denied{why}", "red"))
         else:
-            self._settled.append(Said(f"✓ approved: {answered.decision}", "green"))
+            self._settled.append(NoticeLine(f"✓ approved: {answered.decision}", "green"))
 
     def _show_outputs(self) -> None:
         for output in self._outputs:
             lines = sanitized(output).rstrip().split("\n")
             more = [f"… {len(lines) - VERBOSE_LINES} more lines"] if len(lines) > VERBOSE_LINES else []
-            self._settled.append(Said("\n".join(lines[:VERBOSE_LINES] + more), "dim", indent=4))
+            self._settled.append(NoticeLine("\n".join(lines[:VERBOSE_LINES] + more), "dim", indent=4))
         self._outputs = []
 
     def _finish(self, finished: RunFinished) -> None:
@@ -260,16 +262,16 @@ class Transcript:
         self.approval = self._since = None
         match finished.status, finished.error:
             case "stopped", _:
-                self._settled.append(Said("interrupted", "yellow"))
+                self._settled.append(NoticeLine("interrupted", "yellow"))
             case "incomplete", error if error is not None:
-                self._settled.append(Said(f"incomplete: {one_line(error.message, 2000)}", "yellow"))
+                self._settled.append(NoticeLine(f"incomplete: {sanitized_line(error.message, 2000)}", "yellow"))
             case "failed", error if error is not None:
-                self._settled.append(Said(f"error: {one_line(error.message, 2000)}", "red"))
+                self._settled.append(NoticeLine(f"error: {sanitized_line(error.message, 2000)}", "red"))
             case _:
                 pass
         if self.verbose:
             usage = finished.usage
-            self._settled.append(Said(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
+            self._settled.append(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
 
     def _catch_up(self, state: Snapshot) -> None:
         """A run whose pieces are no longer kept: its messages and tools, as they were when they ended."""
@@ -280,7 +282,9 @@ class Transcript:
                 self._end_message()
         for tool in state.tools:
             if tool.ok is not None:
-                line = ToolLine(one_line(tool.tool_name, 60), one_line(tool.preview or ""), tool.duration, tool.ok)
+                line = ToolLine(
+                    sanitized_line(tool.tool_name, 60), sanitized_line(tool.preview or ""), tool.duration, tool.ok
+                )
                 self._settled.append(line)
         if last is not None:
             for attempt, piece in AttemptText(last.text, last.pieces or ((1, len(last.text)),)).pieces():
@@ -290,4 +294,4 @@ class Transcript:
 
 
 def _preview(tool: ToolCallChunk) -> str:
-    return one_line(tool.preview or "")
+    return sanitized_line(tool.preview or "")

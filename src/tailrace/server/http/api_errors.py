@@ -1,7 +1,7 @@
 """What a client is told when something fails: one error, in the words of the API that it speaks.
 
 Owns the translation of every exception into a status and a body. Never shows a traceback, a path of this machine or a
-secret: what nobody foresaw is "internal error" and a request id to look up in the log.
+secret: an unforeseen exception is "internal error" and a request id to look up in the log.
 """
 
 from __future__ import annotations

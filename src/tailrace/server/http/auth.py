@@ -1,7 +1,7 @@
-"""Who may do what: one authoriser for every route and every transport (J119).
+"""API keys and their scopes: one authoriser for every route and every transport (J119).
 
-Owns the comparison of keys, which takes the same time whichever is wrong, and the checks that keep web pages of others
-away from a server on this machine (J118). Keys come from the environment and are kept as digests only.
+Owns the constant-time comparison of keys, and the Host and Origin checks that keep foreign web pages away from a
+server on this machine (J118). Keys come from the environment and are kept as digests only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A caller. `name` is the key's; whoever starts a run under it may answer the run's approvals (J110)."""
+    """A caller. `name` is the key's: a run's approvals can be answered with the key that started it (J110)."""
 
     name: str
     scopes: frozenset[Scope] = ALL
@@ -37,11 +37,11 @@ class Identity(msgspec.Struct, frozen=True):
         return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
 
 
-LOCAL = Identity("local")  # nobody has set a key: whoever reaches the loopback interface is the user
+LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
 
 class Authoriser:
-    """The keys that open this server. Without any, everybody who can reach it is let in."""
+    """The keys of this server. Without any, every client is let in."""
 
     def __init__(self, keys: Mapping[str, tuple[str, Collection[Scope]]]) -> None:
         """`keys`: the secret and the scopes by name. Raises `ConfigError` where two have the same secret."""
@@ -66,7 +66,7 @@ class Authoriser:
         return bool(self._keys)
 
     def authorise(self, headers: Mapping[str, str], access: Access) -> Identity:
-        """Who is asking. Raises `ApiError` 401 without a valid key, 403 for one that does not reach this far."""
+        """The caller. Raises `ApiError` 401 without a valid key, 403 for a key without the scope."""
         if not self._keys:
             return LOCAL
         identity = self._identify(headers)
@@ -83,14 +83,14 @@ class Authoriser:
         given = token.strip() if kind.lower() == "bearer" else ""
         digest = _digest(given or headers.get("x-api-key", ""))
         found = None
-        for known, identity in self._keys:  # to the end, whichever matches
+        for known, identity in self._keys:  # always all of them: constant time
             if hmac.compare_digest(known, digest):
                 found = identity
         return found
 
 
 def _digest(secret: str) -> bytes:
-    """Of equal length whatever the secret's, so that comparing tells nothing of it."""
+    """Of one length for every secret, so that comparing it reveals nothing."""
     return hashlib.sha256(secret.strip().encode("utf-8", "surrogateescape")).digest()
 
 
@@ -104,30 +104,30 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str, authoriser: Authoriser, key_env: str) -> None:
-    """Nobody is let in from outside without a key (J117). Raises `ConfigError`."""
+    """Only loopback may be bound without a key (J117). Raises `ConfigError`."""
     if not authoriser.required and not is_loopback(host):
         message = f"{host or 'every interface'} is reachable from outside and no key is set; set {key_env}"
         raise ConfigError(f"{message}, or bind to 127.0.0.1", key="server.host")
 
 
 class Origins:
-    """Which web pages may talk to this server, and by which names it may be called."""
+    """Which web pages may use this server, and under which host names."""
 
     def __init__(self, *, hosts: Collection[str], origins: Collection[str], any_host: bool) -> None:
-        """`any_host`: a key guards the server, so a name that was pointed at it opens nothing."""
+        """`any_host`: a key guards the server, so DNS rebinding gains nothing."""
         self._hosts = LOOPBACK_NAMES | {host.lower() for host in hosts}
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._any_host = any_host and not hosts
 
     def check(self, host: str, origin: str | None) -> None:
-        """Raises `ApiError` 403: a page that resolved its own name to this machine, or a page of another site."""
+        """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site."""
         if not self._any_host and _hostname(host) not in self._hosts and not is_loopback(_hostname(host)):
-            raise ApiError(403, "this server is not known by that name; see server.hosts", code="host_not_allowed")
+            raise ApiError(403, "this Host is not allowed; add it to server.hosts", code="host_not_allowed")
         if origin is not None and not self._same(origin, host) and not self.allows(origin):
-            raise ApiError(403, "pages of this origin may not use this server", code="origin_not_allowed")
+            raise ApiError(403, "this Origin is not allowed; add it to server.cors_origins", code="origin_not_allowed")
 
     def allows(self, origin: str) -> bool:
-        """Whether the browser is told that this page may read the answer."""
+        """Whether CORS headers let this page read the answer."""
         return origin.lower() in self._origins or ("*" in self._origins and origin != "null")
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""The socket: where the server listens, how long a connection may take to ask, and how it all ends.
+"""The listening socket: its address, the deadline for a connection's first request, the orderly shutdown.
 
-Owns the listening socket and the connections' limits. Knows requests by their frame alone.
+Owns the socket and the connections' limits. Requests are the pipeline's.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ BACKLOG: Final = 1024
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """`headers_s`: a new connection has so long to send a whole head (J126). `idle_s`: between two requests.
-    `unacknowledged_s`: a peer that confirms no byte for so long is dead, whatever its socket says."""
+    """`headers_s`: the deadline for the first request's whole head (J126). `idle_s`: between two requests.
+    `unacknowledged_s`: TCP_USER_TIMEOUT; a peer that acknowledges no byte for so long is cut off."""
 
     headers_s: float = 15.0
     idle_s: float = 75.0
@@ -36,7 +36,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 @asynccontextmanager
 async def listening(
-    frame: RequestPipeline,
+    pipeline: RequestPipeline,
     application: web.Application,
     host: str,
     port: int,
@@ -44,12 +44,12 @@ async def listening(
     drain_s: float = 20.0,
     limits: ConnectionLimits | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serves within the block; yields the address. On leaving no new work is taken, what is under way has `drain_s`
-    to end, then it is ended. Raises `ConfigError` for an address that cannot be had."""
+    """Serves within the block; yields the address. On leaving, new requests are refused, requests in flight have
+    `drain_s` to end, then they are cancelled. Raises `ConfigError` where the address cannot be bound."""
     limits = limits if limits is not None else ConnectionLimits()
     runner = web.AppRunner(
         application,
-        handler_cancellation=True,  # a client that leaves cancels its request, also while nothing is written (F68)
+        handler_cancellation=True,  # a disconnect cancels the handler, also while nothing is written (F68)
         keepalive_timeout=limits.idle_s,
         max_line_size=limits.max_header_bytes,
         max_field_size=limits.max_header_bytes,
@@ -65,14 +65,16 @@ async def listening(
             yield _address(host, server)
         finally:
             server.close()
-            await asyncio.gather(frame.drain(drain_s), frame.app.agents.drain(drain_s), frame.app.calls.drain(drain_s))
-            await frame.stop()
+            await asyncio.gather(
+                pipeline.drain(drain_s), pipeline.app.agents.drain(drain_s), pipeline.app.calls.drain(drain_s)
+            )
+            await pipeline.stop()
     finally:
         await runner.cleanup()
 
 
 class _Connections:
-    """Makes one connection's protocol, and cuts it if no request has come of it in time."""
+    """The protocol factory. Aborts a connection that has brought no request by the deadline."""
 
     def __init__(self, runner: web.AppRunner, headers_s: float) -> None:
         if runner.server is None:
@@ -96,8 +98,12 @@ async def _listen(connections: _Connections, host: str, port: int, limits: Conne
     try:
         server = await asyncio.get_running_loop().create_server(connections, host or None, port, backlog=BACKLOG)
     except OSError as exc:
-        # asyncio's own words repeat the address
-        reason = "another program does; --port takes another" if exc.errno == errno.EADDRINUSE else exc.strerror or exc
+        # asyncio's own message repeats the address
+        reason = (
+            "another program uses it; choose another with --port"
+            if exc.errno == errno.EADDRINUSE
+            else exc.strerror or exc
+        )
         raise ConfigError(f"cannot listen on {host}:{port}: {reason}", key="server.port") from exc
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
         for listener in server.sockets:

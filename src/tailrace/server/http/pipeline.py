@@ -1,7 +1,7 @@
-"""What every request passes: identity, limits, errors in the right words, and an orderly end.
+"""What every request passes: authorisation, limits, error bodies in the API's own format, and the shutdown.
 
-Owns the life of a request from the router to the last byte, and of the server from its first request to a drained
-stop. Knows no route: those are values that it is given. One middleware, so that nothing can slip in between its parts.
+Owns a request from the router to the last byte, and the server from its first request to the end of the drain. Knows
+no route: routes are values that it is given. It is one middleware, so that no other can stand between its parts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_response, shape_of
+from tailrace.server.http import api_errors
+from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
 from tailrace.server.http.request_body import IDENTITY, REQUEST_ID, request_id_of
 from tailrace.server.http.route import Route
@@ -38,7 +39,7 @@ _PREFLIGHT: Final = {
 
 
 class RequestPipeline:
-    """The one thing that routes are given: the application, streams, and what must outlive a client."""
+    """What routes are given: the application, streams, and tasks that outlive a client's connection."""
 
     def __init__(
         self,
@@ -57,10 +58,10 @@ class RequestPipeline:
         self._origins = origins
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._in_flight: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._streams: set[EventStream] = set()
-        self._owed: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -69,11 +70,11 @@ class RequestPipeline:
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def stream(self, request: web.Request, *, frame: Callable[[ApiError], bytes] | None = None) -> EventStream:
-        """The stream that answers this request; one per request. `frame` makes the event that ends a stream that
-        failed; without it, the error event of the route's dialect."""
+    def stream(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes] | None = None) -> EventStream:
+        """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
+        stream; the default is the error event of the route's API."""
         shape, request_id = shape_of(request.path), request_id_of(request)
-        make = frame or (lambda error: error_frame(error, shape, request_id))
+        make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
         stream = EventStream(
             request,
             error_frame=lambda error: make(self._without_secrets(error)),
@@ -90,24 +91,24 @@ class RequestPipeline:
         self.metrics.viewers.dec()
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does it to its end, also when the client leaves in the middle: for what must not be left half done."""
+        """Runs `work` to completion even if the client disconnects (shielded)."""
         task = asyncio.get_running_loop().create_task(work)
         self.track(task)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(_report)  # nobody else will hear of it
+            task.add_done_callback(_log_failure)  # the caller is gone: the log is the only place for its error
             raise
 
     def track(self, task: asyncio.Task[Any]) -> None:
-        """A stop waits for this task too, as long as it waits for requests. Whoever made it ends it."""
-        self._owed.add(task)
-        task.add_done_callback(self._owed.discard)
+        """The drain waits for this task as for a request. The caller is responsible for cancelling it."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     # ── the middleware ───────────────────────────────────────────────────────────────────────────────────────
 
     def application(self, routes: Iterable[Route], *, max_body_bytes: int) -> web.Application:
-        """The aiohttp application of these routes inside this frame."""
+        """The aiohttp application of these routes inside this pipeline."""
 
         @web.middleware
         async def middleware(
@@ -132,24 +133,24 @@ class RequestPipeline:
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         task = _current_task()
-        self._under_way.add(task)
+        self._in_flight.add(task)
         self._idle.clear()
         started = self._loop.time()
         response: web.StreamResponse | None = None
         try:
             response = await self._answer(request, handler)
         except asyncio.CancelledError:
-            if not self._stopping or _gone(request):
+            if not self._stopping or _client_gone(request):
                 raise
-            task.uncancel()  # it was us, and the client is still there
+            task.uncancel()  # `stop` cancelled it, and the client is still connected
             response = await self._answer_failure(request, _stopping())
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
-            self._under_way.discard(task)
-            if not self._under_way:
+            self._in_flight.discard(task)
+            if not self._in_flight:
                 self._idle.set()
-            self._account(request, response, self._loop.time() - started)
+            self._record_request(request, response, self._loop.time() - started)
         return response
 
     async def _answer(
@@ -161,30 +162,30 @@ class RequestPipeline:
                 return self._preflight(request)
             return await handler(request)
         except Exception as exc:
-            if isinstance(exc, ConnectionError) and _gone(request):
-                raise  # there is nobody to tell
+            if isinstance(exc, ConnectionError) and _client_gone(request):
+                raise  # the client is gone
             return await self._answer_failure(request, exc)
 
-    def _account(self, request: web.Request, response: web.StreamResponse | None, duration_s: float) -> None:
-        """For the metrics and the log: the route, never what was in it. A client that left is a 499, as with nginx."""
+    def _record_request(self, request: web.Request, response: web.StreamResponse | None, duration_s: float) -> None:
+        """Metrics and the access log: the route, never its content. A disconnect is a 499, as with nginx."""
         route = self._routes.get(request.match_info.route)
         path = route.path if route is not None else "-"
         status = response.status if response is not None else 499
         self.metrics.requests.inc(path, str(status))
         if access_log.isEnabledFor(logging.INFO) and path != "/healthz":
-            who: Identity | None = request.get(IDENTITY)
+            identity: Identity | None = request.get(IDENTITY)
             extra = {
                 "request_id": request_id_of(request),
                 "method": request.method,
                 "route": path,
                 "status": status,
                 "duration_ms": round(duration_s * 1000, 1),
-                "key": who.name if who is not None else "-",
+                "key": identity.name if identity is not None else "-",
             }
             access_log.info("request", extra=extra)
 
     def _admit(self, request: web.Request) -> None:
-        """Raises `ApiError` for whoever may not pass."""
+        """Raises `ApiError` for a request that may not pass."""
         route = self._routes.get(request.match_info.route)
         access: Access = route.access if route is not None else "any"
         self._origins.check(request.headers.get(hdrs.HOST, ""), request.headers.get(hdrs.ORIGIN))
@@ -195,18 +196,18 @@ class RequestPipeline:
             return
         if self.draining:
             raise _stopping()
-        if len(self._under_way) > self._max_requests:
+        if len(self._in_flight) > self._max_requests:
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
 
     def _preflight(self, request: web.Request) -> web.Response:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
-        asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
-        headers = {**_PREFLIGHT, "Access-Control-Allow-Headers": asked}
+        requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
+        headers = {**_PREFLIGHT, "Access-Control-Allow-Headers": requested}
         return web.Response(status=204, headers=headers)
 
     async def _finish_head(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Waits for nothing: streams send their heads between two events."""
+        """Must not await anything: streams send their heads synchronously (`private_apis.send_head`)."""
         headers = response.headers
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
@@ -238,46 +239,46 @@ class RequestPipeline:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def under_way(self) -> int:
+    def in_flight(self) -> int:
         """Requests being answered, streams included."""
-        return len(self._under_way)
+        return len(self._in_flight)
 
     async def drain(self, timeout_s: float) -> bool:
-        """No new work from here on; what is under way has so long to end. Whether all of it did."""
+        """Refuses new requests and waits for those in flight. False where the time was not enough."""
         self.draining = True
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
-                if self._owed:
-                    await asyncio.wait(self._owed)
+                if self._background:
+                    await asyncio.wait(self._background)
         except TimeoutError:
             return False
         return True
 
     async def stop(self, timeout_s: float = 2.0) -> None:
-        """Ends what is still under way: each client is told that the server stops."""
+        """Cancels the requests in flight; each client gets a 503 or an error event."""
         self.draining = self._stopping = True
-        for task in self._under_way:
+        for task in self._in_flight:
             task.cancel()
         await self.drain(timeout_s)
 
 
-def _gone(request: web.Request) -> bool:
+def _client_gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
 def _stopping() -> ApiError:
     headers = {"Retry-After": "5", "Connection": "close"}
-    return ApiError(503, "the server is stopping; ask again in a moment", code="server_stopping", headers=headers)
+    return ApiError(503, "the server is stopping; retry in a few seconds", code="server_stopping", headers=headers)
 
 
 def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError("a request is handled in a task")
+        raise RuntimeError("no task handles this request")
     return task
 
 
-def _report(task: asyncio.Task[Any]) -> None:
+def _log_failure(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("what a client asked for before it left has failed", exc_info=error)
+        log.error("work of a request whose client disconnected has failed", exc_info=error)

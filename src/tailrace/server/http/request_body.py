@@ -1,6 +1,6 @@
-"""What a client sent, read within limits: bodies by size, time and depth (J126), parameters by type.
+"""A request's body and query, read within limits: size, time and depth (J126), and types.
 
-Owns the reading of requests and the words for what is wrong with them; every mistake is an `ApiError` 400, 408 or 413.
+Owns the reading of requests and its error messages; every mistake is an `ApiError` 400, 408 or 413.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tailrace.server.http.auth import Identity
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
-MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any request that means something
-BODY_S: Final = 60.0  # for the whole of a body
+MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any real request
+BODY_S: Final = 60.0  # for a whole body
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
 REQUEST_ID: Final = web.RequestKey("request_id", str)
@@ -32,7 +32,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def identity_of(request: web.Request) -> Identity:
-    """Who is asking."""
+    """The caller."""
     return request[IDENTITY]
 
 
@@ -41,7 +41,7 @@ def request_id_of(request: web.Request) -> str:
 
 
 async def read_body(request: web.Request, timeout_s: float = BODY_S) -> bytes:
-    """The body as it came. Raises `ApiError` 408, 413, and 400 for JSON nested without end."""
+    """The raw body. Raises `ApiError` 408, 413, and 400 for JSON nested deeper than `MAX_DEPTH`."""
     if (request.content_length or 0) > request.client_max_size:
         raise web.HTTPRequestEntityTooLarge(request.client_max_size)
     try:
@@ -57,7 +57,7 @@ async def read_body(request: web.Request, timeout_s: float = BODY_S) -> bytes:
 
 
 def depth_of(body: bytes) -> int:
-    """How deep brackets are nested in this JSON, or a number that cannot be too small. Linear, and never recurses."""
+    """An upper bound of the nesting of this JSON; exact where it could exceed `MAX_DEPTH`. Linear, never recurses."""
     most = body.count(b"[") + body.count(b"{")
     if most <= MAX_DEPTH:
         return most
@@ -85,8 +85,8 @@ async def read_object(request: web.Request) -> JsonObject:
 
 
 def query_of(request: web.Request, kind: type[S]) -> S:
-    """The query as this struct: numbers and yes-or-no from their text. What the struct does not know is refused:
-    a misspelt filter must not show everything."""
+    """The query as this struct, numbers and booleans parsed from text. Unknown parameters are refused: a misspelt
+    filter must not show everything."""
     given: dict[str, str] = {}
     for name, value in request.query.items():
         if name in given:

@@ -20,8 +20,8 @@ _ENCODER: Final = msgspec.json.Encoder()
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One method on one path. `path` is in aiohttp's form (`/runs/{id}`); its parameters are texts.
 
-    A handler returns its response, or raises: `ApiError` and everything that `as_api_error` knows becomes the error
-    body of the route's dialect. It is cancelled when the client leaves.
+    A handler returns its response, or raises: `as_api_error` translates every exception into the error body of the
+    route's API. The handler is cancelled when the client disconnects.
     """
 
     method: str
@@ -31,12 +31,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     status: int = 200
     query: type[msgspec.Struct] | None = None
-    headers: dict[str, str] = {}  # request headers that it understands: name → what it says
+    headers: dict[str, str] = {}  # request headers that it reads: name → description
     body: Body = None
     answer: Body = None  # of the JSON response
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
-    errors: tuple[int, ...] = ()  # statuses beyond those that every route can answer with
+    errors: tuple[int, ...] = ()  # statuses beyond those that every route may answer with
 
 
 def json_response(value: object, *, status: int = 200) -> web.Response:

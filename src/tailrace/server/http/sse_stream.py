@@ -1,12 +1,12 @@
 """One stream of server-sent events to one client: the only path by which events reach a socket.
 
-Owns the bytes on the connection, the keep-alive comments and the deadline for readers that do not read. A send is one
-write into the transport: no task, no queue and no wait per event; what the socket cannot take piles up in the
-transport and leaves in one go. One timer per stream does the rest. Knows no event and no dialect:
-`wire.sse` makes events, and refuses what could break out of one (J121).
+Owns the bytes on the connection, the keep-alive comments and the deadline for clients that do not read. A send is one
+write into the transport: no task, no queue and no wait per event; the transport buffers what the socket cannot take.
+One timer per stream does the rest. Knows no event and no dialect: `wire.sse` encodes events, and refuses what could
+break out of one (J121).
 
-A client that leaves, also while nothing is being written, ends in the cancellation of the request's handler; so does
-one that is dropped. A handler therefore needs no check of its own: sending to a client that is gone does nothing.
+A disconnect cancels the request's handler, also while nothing is being written; so does dropping a client that does
+not read. A handler therefore needs no check of its own: sending to a disconnected client is a no-op.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HEADERS: Final = {
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
-    """`silence_s`: a comment follows so much silence (H92). `stuck_s`: a reader that takes no byte for so long is
-    dropped, at the latest after twice that (F73). `max_pending_bytes`: so is one that lets more pile up."""
+    """`silence_s`: a keep-alive comment follows so much silence (H92). `stuck_s`: a client that takes no byte for so
+    long is dropped, at the latest after twice that (F73). `max_pending_bytes`: so is one with more buffered."""
 
     silence_s: float = 15.0
     stuck_s: float = 15.0
@@ -40,10 +40,10 @@ class StreamTiming(msgspec.Struct, frozen=True):
 
 
 class EventStream:
-    """The response of one streaming request. `RequestPipeline.stream` makes it; the frame closes it.
+    """The response of one streaming request. The pipeline makes and closes it.
 
-    The head is sent by `begin`, by the first `send`, or after the first silence. Until then a handler that raises is
-    answered with a real status (D52); from then on with an error event (H94).
+    The head is sent by `begin`, by the first `send`, or after the first silence. Until then an exception of the
+    handler becomes a status (D52); from then on an error event (H94).
     """
 
     __slots__ = (
@@ -79,26 +79,26 @@ class EventStream:
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
         self._written = 0
-        self._taken = _NOTHING  # bytes of ours that the socket had taken at the last look
+        self._taken = _NOTHING  # bytes that the socket had taken at the last timer
         self._last_sent = self._loop.time()
         self.response = web.StreamResponse(headers=HEADERS)
-        self._timer = self._loop.call_later(timing.silence_s, self._look)
+        self._timer = self._loop.call_later(timing.silence_s, self._on_timer)
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def begun(self) -> bool:
-        """The head is out: a failure can no longer be a status."""
+        """The head is sent: an error can no longer be a status."""
         return self._transport is not None
 
     @property
     def gone(self) -> bool:
-        """Nobody is there any more."""
+        """The client has disconnected."""
         transport = self._protocol.transport
         return transport is None or transport.is_closing()
 
     def begin(self) -> None:
-        """Sends the head now. Does nothing when it is out."""
+        """Sends the head now; a no-op once it is sent."""
         if self._transport is not None or self.gone:
             return
         send_head(self.response, self._request)
@@ -106,15 +106,15 @@ class EventStream:
         self._transport = self._protocol.transport
 
     def send(self, data: bytes) -> None:
-        """Whole events, as many as there are at once. Never waits and never raises; nothing is sent to a client
-        that is gone. One that does not keep up is dropped rather than remembered without end."""
+        """Sends whole events, all that there are at once. Never waits and never raises; a no-op once the client has
+        disconnected. A client with more than `max_pending_bytes` buffered is dropped."""
         transport = self._transport
         if transport is None:
             self.begin()
             if (transport := self._transport) is None:
                 return
         if not data or transport.is_closing():
-            return  # an empty chunk would end the stream
+            return  # an empty chunk ends the body
         if self._chunked:
             data = http_chunk(data)
         transport.write(data)
@@ -125,33 +125,33 @@ class EventStream:
 
     @property
     def behind(self) -> bool:
-        """The reader is slower than the writer: `await caught_up()` before making more for it."""
+        """The transport's buffer is above its high-water mark: `await caught_up()` before sending more."""
         return self._protocol.writing_paused
 
     async def caught_up(self) -> None:
-        """Returns when the reader has taken most of what was sent; at once where it keeps up. Whoever can read on
-        from a log waits here between batches, so that a slow viewer costs no memory (F72)."""
+        """Returns when the transport's buffer has drained. A handler that reads from a log waits here between batches,
+        so that a slow viewer costs no memory (F72)."""
         if self._protocol.writing_paused:
             await self._request.writer.drain()
 
     async def end(self, data: bytes = b"") -> web.StreamResponse:
-        """Sends the last events and ends the stream. What was sent still reaches a slow reader. The handler's
-        answer: `return await stream.end()`."""
+        """Sends the last events and ends the stream; a slow client still gets what is buffered. The handler returns it:
+        `return await stream.end()`."""
         self.begin()
         self.send(data)
         if self.gone:
-            raise ConnectionResetError("the client has left")
+            raise ConnectionResetError("the client has disconnected")
         await self.response.write_eof()
         return self.response
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
-        """Ends a stream that has begun with an error event, and never as if it were whole."""
+        """Ends a stream that has begun with an error event, never with a regular end."""
         return await self.end(self._error_frame(error))
 
     # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _look(self) -> None:
-        """Runs once per silence: is the reader there, does it read, has it heard of us lately?"""
+    def _on_timer(self) -> None:
+        """Drops a client that does not read; sends a keep-alive after a silence."""
         transport = self._transport
         now = self._loop.time()
         if transport is not None and (pending := transport.get_write_buffer_size()):
@@ -160,17 +160,17 @@ class EventStream:
                 self._drop()
                 return
             self._taken = taken
-            self._timer = self._loop.call_later(self._timing.stuck_s, self._look)
+            self._timer = self._loop.call_later(self._timing.stuck_s, self._on_timer)
             return
         self._taken = _NOTHING
         due = self._last_sent + self._timing.silence_s
         if now >= due:
             self.send(KEEP_ALIVE)
             due = now + self._timing.silence_s
-        self._timer = self._loop.call_at(due, self._look)
+        self._timer = self._loop.call_at(due, self._on_timer)
 
     def _drop(self) -> None:
-        """Cuts the connection: what is pending goes with it, and the handler is cancelled."""
+        """Aborts the connection and discards its buffer; aiohttp then cancels the handler."""
         self._timer.cancel()
         if self._transport is not None:
             self._transport.abort()

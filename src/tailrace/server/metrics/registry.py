@@ -1,7 +1,7 @@
-"""What is counted while the server runs, in the text format of Prometheus.
+"""The server's metrics, in the text format of Prometheus.
 
-Our own three instruments rather than a library's: the inter-token histogram is touched for every read of every stream,
-and an increment of a list costs a tenth of a locked, labelled child. Everything happens on the loop, so nothing locks.
+Three instruments of our own instead of a library's: the inter-token histogram is updated for every read of every
+stream, and incrementing a list costs a tenth of a locked, labelled child. All updates happen on the loop: no locks.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Histogram:
 
 
 class Metrics:
-    """All there is to see. `text` is what a scrape gets."""
+    """Every metric. `text` is the body of a scrape."""
 
     def __init__(self) -> None:
         self.requests = Counter("tailrace_requests_total", "Requests answered.", ("route", "status"))
-        self.viewers = Gauge("tailrace_viewers", "Streams that somebody reads.")
+        self.viewers = Gauge("tailrace_viewers", "Open event streams.")
         self.running = Gauge("tailrace_runs_running", "Runs that this process executes.")
         self.runs = Counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
         self.calls = Counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))

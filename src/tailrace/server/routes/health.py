@@ -1,4 +1,4 @@
-"""Is it alive, can it work, how is it doing."""
+"""`/healthz`, `/readyz`, `/metrics`: liveness, readiness, Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route, json_response
 
-READY_S: Final = 2.0  # a journal that takes longer to answer is not ready for anybody
+READY_S: Final = 2.0  # a journal that takes longer counts as unavailable
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -22,29 +22,29 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """`running`: runs that this process executes; `requests`: under way, this one included."""
+    """`running`: runs that this process executes; `requests`: in flight, this one included."""
 
     running: int
     requests: int
     status: Literal["ready"] = "ready"
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def health(_: web.Request) -> web.Response:
         return json_response(Health())
 
     async def readiness(_: web.Request) -> web.Response:
         try:
             async with asyncio.timeout(READY_S):
-                await frame.app.journal.runs(limit=1)
+                await pipeline.app.journal.runs(limit=1)
         except (JournalError, TimeoutError) as exc:
             raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
-        return json_response(Readiness(len(frame.app.agents.running), frame.under_way))
+        return json_response(Readiness(len(pipeline.app.agents.running), pipeline.in_flight))
 
     async def metrics(_: web.Request) -> web.Response:
-        frame.metrics.running.set(len(frame.app.agents.running))
+        pipeline.metrics.running.set(len(pipeline.app.agents.running))
         return web.Response(
-            body=frame.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+            body=pipeline.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
 
     return (

@@ -1,4 +1,4 @@
-"""`/openapi.json`: made from the routes and the types of their bodies, so that it cannot say anything else."""
+"""`/openapi.json`: generated from the routes and the types of their bodies, so it cannot contradict them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tailrace.server.http.route import Body, Route
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
 _DESCRIPTIONS: Final = {
-    204: "Nothing more will come.",
-    400: "Something about the request must change.",
-    401: "A valid API key is needed.",
-    403: "The key, the page or the caller may not do this.",
-    404: "There is no such thing.",
+    204: "The run has ended and the client has every event.",
+    400: "The request is invalid.",
+    401: "The API key is missing or invalid.",
+    403: "The key, the origin or the host is not allowed to do this.",
+    404: "Not found.",
     408: "The body did not arrive in time.",
-    409: "It does not fit the state that things are in.",
-    410: "It is no longer kept.",
+    409: "The request conflicts with the current state.",
+    410: "The events are no longer kept.",
     413: "The body is too large.",
-    422: "The provider cannot make sense of the request.",
-    429: "The provider asks for patience.",
-    501: "Not offered here.",
+    422: "The provider cannot process the request.",
+    429: "The provider's rate limit is reached.",
+    501: "Not implemented.",
     502: "The provider failed.",
-    503: "Not now; `Retry-After` says when.",
+    503: "Temporarily unavailable; `Retry-After` says when to retry.",
     504: "The provider did not answer in time.",
 }
 _ALWAYS: Final = (400, 401, 403, 503)
@@ -84,7 +84,7 @@ ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
 
 
 def routes(others: Iterable[Route]) -> Sequence[Route]:
-    """The route of the document, which is about itself too."""
+    """The route of the document. The document lists this route too."""
 
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=document_bytes, content_type="application/json")

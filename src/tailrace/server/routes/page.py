@@ -1,4 +1,4 @@
-"""`/`: the web page, a few files that need no build. Static: it is served without a key, and holds nothing secret."""
+"""`/`: the web page, static files without a build step. Served without a key: they hold no secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FILES: Final = {
     "/web/sse.js": ("sse.js", "text/javascript"),
     "/web/page.css": ("page.css", "text/css"),
 }
-# Only our own script runs and only our own server is spoken to: what a model writes cannot load anything (J123).
+# Only our own scripts run, and they may connect to this server only: model output cannot load anything (J123).
 _HEADERS: Final = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "

@@ -1,7 +1,7 @@
 """`/runs`: the agent's runs as a resource, and their logs as streams.
 
-Whoever watches is a cursor in the log: leaving stops nothing, coming back misses nothing. The words of the bodies are
-ours; `runs_schemas` has them.
+A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses nothing. The bodies are in
+`runs_schemas`.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from tailrace.server.v1.models import AGENT
 
 
 class Runs:
-    """The handlers; each says which exceptions it leaves to the frame."""
+    """The handlers; each says which exceptions it leaves to the pipeline."""
 
-    def __init__(self, frame: RequestPipeline) -> None:
-        self._frame = frame
-        self._app = frame.app
-        self._journal = frame.app.journal
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._app = pipeline.app
+        self._journal = pipeline.app.journal
 
     async def create(self, request: web.Request) -> web.Response:
-        """201, also for the run that an idempotency key already named. Raises 404 for a model that is not there and
-        409 where the key named another request."""
+        """201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
+        key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = identity_of(request)
         model = "" if body.model == AGENT else body.model
         self._app.models.routes(named(self._app.config, model))
         spec = turn_of(body, model=model, requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
-        run = await self._frame.run_to_end(
+        run = await self._pipeline.run_to_end(
             self._app.agents.submit(
                 spec,
                 session=body.session,
@@ -89,21 +89,21 @@ class Runs:
         return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
 
     async def stop(self, request: web.Request) -> web.Response:
-        """200 with the state right after; a run that had ended stays as it was."""
+        """200 with the state after the stop; a no-op for an ended run."""
         run_id = request.match_info["id"]
         await self._app.agents.stop(run_id, by=identity_of(request).name)
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(run.id, run.state))
 
     async def approve(self, request: web.Request) -> web.Response:
-        """Only whoever the question was put to may answer it (J110)."""
+        """Only the key that started the run may answer (J110)."""
         answer = await read_as(request, ApprovalAnswer)
         run_id, identity = request.match_info["id"], identity_of(request)
         approval = await self._approval(run_id, answer.approval_id)
         if approval.asked.requester != identity.name:
-            raise ApiError(403, "this approval was asked of somebody else", code="not_the_requester")
+            raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
         if approval.decision is not None:
-            raise ApiError(409, f"answered already: {approval.decision}", param="approval_id")
+            raise ApiError(409, f"this approval was answered already: {approval.decision}", param="approval_id")
         await self._app.agents.answer(run_id, answer.approval_id, answer.decision, by=identity.name)
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(run.id, run.state))
@@ -119,11 +119,11 @@ class Runs:
                         return approval
             case _:
                 pass
-        raise ApiError(404, "this run has asked for no such approval", param="approval_id")
+        raise ApiError(404, "this run has no such approval", param="approval_id")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The log from the cursor on, to its end. A cursor that points at compacted entries is answered with a
-        `snapshot` in their place, one ahead of the log with 409 (H98)."""
+        """The log from the cursor on, to its end. A cursor at compacted entries gets a `snapshot` in their place, a
+        cursor ahead of the log 409 (H98)."""
         query = query_of(request, RunStreamQuery)
         run = await self._journal.get(request.match_info["id"])
 
@@ -131,22 +131,22 @@ class Runs:
             async for batch in self._journal.tail(run.id, after=after, snapshot=snapshot):
                 yield batch.sse_with_reasoning if query.reasoning else batch.sse
 
-        return await stream_log(self._frame, request, run, tail, after=query.after, snapshot=query.snapshot)
+        return await stream_log(self._pipeline, request, run, tail, after=query.after, snapshot=query.snapshot)
 
 
 def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
     return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(spec)
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
-    runs = Runs(frame)
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    runs = Runs(pipeline)
     return (
         Route(
             method="POST",
             path="/runs",
             handler=runs.create,
             access="runs",
-            summary="Starts the agent; the run goes on whoever watches.",
+            summary="Starts a run of the agent; it goes on whether or not a client watches.",
             status=201,
             body=NewRunBody,
             answer=RunStatusBody,
@@ -196,7 +196,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/runs/{id}/approval",
             handler=runs.approve,
             access="runs",
-            summary="Answers an approval that was asked of this key.",
+            summary="Answers an approval of a run that this key started.",
             body=ApprovalAnswer,
             answer=RunStatusBody,
             errors=(403, 404, 409),

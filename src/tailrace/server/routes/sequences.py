@@ -1,7 +1,7 @@
 """`/sequences` and `/instances`: durable sequences, their instances, and their streams.
 
-An instance goes on whoever watches. Its stream is a projection of its log under the log's own numbers, so a viewer who
-was cut off comes back to the very event.
+An instance runs whether or not a client watches. Its stream is a projection of its log with the log's own numbers, so
+a viewer that was cut off resumes at the exact event.
 """
 
 from __future__ import annotations
@@ -80,21 +80,21 @@ class ListQuery(msgspec.Struct, frozen=True):
 
 
 class Sequences:
-    """The handlers; what they raise is the frame's to answer."""
+    """The handlers; the pipeline answers what they raise."""
 
-    def __init__(self, frame: RequestPipeline) -> None:
-        self._frame = frame
-        self._flows = frame.app.flows
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._flows = pipeline.app.flows
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, request: web.Request) -> web.Response:
-        """201 with the version it got; the same definition again is the same version."""
+        """201 with the version; the same definition again keeps its version."""
         try:
             definition = await _definition(request)
-            version = await self._frame.run_to_end(self._flows.create_sequence(definition))
+            version = await self._pipeline.run_to_end(self._flows.create_sequence(definition))
         except DefinitionError as exc:
-            raise _mistake(exc) from exc
+            raise _invalid_definition(exc) from exc
         return json_response(SequenceBody(version.id, version.version), status=201)
 
     async def show_sequences(self, request: web.Request) -> web.Response:
@@ -108,17 +108,17 @@ class Sequences:
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, request: web.Request) -> web.Response:
-        """201, also for the instance that an idempotency key already named. Raises 404 for a sequence that is not
-        there and 409 where the key named another request."""
+        """201, also for the instance that already has this idempotency key. Raises 404 for an unknown sequence, 409
+        where the key belongs to another request."""
         body = await read_as(request, NewInstance)
         version = await self._flows.library.get(body.sequence_id)
         key = f"{identity_of(request).name}:{body.idempotency_key}" if body.idempotency_key else ""
         try:
-            run = await self._frame.run_to_end(
+            run = await self._pipeline.run_to_end(
                 self._flows.start(version, body.input, dry_run=body.dry_run, idempotency_key=key)
             )
         except DefinitionError as exc:
-            raise _mistake(exc) from exc
+            raise _invalid_definition(exc) from exc
         if key and not _same_request(run, body):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(_status(run), status=201)
@@ -134,7 +134,7 @@ class Sequences:
         return json_response(await self._flows.instance(request.match_info["id"]))
 
     async def signal(self, request: web.Request) -> web.Response:
-        """200 with the state right after it was said; 409 for an instance that has ended."""
+        """200 with the state after the signal; 409 for an ended instance."""
         body = await read_as(request, SignalBody)
         instance_id = request.match_info["id"]
         await self._flows.signal(instance_id, body.signal, body.payload, by=identity_of(request).name)
@@ -142,26 +142,26 @@ class Sequences:
         return json_response(InstanceStatus(instance.id, instance.state))
 
     async def retry(self, request: web.Request) -> web.Response:
-        """201 with a new instance that goes on from the step that failed."""
+        """201 with a new instance that resumes at the step that failed."""
         try:
-            run = await self._frame.run_to_end(self._flows.retry(request.match_info["id"]))
+            run = await self._pipeline.run_to_end(self._flows.retry(request.match_info["id"]))
         except DefinitionError as exc:
             raise ApiError(409, exc.message) from exc
         return json_response(_status(run), status=201)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """From the cursor on, to the end. A cursor ahead of the log is answered with 409 (H98)."""
+        """The events from the cursor on, to the end. A cursor ahead of the log gets 409 (H98)."""
         query = query_of(request, CursorQuery)
         instance_id = request.match_info["id"]
         await self._flows.instance(instance_id)
-        run = await self._frame.app.journal.get(instance_id)
+        run = await self._pipeline.app.journal.get(instance_id)
 
         async def tail(after: int, _snapshot: bool) -> AsyncGenerator[bytes, None]:
             async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
                 async for events in watching:
                     yield b"".join(event.sse for event in events)
 
-        return await stream_log(self._frame, request, run, tail, after=query.after)
+        return await stream_log(self._pipeline, request, run, tail, after=query.after)
 
 
 async def _definition(request: web.Request) -> Definition:
@@ -176,7 +176,7 @@ async def _definition(request: web.Request) -> Definition:
         raise ApiError(400, str(exc), code="invalid_definition", param=exc.key or None) from exc
 
 
-def _mistake(error: DefinitionError) -> ApiError:
+def _invalid_definition(error: DefinitionError) -> ApiError:
     param = error.path.removeprefix("$").lstrip(".") or None
     return ApiError(400, str(error), code="invalid_definition", param=param)
 
@@ -216,15 +216,15 @@ def _summary(run: Run) -> InstanceSummary:
     return InstanceSummary(run.id, _state(run), name=name, created_at=run.created_at, error=error)
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
-    sequences = Sequences(frame)
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    sequences = Sequences(pipeline)
     return (
         Route(
             method="POST",
             path="/sequences",
             handler=sequences.create,
             access="runs",
-            summary="Keeps a sequence; JSON, or YAML by its content type. Each change is a new version.",
+            summary="Stores a sequence; JSON, or YAML by its content type. Each change is a new version.",
             status=201,
             body=Definition,
             answer=SequenceBody,
@@ -253,7 +253,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/instances",
             handler=sequences.start,
             access="runs",
-            summary="Starts an instance of a sequence; it goes on whoever watches.",
+            summary="Starts an instance of a sequence; it goes on whether or not a client watches.",
             status=201,
             body=NewInstance,
             answer=InstanceStatus,
@@ -273,7 +273,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/instances/{id}",
             handler=sequences.show,
             access="runs",
-            summary="One instance: its state, and what its blocks gave.",
+            summary="One instance: its state and the outputs of its blocks.",
             answer=Instance,
             errors=(404,),
         ),
@@ -293,7 +293,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/instances/{id}/signals",
             handler=sequences.signal,
             access="runs",
-            summary="Says `pause`, `resume`, `cancel` or a word of the sequence's own to the instance.",
+            summary="Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.",
             body=SignalBody,
             answer=InstanceStatus,
             errors=(404, 409),
@@ -303,7 +303,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/instances/{id}/retry",
             handler=sequences.retry,
             access="runs",
-            summary="Goes on, as a new instance, from the step at which this one failed.",
+            summary="Starts a new instance that resumes at the step where this one failed.",
             status=201,
             answer=InstanceStatus,
             errors=(404, 409),

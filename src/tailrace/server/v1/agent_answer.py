@@ -1,7 +1,7 @@
-"""The agent's answer to a client that waits for it: the run's log, said in the client's dialect.
+"""The agent's answer to a connected client: the run's log, encoded in the client's dialect.
 
-A turn is committed from its first event, and the client is one of its viewers. It is also the one who asked: when it
-leaves, the turn is stopped.
+A turn is committed from its first event, and the client is one of its viewers. A disconnect of this client stops the
+turn.
 """
 
 from __future__ import annotations
@@ -18,119 +18,124 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, agent_completion, answer_id, error_delta
-from tailrace.server.v1.log_to_deltas import LogToDeltas, remark
+from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
 from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.sse import encode_comment
 
 
 async def answer_turn(
-    frame: RequestPipeline,
+    pipeline: RequestPipeline,
     request: web.Request,
-    asked: ClientRequest,
-    voice: ApiFormat,
+    client_request: ClientRequest,
+    api_format: ApiFormat,
     *,
     history: tuple[Message, ...] = (),
     fields: JsonObject | None = None,
 ) -> web.StreamResponse:
-    """Raises `ApiError`: 400 for what an agent cannot honour, the provider's own status where there is no answer."""
-    spec = turn_spec(frame.app, asked, requester=identity_of(request).name, history=history)
-    turn = _AgentAnswer(frame, voice, asked, spec, fields or {})
-    return await (turn.streamed(request) if asked.stream else turn.whole())
+    """Raises `ApiError`: 400 for a parameter that the agent does not support, the provider's status where it failed."""
+    spec = turn_spec(pipeline.app, client_request, requester=identity_of(request).name, history=history)
+    turn = _AgentAnswer(pipeline, api_format, client_request, spec, fields or {})
+    return await (turn.answer_streamed(request) if client_request.stream else turn.answer_whole())
 
 
 class _AgentAnswer:
-    """One turn for one client, who waits."""
+    """One turn for one connected client."""
 
     def __init__(
-        self, frame: RequestPipeline, voice: ApiFormat, asked: ClientRequest, spec: TurnSpec, fields: JsonObject
+        self,
+        pipeline: RequestPipeline,
+        api_format: ApiFormat,
+        client_request: ClientRequest,
+        spec: TurnSpec,
+        fields: JsonObject,
     ) -> None:
-        self._frame = frame
-        self._voice = voice
-        self._asked = asked
+        self._pipeline = pipeline
+        self._api_format = api_format
+        self._client_request = client_request
         self._spec = spec
         self._fields = fields
-        self._source: Dialect = agent_dialect(frame.app)
-        self._telling = LogToDeltas(
+        self._source: Dialect = agent_dialect(pipeline.app)
+        self._log_to_deltas = LogToDeltas(
             agent=True,
             foreign=[tool.name for tool in spec.foreign],
-            reasoning=asked.reasoning or frame.app.config.agent.show_reasoning,
+            reasoning=client_request.reasoning or pipeline.app.config.agent.show_reasoning,
         )
 
-    async def whole(self) -> web.Response:
-        run = await self._submitted()
+    async def answer_whole(self) -> web.Response:
+        run = await self._start_run()
         try:
-            async for batch in self._frame.app.journal.tail(run.id):
+            async for batch in self._pipeline.app.journal.tail(run.id):
                 for entry in batch:
-                    self._telling.take(entry)
+                    self._log_to_deltas.take_entry(entry)
         except asyncio.CancelledError:
-            await self._stopped(run)
+            await self._stop_run(run)
             raise
-        if (error := self._telling.failure()) is not None:
+        if (error := self._log_to_deltas.failure()) is not None:
             raise error
         completion = agent_completion(
-            self._telling.message(),
-            self._telling.usage(),
-            self._telling.stop(),
+            self._log_to_deltas.message(),
+            self._log_to_deltas.usage(),
+            self._log_to_deltas.stop(),
             source=self._source,
-            target=self._voice.dialect,
+            target=self._api_format.dialect,
         )
-        return json_response(self._voice.body(completion, self._saying(run)))
+        return json_response(self._api_format.encode_body(completion, self._header(run)))
 
-    async def streamed(self, request: web.Request) -> web.StreamResponse:
-        run = await self._submitted()
-        encoder = self._voice.encoder(self._saying(run))
-        stream = self._frame.stream(request, frame=lambda error: encoder.encode([error_delta(error)]))
+    async def answer_streamed(self, request: web.Request) -> web.StreamResponse:
+        run = await self._start_run()
+        encoder = self._api_format.new_encoder(self._header(run))
+        stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
         try:
-            async for batch in self._frame.app.journal.tail(run.id):
-                if said := self._said(batch, encoder, begun=stream.begun):
-                    stream.send(said)
+            async for batch in self._pipeline.app.journal.tail(run.id):
+                if data := self._encoded(batch, encoder, begun=stream.begun):
+                    stream.send(data)
                 if stream.behind:
                     await stream.caught_up()
         except asyncio.CancelledError:
-            await self._stopped(run)
+            await self._stop_run(run)
             raise
-        if (error := self._telling.failure()) is not None:
+        if (error := self._log_to_deltas.failure()) is not None:
             raise error
-        return await stream.end(encoder.close(self._telling.stop()))
+        return await stream.end(encoder.close(self._log_to_deltas.stop()))
 
-    def _said(self, batch: Batch, encoder: Encoder, *, begun: bool) -> bytes:
-        """These entries to the client: the answer, and beside it, as comments, what the agent does. A turn that fails
-        before it has said or done anything begins no stream (D52)."""
+    def _encoded(self, batch: Batch, encoder: Encoder, *, begun: bool) -> bytes:
+        """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
+        first text or tool begins no stream (D52)."""
         out: list[bytes] = []
         for entry in batch:
-            deltas = self._telling.take(entry)
+            deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
-                said = encoder.encode(deltas)
-                if self._telling.finished is None or begun or out:
-                    out.append(said)
-            elif (line := remark(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
+                data = encoder.encode(deltas)
+                if self._log_to_deltas.finished is None or begun or out:
+                    out.append(data)
+            elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
                 out.append(encode_comment(" ".join(line.split())))
         return b"".join(out)
 
-    async def _submitted(self) -> Run:
-        left = asyncio.Event()
+    async def _start_run(self) -> Run:
+        disconnected = asyncio.Event()
         try:
-            return await self._frame.run_to_end(self._submit(left))
+            return await self._pipeline.run_to_end(self._submit(disconnected))
         except asyncio.CancelledError:
-            left.set()
+            disconnected.set()
             raise
 
-    async def _submit(self, left: asyncio.Event) -> Run:
-        run = await self._frame.app.agents.submit(self._spec, durability=self._frame.app.config.store.durability)
-        if left.is_set():
-            await self._frame.app.agents.stop(run.id)
+    async def _submit(self, disconnected: asyncio.Event) -> Run:
+        run = await self._pipeline.app.agents.submit(self._spec, durability=self._pipeline.app.config.store.durability)
+        if disconnected.is_set():
+            await self._pipeline.app.agents.stop(run.id)
         return run
 
-    async def _stopped(self, run: Run) -> None:
-        await self._frame.run_to_end(self._frame.app.agents.stop(run.id))
+    async def _stop_run(self, run: Run) -> None:
+        await self._pipeline.run_to_end(self._pipeline.app.agents.stop(run.id))
 
-    def _saying(self, run: Run) -> AnswerHeader:
+    def _header(self, run: Run) -> AnswerHeader:
         return AnswerHeader(
-            id=answer_id(self._voice, run.id),
-            model=self._asked.model,
+            id=answer_id(self._api_format, run.id),
+            model=self._client_request.model,
             created=int(run.created_at),
             source=self._source,
-            include_usage=self._asked.include_usage,
+            include_usage=self._client_request.include_usage,
             fields=self._fields,
         )

@@ -1,4 +1,4 @@
-"""`/v1/messages`: the agent, and every raw model, to whoever speaks Anthropic's dialect."""
+"""`/v1/messages`: the agent and every raw model, for clients of Anthropic's API."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import MESSAGES
-from tailrace.server.v1.model_target import is_agent, refused
+from tailrace.server.v1.model_target import bad_request, is_agent
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.wire.client_request import InvalidRequest
 
-# Versions differ in what they refuse and in fields that we do not send; what we say is valid in all of them. A version
-# that is newer than this server must not lock its clients out.
+# Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
+# newer than this server must not lock its clients out.
 _VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _VERSION_HEADER = {"anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out."}
 _REQUEST = {
@@ -50,20 +50,22 @@ _ANSWER = {
 }
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse:
         _check_version(request)
         body = await read_object(request)
         try:
-            asked = MESSAGES.read(body)
+            client_request = MESSAGES.parse_request(body)
         except InvalidRequest as exc:
-            raise refused(exc) from exc
-        answer = answer_turn if is_agent(asked) else answer_raw
-        return await answer(frame, request, asked, MESSAGES)
+            raise bad_request(exc) from exc
+        answer = answer_turn if is_agent(client_request) else answer_raw
+        return await answer(pipeline, request, client_request, MESSAGES)
 
     async def count(_: web.Request) -> web.StreamResponse:
-        """Only the model's own provider knows how it counts, and none of the other dialects can be asked."""
-        raise ApiError(501, "tokens are not counted here before they are spent", code="not_implemented")
+        """Only the model's own provider knows how it counts, and the other dialects have no route for it."""
+        raise ApiError(
+            501, "counting tokens is not implemented; the usage of each answer has the count", code="not_implemented"
+        )
 
     return (
         Route(
@@ -83,7 +85,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/v1/messages/count_tokens",
             handler=count,
             access="models",
-            summary="Not offered: says so.",
+            summary="Not implemented: answers 501.",
             errors=(501,),
         ),
     )

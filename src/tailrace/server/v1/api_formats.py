@@ -1,6 +1,6 @@
-"""The three APIs behind one shape: how each says an answer, streamed and whole.
+"""The three APIs behind one interface: how each encodes an answer, streamed and whole.
 
-Owns what distinguishes their answers. Who answers, and whether anything is kept, is not known here.
+Owns what distinguishes their answers. Knows neither who answers nor whether the answer is stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tailrace.wire.responses.client_request import parse_client_request as parse
 
 
 class Encoder(Protocol):
-    """What the dialects' `StreamEncoder`s have in common."""
+    """The common interface of the dialects' `StreamEncoder`s."""
 
     def start(self) -> bytes: ...
 
@@ -31,8 +31,8 @@ class Encoder(Protocol):
 
 
 class AnswerHeader(msgspec.Struct, frozen=True):
-    """One answer, as its client knows it. `source` is the dialect that it comes in; `fields` are of the request and
-    stand in the answer again, where the API does so."""
+    """What frames one answer. `source`: the dialect of its deltas. `fields`: fields of the request that the API repeats
+    in the answer."""
 
     id: str
     model: str
@@ -43,55 +43,55 @@ class AnswerHeader(msgspec.Struct, frozen=True):
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
-    """One API. `read` raises `InvalidRequest`."""
+    """One API. `parse_request` raises `InvalidRequest`."""
 
     dialect: Dialect
     prefix: str  # of its ids
-    read: Callable[[JsonObject], ClientRequest]
-    encoder: Callable[[AnswerHeader], Encoder]
-    body: Callable[[Completion, AnswerHeader], JsonObject]
+    parse_request: Callable[[JsonObject], ClientRequest]
+    new_encoder: Callable[[AnswerHeader], Encoder]
+    encode_body: Callable[[Completion, AnswerHeader], JsonObject]
 
 
-def _chat_encoder(saying: AnswerHeader) -> Encoder:
+def _chat_encoder(header: AnswerHeader) -> Encoder:
     return chat.StreamEncoder(
-        id=saying.id,
-        model=saying.model,
-        created=saying.created,
-        include_usage=saying.include_usage,
-        source=saying.source,
+        id=header.id,
+        model=header.model,
+        created=header.created,
+        include_usage=header.include_usage,
+        source=header.source,
     )
 
 
-def _chat_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
-    body = chat.encode_body(completion, id=saying.id, model=saying.model, created=saying.created)
-    return {**body, "id": saying.id, "model": saying.model}
+def _chat_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+    body = chat.encode_body(completion, id=header.id, model=header.model, created=header.created)
+    return {**body, "id": header.id, "model": header.model}
 
 
-def _messages_encoder(saying: AnswerHeader) -> Encoder:
-    return anthropic.StreamEncoder(id=saying.id, model=saying.model, source=saying.source)
+def _messages_encoder(header: AnswerHeader) -> Encoder:
+    return anthropic.StreamEncoder(id=header.id, model=header.model, source=header.source)
 
 
-def _messages_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
-    body = anthropic.encode_body(completion, id=saying.id, model=saying.model)
-    return {**body, "id": saying.id, "model": saying.model}
+def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
+    body = anthropic.encode_body(completion, id=header.id, model=header.model)
+    return {**body, "id": header.id, "model": header.model}
 
 
-def _responses_encoder(saying: AnswerHeader) -> Encoder:
-    return responses_encoder(saying)
+def _responses_encoder(header: AnswerHeader) -> Encoder:
+    return responses_encoder(header)
 
 
-def responses_encoder(saying: AnswerHeader) -> responses.StreamEncoder:
+def responses_encoder(header: AnswerHeader) -> responses.StreamEncoder:
     return responses.StreamEncoder(
-        id=saying.id, model=saying.model, created_at=saying.created, source=saying.source, fields=saying.fields
+        id=header.id, model=header.model, created_at=header.created, source=header.source, fields=header.fields
     )
 
 
-def _responses_body(completion: Completion, saying: AnswerHeader) -> JsonObject:
+def _responses_body(completion: Completion, header: AnswerHeader) -> JsonObject:
     body = responses.encode_body(
-        completion, id=saying.id, model=saying.model, created_at=saying.created, fields=saying.fields
+        completion, id=header.id, model=header.model, created_at=header.created, fields=header.fields
     )
-    ours = {"id": saying.id, "model": saying.model, "created_at": saying.created, "object": "response"}
-    return {**body, **saying.fields, **ours}
+    ours = {"id": header.id, "model": header.model, "created_at": header.created, "object": "response"}
+    return {**body, **header.fields, **ours}
 
 
 CHAT = ApiFormat("chat", "chatcmpl-", parse_chat, _chat_encoder, _chat_body)
@@ -99,25 +99,25 @@ MESSAGES = ApiFormat("anthropic", "msg_", parse_messages, _messages_encoder, _me
 RESPONSES = ApiFormat("responses", "resp_", parse_responses, _responses_encoder, _responses_body)
 
 
-def answer_id(voice: ApiFormat, run_id: str) -> str:
-    """The id of an answer says which run it is."""
-    return voice.prefix + run_id.removeprefix("run_")
+def answer_id(api_format: ApiFormat, run_id: str) -> str:
+    """The id of a run's answer in this API."""
+    return api_format.prefix + run_id.removeprefix("run_")
 
 
 def run_id_of(given: str) -> str:
-    """The run that an answer's id names; a text that no run has where it names none."""
+    """The run behind an answer's id; the text unchanged where it is no such id (no run has it)."""
     bare = re.fullmatch(r"(?:resp_|chatcmpl-|msg_)([0-9a-z]+)", given)
     return f"run_{bare[1]}" if bare else given
 
 
 def error_delta(error: ApiError) -> ErrorDelta:
-    """An error in the middle of a stream, for the dialect's own frame."""
+    """An error in the middle of a stream, for the dialect's encoder."""
     return ErrorDelta("permanent" if error.status < 500 else "retryable", str(error), error.code, error.status)
 
 
 def agent_completion(message: Message, usage: Usage, stop: Stop, *, source: Dialect, target: Dialect) -> Completion:
-    """A completion of nobody's body: what an agent said. Its dialect is another than the target's, so that the target
-    puts it into its own words, and tokens are counted as that dialect counts them: the cached ones included."""
+    """A `Completion` for an agent's answer. It has no provider body, so its dialect differs from the target's: the
+    target then encodes it from `message`. Input tokens include the cached ones, as that dialect counts them."""
     if source == "anthropic":
         beside = usage.cache_read_tokens + (0 if target == "anthropic" else usage.cache_write_tokens)
         usage = msgspec.structs.replace(usage, input_tokens=usage.input_tokens + beside)

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: the agent, and every raw model, to whoever speaks OpenAI's first dialect."""
+"""`/v1/chat/completions`: the agent and every raw model, for clients of OpenAI's Chat Completions API."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import CHAT
-from tailrace.server.v1.model_target import is_agent, refused
+from tailrace.server.v1.model_target import bad_request, is_agent
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.wire.client_request import InvalidRequest
 
@@ -41,16 +41,16 @@ _ANSWER = {
 }
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def complete(request: web.Request) -> web.StreamResponse:
         """`stream` left out means one JSON body (H96)."""
         body = await read_object(request)
         try:
-            asked = CHAT.read(body)
+            client_request = CHAT.parse_request(body)
         except InvalidRequest as exc:
-            raise refused(exc) from exc
-        answer = answer_turn if is_agent(asked) else answer_raw
-        return await answer(frame, request, asked, CHAT)
+            raise bad_request(exc) from exc
+        answer = answer_turn if is_agent(client_request) else answer_raw
+        return await answer(pipeline, request, client_request, CHAT)
 
     return (
         Route(

@@ -1,7 +1,7 @@
-"""A run's log as the deltas of one answer: what the dialects' encoders take, whoever made the run.
+"""A run's log as the deltas of one answer, which the dialects' encoders take.
 
-Pure, and a function of the entries alone: the same log gives the same deltas in the same order, live, after a lost
-connection and after a restart. That is what makes the numbers of a resumed stream the numbers of the first one.
+Pure, a function of the entries alone: the same log gives the same deltas in the same order, live, after a lost
+connection and after a restart. A resumed stream therefore numbers its events as the first one did.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 
-GAP = "\n\n"  # between the texts before and after a tool of ours: to the client they are one message
+GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
 class LogToDeltas:
-    """Tells one run. `agent`: whether it is a turn, whose tools of ours are not the client's to see, or a raw call.
-    `foreign` names the tools that are the client's to run."""
+    """Reads one run. `agent`: the run is a turn, whose own tools the client does not see; else it is a raw call.
+    `foreign`: the names of the tools that the client runs."""
 
     def __init__(self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False) -> None:
         self._agent = agent
@@ -56,21 +56,21 @@ class LogToDeltas:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[ToolCall] = []
-        self._gap = False  # a text was ended: the next one begins a paragraph
+        self._gap = False  # a text has ended: the next one begins a paragraph
         self._stop: Stop = "unknown"
         self.finished: RunFinished | None = None
 
-    def take(self, entry: Entry) -> list[AnyDelta]:
-        """What this entry adds to the answer."""
+    def take_entry(self, entry: Entry) -> list[AnyDelta]:
+        """The deltas that this entry adds to the answer."""
         match entry.event:
             case MessageChunk(text):
-                return [self._say(text)]
+                return [self._text_delta(text)]
             case ReasoningChunk(text):
-                return [self._think(text)] if self._reasoning else []
+                return [self._reasoning_delta(text)] if self._reasoning else []
             case Commentary(text):
-                said = self._say(text)
+                delta = self._text_delta(text)
                 self._gap = True
-                return [said]
+                return [delta]
             case MessageStop(final=False):
                 self._gap = bool(self._texts)
                 return []
@@ -82,24 +82,24 @@ class LogToDeltas:
             case _:
                 return []
 
-    def _say(self, text: str) -> TextDelta:
+    def _text_delta(self, text: str) -> TextDelta:
         if self._gap:
             text, self._gap = GAP + text, False
         self._texts.append(text)
         return TextDelta(text)
 
-    def _think(self, text: str) -> ReasoningDelta:
+    def _reasoning_delta(self, text: str) -> ReasoningDelta:
         self._thoughts.append(text)
         return ReasoningDelta(text)
 
     def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
-        """Texts came in chunks; what only the whole message has comes now."""
+        """The texts came in chunks; here comes what only the recorded message has."""
         self._stop = _STOPS.get(stop, "unknown")
         calls = [call for call in message.tool_calls if not self._agent or call.name in self._foreign]
         rest: list[AnyDelta] = []
         if not self._agent:
-            said = message_deltas(message, texts=False)
-            rest += [delta for delta in said if isinstance(delta, (RefusalDelta, NativeDelta))]
+            whole = message_deltas(message, texts=False)
+            rest += [delta for delta in whole if isinstance(delta, (RefusalDelta, NativeDelta))]
         for call in calls:
             rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
             self._calls.append(call)
@@ -108,11 +108,11 @@ class LogToDeltas:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def failure(self) -> ApiError | None:
-        """Why there is no answer, or none that could pass for one; None where the client gets it. What a turn said
-        before it was cut is an answer, if a short one; a raw model's is not."""
+        """Why the client gets an error; None where it gets an answer. The text of a cut turn counts as an answer,
+        that of a raw model does not."""
         finished = self.finished
         if finished is None:
-            return ApiError(503, "the run goes on without us: the server stops", code="server_stopping")
+            return ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
         if finished.status in ("completed", "stopped") or (finished.status == "incomplete" and self._agent):
             return None
         if (error := finished.error) is None:
@@ -122,7 +122,7 @@ class LogToDeltas:
         return ApiError(status if passed_on else 502, error.message, code=error.kind)
 
     def stop(self) -> Stop:
-        """How the answer ended, neutral."""
+        """How the answer ended, as a neutral value."""
         if self.finished is not None and self.finished.status in ("incomplete", "stopped"):
             return "length"
         if self._calls:
@@ -145,8 +145,8 @@ class LogToDeltas:
 _STOPS: dict[str, Stop] = {"end": "end", "length": "length", "tools": "tools", "filter": "filter", "pause": "pause"}
 
 
-def remark(event: AnyEvent) -> str:
-    """What is going on, for a client that shows only the answer: one line, or nothing. Sent as a comment."""
+def progress_comment(event: AnyEvent) -> str:
+    """What the agent is doing, in one line, for an SSE comment; empty where there is nothing to tell."""
     match event:
         case ToolCallChunk(tool_name=name, preview=preview):
             return f"tool {name}: {preview}" if preview else f"tool {name}"

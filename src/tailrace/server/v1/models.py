@@ -22,7 +22,7 @@ AGENT: Final = "tailrace"
 
 
 class Model(msgspec.Struct, frozen=True):
-    """`created` is not known of a model that others run: the epoch stands for that."""
+    """`created` is the epoch: providers do not tell when a model was made."""
 
     id: str
     owned_by: str
@@ -53,15 +53,15 @@ def _raw(provider: str, name: str) -> Model:
 
 
 def raw_model(config: Config, model_id: str) -> Model:
-    """Any model of a provider that is known here. Raises `ApiError` 404 for anything else."""
+    """Any model of a known provider. Raises `ApiError` 404 for anything else."""
     choice = named(config, model_id)
     if choice.provider != LOCAL and choice.provider not in config.providers and choice.provider not in PRESETS:
         raise ApiError(404, f"no such model: {model_id[:200]!r}", code="model_not_found", param="model")
     return _raw(choice.provider, choice.name)
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
-    config = frame.app.config
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    config = pipeline.app.config
 
     async def show_all(_: web.Request) -> web.Response:
         models = models_of(config)

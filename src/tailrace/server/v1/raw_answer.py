@@ -1,11 +1,11 @@
-"""A raw model's answer to a client that waits for it: the provider's stream, said in the client's dialect.
+"""A raw model's answer to a connected client: the provider's stream, encoded in the client's dialect.
 
 Owns the hot path. A read of the provider's socket becomes one write into the client's, in the same tick of the loop:
-nothing is queued, no task is woken. The run lives in memory and is recorded when it ends; the client's going ends the
-call, also while the provider is silent (F68).
+no queue, no task switch. The run is in memory and is recorded when it ends; a disconnect cancels the call, also while
+the provider is silent (F68).
 
-Raw means raw: the client sees what the provider sends. It cannot be made to forget, so an answer that breaks off either
-goes on where it stopped or ends in an error.
+Raw means raw: the client sees what the provider sends. Sent text cannot be withdrawn, so an answer that breaks off
+either continues where it stopped or ends in an error.
 """
 
 from __future__ import annotations
@@ -38,106 +38,110 @@ log = logging.getLogger("tailrace.server")
 
 
 async def answer_raw(
-    frame: RequestPipeline,
+    pipeline: RequestPipeline,
     request: web.Request,
-    asked: ClientRequest,
-    voice: ApiFormat,
+    client_request: ClientRequest,
+    api_format: ApiFormat,
     *,
     history: tuple[Message, ...] = (),
     fields: JsonObject | None = None,
 ) -> web.StreamResponse:
-    """`history` is what was said before, beside what the client says now; `fields` stand in the answer again. Raises
-    `ProviderError` where no answer can be had, `UnsupportedParameter` for what the model cannot be asked."""
-    app = frame.app
-    routes = app.raw_routes(asked)
-    new = NewRun(KIND, {"api": voice.dialect, "request": asked.body}, asked.model, durability="memory")
+    """`history`: the stored messages before those of the request. `fields`: the request's fields that the answer
+    repeats. Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
+    app = pipeline.app
+    routes = app.raw_routes(client_request)
+    new = NewRun(
+        KIND, {"api": api_format.dialect, "request": client_request.body}, client_request.model, durability="memory"
+    )
     run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
     if lease is None:
-        raise AssertionError("a run without an idempotency key is a new one")
-    call = _RawAnswer(frame, voice, asked, routes, run, lease, history, fields or {})
-    return await (call.streamed(request) if asked.stream else call.whole())
+        raise AssertionError("a run without an idempotency key is always new")
+    call = _RawAnswer(pipeline, api_format, client_request, routes, run, lease, history, fields or {})
+    return await (call.answer_streamed(request) if client_request.stream else call.answer_whole())
 
 
 def broken_off(error: ProviderError) -> ApiError:
-    """Half an answer is none, and whatever the provider says of it, the gateway failed."""
+    """Half an answer is an error of the gateway, whatever status the provider gave."""
     return ApiError(504 if isinstance(error, TimedOut) else 502, str(error), code=error.code)
 
 
 class _RawAnswer:
-    """One call for one client, who waits."""
+    """One call for one connected client."""
 
     def __init__(
         self,
-        frame: RequestPipeline,
-        voice: ApiFormat,
-        asked: ClientRequest,
+        pipeline: RequestPipeline,
+        api_format: ApiFormat,
+        client_request: ClientRequest,
         routes: tuple[Route, ...],
         run: Run,
         lease: Lease,
         history: tuple[Message, ...],
         fields: JsonObject,
     ) -> None:
-        self._frame = frame
-        self._voice = voice
-        self._asked = asked
+        self._pipeline = pipeline
+        self._api_format = api_format
+        self._client_request = client_request
         self._routes = routes
         self._run = run
         self._lease = lease
         self._history = history
         self._fields = fields
 
-    async def whole(self) -> web.Response:
-        record = CallLog(self._frame.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S)
+    async def answer_whole(self) -> web.Response:
+        record = CallLog(self._pipeline.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S)
         result = await self._complete(record)
-        await self._frame.run_to_end(self._record(record.completed(result)))
+        await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
-        return json_response(self._voice.body(result.completion, self._saying(result.completion.dialect)))
+        return json_response(self._api_format.encode_body(result.completion, self._header(result.completion.dialect)))
 
-    async def streamed(self, request: web.Request) -> web.StreamResponse:
-        live = _LiveListener(self._frame.app.journal, self._lease, self._encoder, can_go_on=not self._asked.opaque_at)
-        live.stream = self._frame.stream(request, frame=live.error_frame)
+    async def answer_streamed(self, request: web.Request) -> web.StreamResponse:
+        live = _LiveListener(
+            self._pipeline.app.journal, self._lease, self._encoder, can_go_on=not self._client_request.opaque_at
+        )
+        live.stream = self._pipeline.stream(request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
             if result.incomplete is not None:
                 raise broken_off(result.incomplete.error)
             return await live.stream.end(live.ending(result))
-        finally:  # the connection's next request need not wait for storage
-            self._frame.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
+        finally:  # the connection's next request does not wait for the journal
+            self._pipeline.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
 
     def _encoder(self, provider: str) -> Encoder:
         dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
-        return self._voice.encoder(self._saying(dialects.get(provider, self._routes[0].provider.dialect)))
+        return self._api_format.new_encoder(self._header(dialects.get(provider, self._routes[0].provider.dialect)))
 
-    def _saying(self, source: Dialect) -> AnswerHeader:
+    def _header(self, source: Dialect) -> AnswerHeader:
         return AnswerHeader(
-            id=answer_id(self._voice, self._run.id),
-            model=self._asked.model,
+            id=answer_id(self._api_format, self._run.id),
+            model=self._client_request.model,
             created=int(self._run.created_at),
             source=source,
-            include_usage=self._asked.include_usage,
+            include_usage=self._client_request.include_usage,
             fields=self._fields,
         )
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
-            request = with_history(self._history, self._asked.request)
-            return await self._frame.app.caller.complete(request, self._routes, listener=record)
+            request = with_history(self._history, self._client_request.request)
+            return await self._pipeline.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
-            await self._frame.run_to_end(self._record(record.failed(exc)))
+            await self._pipeline.run_to_end(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
-            await self._frame.run_to_end(self._record(record.stopped()))
+            await self._pipeline.run_to_end(self._record(record.stopped()))
             raise
 
     async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
-        """The client has its answer: a journal that fails now is ours to know, not the client's."""
+        """The client has its answer: a failing journal is logged, not sent."""
         try:
             finished = await end
         except JournalError:
             log.exception("run %s ended and could not be recorded", self._run.id)
         else:
-            self._frame.metrics.runs.inc(KIND, finished.status)
+            self._pipeline.metrics.runs.inc(KIND, finished.status)
 
 
 class _LiveListener(CallLog):

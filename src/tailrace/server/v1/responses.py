@@ -1,7 +1,7 @@
-"""`/v1/responses`: the agent, and every raw model, to whoever speaks OpenAI's second dialect.
+"""`/v1/responses`: the agent and every raw model, for clients of OpenAI's Responses API.
 
-A stored response is a run from its first event; one that is not is answered like any plain request. Whoever asked for
-a response in the background may leave; anybody else who leaves ends it.
+A stored response is a run from its first event; any other is answered like a plain request. A background response goes
+on when its client disconnects; every other one is stopped.
 """
 
 from __future__ import annotations
@@ -24,14 +24,21 @@ from tailrace.server.http.request_body import identity_of, query_of, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
-from tailrace.server.v1.model_target import agent_dialect, is_agent, refused, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, bad_request, is_agent, turn_spec
 from tailrace.server.v1.raw_answer import answer_raw
 from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
-from tailrace.server.v1.stored_response import Origin, StoredResponse, body_of, history_after, history_in, response_run
+from tailrace.server.v1.stored_response import (
+    Origin,
+    StoredResponse,
+    history_after,
+    history_in,
+    response_body,
+    response_run,
+)
 from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted
 from tailrace.wire.responses.client_request import items_of
 
-_REPEATED: JsonObject = {
+_ECHOED_DEFAULTS: JsonObject = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -54,8 +61,8 @@ class _Conversation(msgspec.Struct):
     id: str
 
 
-class _Keeping(msgspec.Struct):
-    """The fields of a request that are about the response as a thing."""
+class _StorageOptions(msgspec.Struct):
+    """The fields of a request that say how the response is stored and what it follows."""
 
     store: bool | None = None
     background: bool | None = None
@@ -84,84 +91,88 @@ class ItemsQuery(msgspec.Struct):
 
 
 class Responses:
-    """The handlers; each says which exceptions it leaves to the frame."""
+    """The handlers; each says which exceptions it leaves to the pipeline."""
 
-    def __init__(self, frame: RequestPipeline) -> None:
-        self._frame = frame
-        self._app = frame.app
-        self._journal = frame.app.journal
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._app = pipeline.app
+        self._journal = pipeline.app.journal
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body = await read_object(request)
         try:
-            asked, keeping = RESPONSES.read({"input": [], **body}), converted(body, _Keeping)
+            client_request, storage = RESPONSES.parse_request({"input": [], **body}), converted(body, _StorageOptions)
         except InvalidRequest as exc:
-            raise refused(exc) from exc
-        history = await self._history(keeping)
-        if not history and not asked.body.get("input"):
-            raise ApiError(400, "there is nothing to answer", param="input")
-        fields = _repeated(body, keeping)
-        if keeping.store is False:
-            if keeping.background:
-                raise ApiError(400, "a background response is a stored one", param="store")
-            return await self._answer_unstored(request, asked, history, fields)
-        run = await self._begin(asked, keeping, history, fields, requester=identity_of(request).name)
-        if keeping.background and not asked.stream:
-            return json_response(await body_of(self._journal, run))
-        return await self._answer(request, run, stream=asked.stream, background=bool(keeping.background))
+            raise bad_request(exc) from exc
+        history = await self._history(storage)
+        if not history and not client_request.body.get("input"):
+            raise ApiError(400, "input is empty", param="input")
+        fields = _echoed_fields(body, storage)
+        if storage.store is False:
+            if storage.background:
+                raise ApiError(400, "background needs store: true", param="store")
+            return await self._answer_unstored(request, client_request, history, fields)
+        run = await self._begin(client_request, storage, history, fields, requester=identity_of(request).name)
+        if storage.background and not client_request.stream:
+            return json_response(await response_body(self._journal, run))
+        return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
 
-    async def _history(self, keeping: _Keeping) -> tuple[Message, ...]:
-        if keeping.previous_response_id and keeping.session:
-            raise ApiError(400, "a response follows either another or a conversation", param="previous_response_id")
-        if keeping.previous_response_id:
-            run = await response_run(self._journal, keeping.previous_response_id)
+    async def _history(self, storage: _StorageOptions) -> tuple[Message, ...]:
+        if storage.previous_response_id and storage.session:
+            raise ApiError(
+                400, "give either previous_response_id or conversation, not both", param="previous_response_id"
+            )
+        if storage.previous_response_id:
+            run = await response_run(self._journal, storage.previous_response_id)
             if run.state not in ENDED:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)
-        return await history_in(self._journal, keeping.session) if keeping.session else ()
+        return await history_in(self._journal, storage.session) if storage.session else ()
 
     async def _answer_unstored(
-        self, request: web.Request, asked: ClientRequest, history: tuple[Message, ...], fields: JsonObject
+        self, request: web.Request, client_request: ClientRequest, history: tuple[Message, ...], fields: JsonObject
     ) -> web.StreamResponse:
-        if is_agent(asked):
-            return await answer_turn(self._frame, request, asked, RESPONSES, history=history, fields=fields)
-        return await answer_raw(self._frame, request, asked, RESPONSES, history=history, fields=fields)
+        if is_agent(client_request):
+            return await answer_turn(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
+        return await answer_raw(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
 
     async def _begin(
         self,
-        asked: ClientRequest,
-        keeping: _Keeping,
+        client_request: ClientRequest,
+        storage: _StorageOptions,
         history: tuple[Message, ...],
         fields: JsonObject,
         *,
         requester: str,
     ) -> Run:
-        """The run, once it is on record; a client that leaves meanwhile takes nothing back that it did not ask to."""
-        agent = is_agent(asked)
-        source = agent_dialect(self._app) if agent else self._app.raw_routes(asked)[0].provider.dialect
-        shows = asked.reasoning or self._app.config.agent.show_reasoning
-        given = items_of(asked.body.get("input", []))
-        background = bool(keeping.background)
-        origin = msgspec.to_builtins(Origin(asked.model, source, fields, tuple(given), background, shows))
+        """The run, once it is recorded (shielded: a disconnect does not undo it)."""
+        agent = is_agent(client_request)
+        source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
+        shows = client_request.reasoning or self._app.config.agent.show_reasoning
+        given = items_of(client_request.body.get("input", []))
+        background = bool(storage.background)
+        origin = msgspec.to_builtins(Origin(client_request.model, source, fields, tuple(given), background, shows))
         durability = self._app.config.store.durability
         if agent:
-            spec = turn_spec(self._app, asked, requester=requester, history=history, origin=origin)
+            spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             work = self._app.agents.submit(
-                msgspec.structs.replace(spec, busy="queue"), session=keeping.session, durability=durability
+                msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
             )
         else:
-            call = CallSpec({"input": [], **asked.body}, history, origin)
-            work = self._app.calls.submit(call, model=asked.model, session=keeping.session, durability=durability)
-        return await self._frame.run_to_end(work)
+            call = CallSpec({"input": [], **client_request.body}, history, origin)
+            work = self._app.calls.submit(
+                call, model=client_request.model, session=storage.session, durability=durability
+            )
+        return await self._pipeline.run_to_end(work)
 
     async def _answer(self, request: web.Request, run: Run, *, stream: bool, background: bool) -> web.StreamResponse:
-        """The response to whoever asked for it, who ends it by leaving unless it is in the background."""
+        """The response to the client that created it. A disconnect stops the run unless it is in the background."""
         try:
             return await self._streamed(request, run, patient=not background) if stream else await self._whole(run)
         except asyncio.CancelledError:
             if not background:
-                await self._frame.run_to_end(self._stop(run))
+                await self._pipeline.run_to_end(self._stop(run))
             raise
 
     async def _whole(self, run: Run) -> web.Response:
@@ -175,15 +186,14 @@ class Responses:
     async def _streamed(
         self, request: web.Request, run: Run, *, after: int = -1, patient: bool = False
     ) -> web.StreamResponse:
-        """From the first event, or from the one after the client's last, to the end. A number that no event has had
-        is 409, events that are no longer kept 410 (H98). `patient`: nothing is sent before there is something of an
-        answer, so that an error can still be a status (D52)."""
+        """The events after `after`, to the end. A number that no event has had is 409, compacted events are 410 (H98).
+        `patient`: nothing is sent before the first output, so that an error can still be a status (D52)."""
         response = StoredResponse(run, after=after)
-        stream = self._frame.stream(request)
+        stream = self._pipeline.stream(request)
         held: list[bytes] = []
         async for batch in self._journal.tail(run.id):
             held.append(response.events(batch))
-            if (response.said or stream.begun or not patient) and any(held):
+            if (response.has_output or stream.begun or not patient) and any(held):
                 stream.send(b"".join(held))
                 held.clear()
                 if stream.behind:
@@ -205,20 +215,20 @@ class Responses:
         run = await response_run(self._journal, request.match_info["id"])
         if not query.stream:
             if query.starting_after is not None:
-                raise ApiError(400, "only a stream starts anywhere", param="starting_after")
-            return json_response(await body_of(self._journal, run))
+                raise ApiError(400, "starting_after needs stream=true", param="starting_after")
+            return json_response(await response_body(self._journal, run))
         after = -1 if query.starting_after is None else query.starting_after
         return await self._streamed(request, run, after=after)
 
     async def cancel(self, request: web.Request) -> web.Response:
-        """Answers with the response once it has ended; one that had ended stays as it was."""
+        """Answers with the response once it has ended; a no-op for an ended one."""
         run = await response_run(self._journal, request.match_info["id"])
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
         if run.state not in ENDED:
-            await self._frame.run_to_end(self._stop(run, by=identity_of(request).name))
+            await self._pipeline.run_to_end(self._stop(run, by=identity_of(request).name))
             await ended(self._journal, run.id)
-        return json_response(await body_of(self._journal, await self._journal.get(run.id)))
+        return json_response(await response_body(self._journal, await self._journal.get(run.id)))
 
     async def input_items(self, request: web.Request) -> web.Response:
         query = query_of(request, ItemsQuery)
@@ -228,7 +238,7 @@ class Responses:
             items.reverse()
         ids = [item["id"] for item in items]
         if query.after and query.after not in ids:
-            raise ApiError(400, "there is no such item", param="after")
+            raise ApiError(400, "no such item", param="after")
         start = ids.index(query.after) + 1 if query.after else 0
         page = items[start : start + query.limit]
         return json_response(
@@ -242,17 +252,17 @@ class Responses:
         )
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Raises `RunOwned`, 409, for one that has not ended."""
+        """Raises `RunOwned` (409) for a response that has not ended."""
         run = await response_run(self._journal, request.match_info["id"])
         await self._journal.delete(run.id)
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
 
 
-def _repeated(body: JsonObject, keeping: _Keeping) -> JsonObject:
-    """The request's fields that stand in the response again."""
-    fields = {name: body[name] if body.get(name) is not None else default for name, default in _REPEATED.items()}
-    if keeping.session:
-        fields["conversation"] = {"id": keeping.session}
+def _echoed_fields(body: JsonObject, storage: _StorageOptions) -> JsonObject:
+    """The request's fields that the response repeats."""
+    fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED_DEFAULTS.items()}
+    if storage.session:
+        fields["conversation"] = {"id": storage.session}
     for name in ("prompt_cache_key", "safety_identifier", "service_tier"):
         if body.get(name) is not None:
             fields[name] = body[name]
@@ -272,8 +282,8 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
     return found
 
 
-def routes(frame: RequestPipeline) -> Sequence[Route]:
-    responses = Responses(frame)
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    responses = Responses(pipeline)
     return (
         Route(
             method="POST",
@@ -311,7 +321,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/v1/responses/{id}/input_items",
             handler=responses.input_items,
             access="models",
-            summary="What a stored response was asked.",
+            summary="The input of a stored response.",
             query=ItemsQuery,
             answer=INPUT_ITEMS,
             errors=(404,),
@@ -321,7 +331,7 @@ def routes(frame: RequestPipeline) -> Sequence[Route]:
             path="/v1/responses/{id}",
             handler=responses.delete,
             access="models",
-            summary="Forgets a response that has ended.",
+            summary="Deletes a response that has ended.",
             answer=DELETED,
             errors=(404, 409),
         ),

@@ -1,4 +1,4 @@
-"""The bodies of `/v1/responses` as `/openapi.json` shows them: what we rely on and promise, the rest is OpenAI's."""
+"""The bodies of `/v1/responses` for `/openapi.json`: the fields that we read and promise; the rest is OpenAI's."""
 
 from __future__ import annotations
 

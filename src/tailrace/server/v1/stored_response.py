@@ -1,7 +1,7 @@
-"""A stored response is a run: its events, its body and its place in a conversation, all read from the run's log.
+"""A stored response is a run: its events, its body and its place in a conversation are read from the run's log.
 
-Owns the way from a run to what the Responses API says of it. Every event follows from the log alone, numbers included,
-so a stream can be taken up at any number, on any connection, by any process.
+Owns the way from a run to the Responses API's objects. Every event follows from the log alone, numbers included, so a
+stream can be resumed at any number, on any connection, by any process.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from tailrace.server.v1.log_to_deltas import LogToDeltas
 
 
 class Origin(Value):
-    """What the response repeats of its request, and what reading it takes. Stored with the run."""
+    """What the response repeats of its request, and what reading its log needs. Stored with the run."""
 
     model: str
-    source: Dialect  # of the deltas: it says how tokens are counted
+    source: Dialect  # of the deltas: it defines how tokens are counted
     fields: JsonObject
     input: tuple[JsonObject, ...] = ()
     background: bool = False
     reasoning: bool = False
 
 
-def no_such_response(given: str) -> ApiError:
-    return ApiError(404, f"no such response: {given[:80]!r}", code="response_not_found", param="response_id")
+def no_such_response(response_id: str) -> ApiError:
+    return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param="response_id")
 
 
-async def response_run(journal: Journal, given: str) -> Run:
+async def response_run(journal: Journal, response_id: str) -> Run:
     """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response."""
-    run_id = run_id_of(given)
-    if not given.startswith(RESPONSES.prefix) or run_id == given:
-        raise no_such_response(given)
+    run_id = run_id_of(response_id)
+    if not response_id.startswith(RESPONSES.prefix) or run_id == response_id:
+        raise no_such_response(response_id)
     run = await journal.get(run_id)
     if not run.new.input.get("origin"):
-        raise no_such_response(given)
+        raise no_such_response(response_id)
     return run
 
 
@@ -57,7 +57,7 @@ class StoredResponse:
         """`after` is the number of the last event that the client has."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
-        self._telling = LogToDeltas(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
+        self._log_to_deltas = LogToDeltas(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
         self._encoder = responses_encoder(
             AnswerHeader(
                 id=answer_id(RESPONSES, run.id),
@@ -69,7 +69,7 @@ class StoredResponse:
         )
         self._skip = after + 1
         self._began = False
-        self.said = False  # there is something of an answer, or it has ended well
+        self.has_output = False  # an output has begun, or the run has ended without an error
 
     @property
     def body(self) -> JsonObject:
@@ -78,16 +78,16 @@ class StoredResponse:
 
     @property
     def ahead(self) -> int:
-        """How many events the client claims to have that have not been."""
+        """How many events past the last one the client's cursor is."""
         return self._skip
 
     @property
     def failure(self) -> ApiError | None:
-        """Why there is no answer, once the log has been read to its end."""
-        return self._telling.failure()
+        """Why there is no answer; known once the log has been read to its end."""
+        return self._log_to_deltas.failure()
 
     def events(self, entries: Iterable[Entry]) -> bytes:
-        """What these entries say, without what the client has. Raises `ApiError` 410 where they are gone (H98)."""
+        """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
         out: list[bytes] = []
         if not self._began:
             self._began = True
@@ -95,25 +95,25 @@ class StoredResponse:
         for entry in entries:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
-            deltas = self._telling.take(entry)
+            deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
             if isinstance(entry.event, RunFinished):
                 out.append(self._ending(entry.event))
-                self.said = self.said or self.failure is None
+                self.has_output = self.has_output or self.failure is None
             else:
-                self.said = self.said or bool(deltas)
+                self.has_output = self.has_output or bool(deltas)
         return self._unseen(b"".join(out))
 
     def _ending(self, finished: RunFinished) -> bytes:
         if finished.status == "stopped":
             return self._encoder.cancel()
-        if (error := self._telling.failure()) is not None:
+        if (error := self._log_to_deltas.failure()) is not None:
             return self._encoder.encode([error_delta(error)])
-        return self._encoder.close(self._telling.stop())
+        return self._encoder.close(self._log_to_deltas.stop())
 
     def _unseen(self, data: bytes) -> bytes:
-        """Each event ends in a blank line and has the next number."""
+        """Drops the events that the client has. Each event ends in a blank line and has the next number."""
         if not self._skip:
             return data
         events = data.split(b"\n\n")[:-1]
@@ -122,11 +122,11 @@ class StoredResponse:
         return b"".join(event + b"\n\n" for event in events[dropped:])
 
 
-async def body_of(journal: Journal, run: Run) -> JsonObject:
-    """The response as it now stands."""
+async def response_body(journal: Journal, run: Run) -> JsonObject:
+    """The response in its current state."""
     entries: Iterable[Entry] = await journal.read(run.id)
-    if run.first_seq > 1:  # compacted: its texts are in the messages alone, and are said as if they had come whole
-        entries = [whole for entry in await journal.facts(run.id) for whole in _with_texts(entry)]
+    if run.first_seq > 1:  # compacted: only the recorded messages have its texts
+        entries = [part for entry in await journal.facts(run.id) for part in _with_texts(entry)]
     response = StoredResponse(run)
     response.events(entries)
     return response.body
@@ -145,12 +145,12 @@ def _with_texts(entry: Entry) -> list[Entry]:
 
 
 async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
-    """All that was said up to the end of this run."""
+    """The messages of the conversation up to the end of this run."""
     facts = await journal.facts(run.id)
     if run.new.kind == CALL:
         spec = msgspec.convert(run.new.input, CallSpec)
-        said = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
-        return (*spec.history, *RESPONSES.read(spec.body).request.messages, *said)
+        recorded = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
+        return (*spec.history, *RESPONSES.parse_request(spec.body).request.messages, *recorded)
     turn_spec = msgspec.convert(run.new.input, TurnSpec)
     history = turn_spec.history
     if history is None:
@@ -161,7 +161,7 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
 
 
 async def history_in(journal: Journal, session: str) -> tuple[Message, ...]:
-    """All that was said in this conversation: its newest run knows what came before it."""
+    """The messages of this conversation: those up to the end of its newest run."""
     for run in await journal.runs(session=session, limit=1):
         if run.new.kind in (CALL, TURN):
             return await history_after(journal, run)

@@ -1,0 +1,40 @@
+"""About how many tokens a conversation fills, the same for every model. Deadlines and compression depend on it, never
+a bill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+import msgspec
+
+from tailrace.messages import Image, Message, ModelRequest, Native, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+
+CHARS_PER_TOKEN: Final = 4
+_IMAGE_TOKENS: Final = 1000
+_MESSAGE_TOKENS: Final = 4  # for its role and its limits
+
+
+def request_tokens(request: ModelRequest) -> int:
+    """The system prompt, the messages and the beginning of the answer."""
+    return (len(request.system) + len(request.prefill)) // CHARS_PER_TOKEN + message_tokens(request.messages)
+
+
+def message_tokens(messages: Iterable[Message]) -> int:
+    return sum(sum(map(_chars, message.parts)) // CHARS_PER_TOKEN + _MESSAGE_TOKENS for message in messages)
+
+
+def _chars(part: Part) -> int:
+    match part:
+        case Text(text) | Refusal(text) | Reasoning(text=text):
+            return len(text)
+        case ToolCall(name=name, arguments=arguments):
+            return len(name) + len(arguments)
+        case ToolResult(content=content):
+            return len(content) if isinstance(content, str) else sum(map(_chars, content))
+        case Image():
+            return _IMAGE_TOKENS * CHARS_PER_TOKEN
+        case Native(item=item):
+            return len(msgspec.json.encode(item))
+        case _:
+            assert_never(part)
