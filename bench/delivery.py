@@ -17,9 +17,9 @@ from tailrace.delivery.ledger import DeliverySpec, Ledger, new_delivery
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place, Typing, Window
 from tailrace.delivery.text.balance import balance
-from tailrace.delivery.text.markup import discord, slack_markdown, whatsapp
-from tailrace.delivery.text.markup_matrix import matrix
-from tailrace.delivery.text.markup_telegram import telegram
+from tailrace.delivery.text.markup import discord_markdown, slack_markdown, whatsapp_markup
+from tailrace.delivery.text.markup_matrix import matrix_html
+from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.delivery.text.split import CURSOR, parts
 from tailrace.events import MessageChunk, MessageStop, RunFinished
 from tailrace.journal.memory import MemoryJournal
@@ -112,11 +112,11 @@ def main() -> list[Table]:
     writers.row("balance with cursor", cost_us(lambda source: balance(source, CURSOR), text))
     writers.row("split, 30,000 characters", cost_us(lambda source: list(parts(source, 4096, "utf16")), text * 8, 20))
     for name, write in (
-        ("telegram", telegram),
-        ("discord", discord),
+        ("telegram", telegram_text),
+        ("discord", discord_markdown),
         ("slack", slack_markdown),
-        ("matrix", matrix),
-        ("whatsapp", whatsapp),
+        ("matrix", matrix_html),
+        ("whatsapp", whatsapp_markup),
     ):
         writers.row(name, cost_us(write, text, 50))
     return [table, writers]

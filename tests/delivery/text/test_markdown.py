@@ -24,9 +24,9 @@ from tailrace.delivery.text.markdown import (
     Table,
     blocks,
 )
-from tailrace.delivery.text.markup import discord, plain, whatsapp
-from tailrace.delivery.text.markup_matrix import matrix
-from tailrace.delivery.text.markup_telegram import telegram
+from tailrace.delivery.text.markup import discord_markdown, plain_text, whatsapp_markup
+from tailrace.delivery.text.markup_matrix import matrix_html
+from tailrace.delivery.text.markup_telegram import telegram_text
 
 
 def test_what_an_item_holds_belongs_to_it() -> None:
@@ -44,8 +44,8 @@ def test_what_an_item_holds_belongs_to_it() -> None:
             Item("2.", [Paragraph(["two"])]),
         ]
     )
-    assert plain(text) == "1. one\n  ◦ inner\n\n    more\nls\n2. two"
-    assert matrix(text) == (
+    assert plain_text(text) == "1. one\n  ◦ inner\n\n    more\nls\n2. two"
+    assert matrix_html(text) == (
         "<ol><li>one<ul><li>inner<p>more</p></li></ul>"
         '<pre><code class="language-sh">ls\n</code></pre></li><li>two</li></ol>'
     )
@@ -56,8 +56,8 @@ def test_a_quote_holds_blocks_and_telegram_shows_one_level_of_it() -> None:
     assert blocks(text) == [
         Quote([Paragraph(["said"]), Blank(), ItemList([Item("-", [Paragraph(["a"])])]), Quote([Paragraph(["deeper"])])])
     ]
-    assert whatsapp(text) == "> said\n> \n> • a\n> > deeper"
-    assert [(entity.type, entity.length) for entity in telegram(text).entities] == [("blockquote", 16)]
+    assert whatsapp_markup(text) == "> said\n> \n> • a\n> > deeper"
+    assert [(entity.type, entity.length) for entity in telegram_text(text).entities] == [("blockquote", 16)]
 
 
 def test_a_line_of_dashes_under_text_makes_it_a_heading() -> None:
@@ -72,12 +72,12 @@ def test_text_is_no_heading_while_a_list_or_a_rule_begins_under_it(partial: str,
 def test_a_reference_is_a_link_and_a_definition_without_one_is_text() -> None:
     text = "See [the docs][1].\n\n[1]: https://e.org/1\n[2]: https://e.org/2"
     assert blocks(text)[0] == Paragraph(["See ", Link("https://e.org/1", ["the docs"]), "."])
-    assert plain(text) == "See the docs (https://e.org/1).\n\n[2]: https://e.org/2"
+    assert plain_text(text) == "See the docs (https://e.org/1).\n\n[2]: https://e.org/2"
 
 
 def test_what_only_looks_like_a_definition_is_text() -> None:
-    assert plain("[Note]: done") == "[Note]: done"
-    assert plain("[a]\n\n[a]: b") == "a\n\n[a]: b"
+    assert plain_text("[Note]: done") == "[Note]: done"
+    assert plain_text("[a]\n\n[a]: b") == "a\n\n[a]: b"
 
 
 def test_a_table_ends_where_its_rows_do() -> None:
@@ -90,7 +90,7 @@ def test_a_table_ends_where_its_rows_do() -> None:
 
 
 def test_emphasis_may_end_at_punctuation_where_words_have_no_spaces() -> None:
-    assert whatsapp("**注意：**请") == "*注意：*请"
+    assert whatsapp_markup("**注意：**请") == "*注意：*请"
 
 
 def test_code_is_code_at_any_indentation_until_its_closing_line() -> None:
@@ -100,20 +100,20 @@ def test_code_is_code_at_any_indentation_until_its_closing_line() -> None:
 
 
 def test_a_table_in_a_list_is_fenced_where_it_stands() -> None:
-    assert discord("- a\n\n  | x |\n  |---|\n  | 1 |\n") == "- a\n\n  ```\n  x\n  -\n  1\n  ```\n"
+    assert discord_markdown("- a\n\n  | x |\n  |---|\n  | 1 |\n") == "- a\n\n  ```\n  x\n  -\n  1\n  ```\n"
 
 
 @pytest.mark.parametrize("text", ["<b>x</b>", "<div>\nx\n</div>", "<!-- x -->", "a <img src=x onerror=y> b"])
 def test_html_is_text(text: str) -> None:
-    assert plain(text) == text
-    assert "&lt;" in matrix(text)
+    assert plain_text(text) == text
+    assert "&lt;" in matrix_html(text)
 
 
 @pytest.mark.parametrize("mark", ["> ", "- ", "1. ", "> - "])
 def test_what_is_nested_too_deeply_is_still_shown(mark: str) -> None:
     text = mark * 200 + "word"
-    assert plain(text).endswith("word")
-    assert "word" in matrix(text)
+    assert plain_text(text).endswith("word")
+    assert "word" in matrix_html(text)
 
 
 PIECES = [
@@ -139,14 +139,14 @@ PIECES = [
 @settings(max_examples=300)
 def test_no_word_is_lost(pieces: list[str]) -> None:
     words = [f"{piece}{number}" if piece == "word" else piece for number, piece in enumerate(pieces)]
-    shown = plain("".join(words))
+    shown = plain_text("".join(words))
     assert [word for word in words if word.startswith("word") and word not in shown] == []
 
 
 HOSTILE = ["`", "` ``", "[", "[a](", "![", "> ", "****", "*a _b ", "~~~a", "<a", "- ", "|", "[a]: b\n", "a\n-\n", "&#"]
 
 
-@pytest.mark.parametrize("write", [matrix, balance], ids=lambda write: str(write.__name__))
+@pytest.mark.parametrize("write", [matrix_html, balance], ids=lambda write: str(write.__name__))
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_twice_the_text_takes_twice_the_steps(unit: str, write: Callable[[str], object]) -> None:
     once, twice = (_steps(write, unit * (length // len(unit))) for length in (600, 1200))
@@ -156,13 +156,13 @@ def test_twice_the_text_takes_twice_the_steps(unit: str, write: Callable[[str], 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_thousands_of_marks_are_read(unit: str) -> None:
     text = unit * (20_000 // len(unit))
-    assert len(matrix(text)) < 20 * len(text)
+    assert len(matrix_html(text)) < 20 * len(text)
 
 
 def test_a_wide_table_does_not_fill_up_short_rows() -> None:
     columns = 400
     text = "|a" * columns + "|\n" + "|-" * columns + "|\n" + "|1|\n" * 1000
-    assert len(plain(text)) < 2 * len(text)
+    assert len(plain_text(text)) < 2 * len(text)
 
 
 def _steps(write: Callable[[str], object], text: str) -> int:

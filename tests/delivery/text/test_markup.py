@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tailrace.delivery.planning.presenter import code_span, fenced
 from tailrace.delivery.text.balance import balance
 from tailrace.delivery.text.markdown import blocks
-from tailrace.delivery.text.markup import columns, discord, plain, slack_markdown, whatsapp
-from tailrace.delivery.text.markup_matrix import matrix
-from tailrace.delivery.text.markup_telegram import Entity, Rich, telegram
+from tailrace.delivery.text.markup import columns, discord_markdown, plain_text, slack_markdown, whatsapp_markup
+from tailrace.delivery.text.markup_matrix import matrix_html
+from tailrace.delivery.text.markup_telegram import Entity, RichText, telegram_text
 
 SAMPLE = """\
 # Title
@@ -32,11 +32,11 @@ texts = st.text(alphabet=MARKS, max_size=200)
 
 
 def test_telegram_counts_in_utf16_units() -> None:
-    assert telegram("😀 **bo😀ld** `c`") == Rich("😀 bo😀ld c", (Entity("bold", 3, 6), Entity("code", 10, 1)))
+    assert telegram_text("😀 **bo😀ld** `c`") == RichText("😀 bo😀ld c", (Entity("bold", 3, 6), Entity("code", 10, 1)))
 
 
 def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:
-    rich = telegram(SAMPLE)
+    rich = telegram_text(SAMPLE)
     assert rich.text == "Title\nSome bold both text, a<b, gone and link.\n• one\n  ◦ two\nsaid\n\nx < 1"
     kinds = [(entity.type, rich.text[entity.offset : entity.offset + entity.length]) for entity in rich.entities]
     assert kinds == [
@@ -56,7 +56,7 @@ def test_telegram_shows_every_kind_of_markup_as_an_entity() -> None:
 @given(text=texts)
 @settings(max_examples=400)
 def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
-    rich = telegram(text)
+    rich = telegram_text(text)
     end = len(rich.text.encode("utf-16-le")) // 2
     for entity in rich.entities:
         assert 0 <= entity.offset < entity.offset + entity.length <= end
@@ -67,19 +67,19 @@ def test_telegrams_entities_lie_within_the_text_and_nest(text: str) -> None:
 
 
 def test_whatsapp_has_marks_of_its_own() -> None:
-    assert whatsapp(SAMPLE) == (
+    assert whatsapp_markup(SAMPLE) == (
         "*Title*\nSome *bold _both_ text*, `a<b`, ~gone~ and link (https://e.org/?a=1&b=2).\n"
         "• one\n  ◦ two\n> said\n\n```\nx < 1\n```"
     )
 
 
 def test_plain_text_has_no_marks() -> None:
-    assert plain(SAMPLE) == (
+    assert plain_text(SAMPLE) == (
         "Title\nSome bold both text, a<b, gone and link (https://e.org/?a=1&b=2).\n• one\n  ◦ two\n> said\n\nx < 1"
     )
 
 
-@pytest.mark.parametrize("write", [discord, slack_markdown])
+@pytest.mark.parametrize("write", [discord_markdown, slack_markdown])
 def test_discord_and_slack_read_markdown_themselves_but_for_tables(write: Callable[[str], str]) -> None:
     assert write(SAMPLE) == SAMPLE
     table = "| a | b |\n|---|---|\n| 1 | 漢字 |"
@@ -89,13 +89,13 @@ def test_discord_and_slack_read_markdown_themselves_but_for_tables(write: Callab
 
 
 def test_matrix_is_html() -> None:
-    assert matrix(SAMPLE) == (
+    assert matrix_html(SAMPLE) == (
         "<h1>Title</h1><p>Some <strong>bold <em>both</em> text</strong>, <code>a&lt;b</code>, <del>gone</del> and "
         '<a href="https://e.org/?a=1&amp;b=2">link</a>.</p><ul><li>one<ul><li>two</li></ul></li></ul>'
         '<blockquote>said</blockquote><pre><code class="language-py">x &lt; 1\n</code></pre>'
     )
-    assert matrix("1. a\n2. b\n- c") == "<ol><li>a</li><li>b</li></ol><ul><li>c</li></ul>"
-    assert "<thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr></tbody>" in matrix("|a|\n|-|\n|1|")
+    assert matrix_html("1. a\n2. b\n- c") == "<ol><li>a</li><li>b</li></ol><ul><li>c</li></ul>"
+    assert "<thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr></tbody>" in matrix_html("|a|\n|-|\n|1|")
 
 
 class _Strict(HTMLParser):
@@ -121,20 +121,20 @@ class _Strict(HTMLParser):
 @settings(max_examples=400)
 def test_matrix_html_is_well_formed_whatever_the_model_writes(text: str) -> None:
     parser = _Strict()
-    parser.feed(matrix(text))
+    parser.feed(matrix_html(text))
     parser.close()
     assert parser.open == []
 
 
 def test_html_from_the_model_stays_text() -> None:
-    assert matrix("<script>x</script> [a](javascript:x)") == "<p>&lt;script&gt;x&lt;/script&gt; a</p>"
-    assert telegram("[a](javascript:x)") == Rich("a")
+    assert matrix_html("<script>x</script> [a](javascript:x)") == "<p>&lt;script&gt;x&lt;/script&gt; a</p>"
+    assert telegram_text("[a](javascript:x)") == RichText("a")
 
 
 @given(text=texts)
 @settings(max_examples=300)
 def test_nothing_that_a_model_writes_makes_a_writer_fail(text: str) -> None:
-    for write in (discord, slack_markdown, whatsapp, plain, matrix, telegram):
+    for write in (discord_markdown, slack_markdown, whatsapp_markup, plain_text, matrix_html, telegram_text):
         write(text)
         write(balance(text, " ▌"))
 
@@ -147,7 +147,7 @@ def test_J111_a_command_in_a_code_block_cannot_end_it(text: str) -> None:
 
 @given(text=st.text(alphabet="`ab *", min_size=1, max_size=20).filter(lambda text: text.strip() == text))
 def test_a_code_span_shows_its_text_whatever_is_in_it(text: str) -> None:
-    assert telegram(code_span(text)) == Rich(text, (Entity("code", 0, len(text)),))
+    assert telegram_text(code_span(text)) == RichText(text, (Entity("code", 0, len(text)),))
 
 
 @pytest.mark.parametrize(

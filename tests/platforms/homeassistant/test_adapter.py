@@ -125,7 +125,7 @@ async def test_events_and_sentences_arrive_with_who_and_where() -> None:
         await home.fire("tailrace_message", {"text": "hi"}, user="u1", context="c")
         await home.fire("tailrace_message", {"text": "hi again"}, user="u1", context="c")
         await home.fire("tailrace_message", {"text": "from an automation"})
-        await home.say("how warm is it", user="u1", conversation_id="assist-1")
+        await home.say_to_assist("how warm is it", user="u1", conversation_id="assist-1")
         updates = [update for update in await inbox.wait_for(5) if isinstance(update, MessageReceived)]
         assert [(update.text, update.sender, update.place.chat) for update in updates] == [
             ("hello", Sender("ada"), "kitchen"),

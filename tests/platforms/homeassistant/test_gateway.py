@@ -26,7 +26,7 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
     async with served(tmp_path, Scenario(reply=reply("It is 21 °C."), pace_s=1.0), reply("Still 21.")) as (home, _):
         await home.fire("tailrace_message", {"text": "how warm is it?", "user": "ada", "conversation_id": "kitchen"})
         await home.until(lambda: home.fired)
-        await home.say("how warm is it now")
+        await home.say_to_assist("how warm is it now")
         await home.until(lambda: len(home.fired) == 2)
         assert [fired.data["conversation_id"] for fired in home.fired] == ["kitchen", "home"]
         assert home.messages == ["It is 21 °C.", "Still 21."]

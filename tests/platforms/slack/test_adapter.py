@@ -43,7 +43,7 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway, cut, silence
 from tailrace.testing.platforms.slack import FakeSlack, flood, refusal
-from tailrace.testing.platforms.slack_channels import Channel
+from tailrace.testing.platforms.slack_channels import SlackChannel
 
 PERSON = {"user": "U7", "team": "T0TEAM"}
 
@@ -65,7 +65,7 @@ async def listening(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Coll
         yield platform, inbox
 
 
-async def asked(slack: FakeSlack, channel: str = "C1") -> tuple[Channel, Place]:
+async def asked(slack: FakeSlack, channel: str = "C1") -> tuple[SlackChannel, Place]:
     """Somebody has asked: the channel, and where the answer goes."""
     where = slack.channel(channel)
     ts = await slack.write(where, "hello")

@@ -16,13 +16,13 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Timed, chunks, play, show
 from tailrace.testing.platforms.slack import FakeSlack, refusal
-from tailrace.testing.platforms.slack_channels import Channel, State
+from tailrace.testing.platforms.slack_channels import SlackChannel, SlackState
 
 TEXT = " ".join(f"word{number}" for number in range(200))
 
 
 @asynccontextmanager
-async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Channel, Place]]:
+async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, SlackChannel, Place]]:
     """Somebody has asked in a channel; the answer belongs under it."""
     general = slack.channel("C1")
     ts = await slack.write(general, "hello")
@@ -33,7 +33,7 @@ async def question(slack: FakeSlack) -> AsyncIterator[tuple[SlackPlatform, Chann
         await platform.close()
 
 
-def grows(states: list[State]) -> bool:
+def grows(states: list[SlackState]) -> bool:
     """Every state goes on from the one before it."""
     return all(later.text.startswith(earlier.text.rstrip()) for earlier, later in pairwise(states))
 

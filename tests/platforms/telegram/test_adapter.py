@@ -44,7 +44,7 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, bad_gateway
 from tailrace.testing.platforms.telegram import FakeTelegram, flood, refusal
-from tailrace.testing.platforms.telegram_chats import Chat, Styled
+from tailrace.testing.platforms.telegram_chats import Styled, TelegramChat
 
 ADA = Place("telegram", "7")
 GROUP = Place("telegram", "-100", kind="group")
@@ -174,7 +174,7 @@ def test_replies(action: AnyAction, fault: Fault, reply: AnyReply) -> None:
 @pytest.mark.parametrize(
     "lose", [lambda c: c.topics.clear(), lambda c: c.closed_topics.add(11)], ids=["gone", "closed"]
 )
-def test_G85_a_lost_topic_is_said(lose: Callable[[Chat], None]) -> None:
+def test_G85_a_lost_topic_is_said(lose: Callable[[TelegramChat], None]) -> None:
     @driven
     async def ask() -> None:
         async with FakeTelegram() as telegram, bot(telegram) as platform:

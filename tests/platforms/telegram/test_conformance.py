@@ -20,7 +20,7 @@ from tailrace.testing.conformance.platform import (
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import Fault
 from tailrace.testing.platforms.telegram import FakeTelegram, flood
-from tailrace.testing.platforms.telegram_chats import Chat
+from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 ADA = Place("telegram", "7")
 GROUP = Place("telegram", "-100", kind="group")
@@ -30,7 +30,7 @@ class Rig(PlatformRig):
     def __init__(self, platform: TelegramPlatform, place: Place, inbox: CollectingInbox, fake: FakeTelegram) -> None:
         super().__init__(platform, place, inbox, fake)
         self._telegram = fake
-        self._chat: Chat = fake.private(7) if place == ADA else fake.group(-100)
+        self._chat: TelegramChat = fake.private(7) if place == ADA else fake.group(-100)
 
     def answers(self) -> list[list[str]]:
         return [[state.text for state in message.states] for message in self._chat.answers]

@@ -16,7 +16,7 @@ from platforms.gateways import config_for, running_gateway
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import bad_gateway
 from tailrace.testing.platforms.telegram import FakeTelegram
-from tailrace.testing.platforms.telegram_chats import Chat, Draft, Message
+from tailrace.testing.platforms.telegram_chats import Draft, TelegramChat, TelegramMessage
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 WORDS = [f"word{number}" for number in range(60)]
@@ -126,7 +126,7 @@ async def process(home: Path, token: str) -> AsyncIterator[asyncio.subprocess.Pr
         await child.wait()
 
 
-def on_screen(chat: Chat) -> Sequence[Draft | Message]:
+def on_screen(chat: TelegramChat) -> Sequence[Draft | TelegramMessage]:
     """What the user sees of an answer that grows."""
     return chat.drafts or chat.answers
 

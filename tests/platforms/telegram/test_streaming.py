@@ -16,7 +16,7 @@ from tailrace.testing.clock import driven
 from tailrace.testing.platforms.loopback import Fault, cut, silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
 from tailrace.testing.platforms.telegram import FakeTelegram, refusal
-from tailrace.testing.platforms.telegram_chats import Chat, State
+from tailrace.testing.platforms.telegram_chats import TelegramChat, TelegramState
 
 ADA = Place("telegram", "7")
 GROUP = Place("telegram", "-100", kind="group")
@@ -34,7 +34,7 @@ async def bot(telegram: FakeTelegram) -> AsyncIterator[TelegramPlatform]:
         await platform.close()
 
 
-def grows(states: list[State]) -> bool:
+def grows(states: list[TelegramState]) -> bool:
     """Every state goes on from the one before it."""
     texts = [state.text.removesuffix(CURSOR).rstrip() for state in states]
     return all(later.startswith(earlier) for earlier, later in pairwise(texts))
@@ -153,7 +153,7 @@ async def test_G85_a_topic_deleted_under_way_moves_the_answer_to_the_chat() -> N
         assert any("thread is gone" in text for text in forum.texts)
 
 
-def delete_topic(chat: Chat, topic: int) -> None:
+def delete_topic(chat: TelegramChat, topic: int) -> None:
     chat.topics.discard(topic)
     for message in chat.messages:
         message.deleted = message.deleted or message.thread == topic

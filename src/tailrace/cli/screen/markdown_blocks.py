@@ -70,7 +70,7 @@ class BlockSplitter:
             line = "".join(self._partial)
             self._partial = [piece]
             self._line(line)
-        return self._take()
+        return self._pop_done()
 
     def close(self) -> list[Block]:
         """The rest, now that nothing follows."""
@@ -78,7 +78,7 @@ class BlockSplitter:
             self._line(line)
         self._partial = []
         self._finish()
-        return self._take()
+        return self._pop_done()
 
     @property
     def open(self) -> Block | None:
@@ -247,16 +247,16 @@ class BlockSplitter:
 
     def _cut(self) -> None:
         """Ends a part of the open block; its next part joins it."""
-        self._done.append(self._whole())
+        self._done.append(self._open_part())
         self._lines, self._joined = [], True
 
     def _finish(self) -> None:
         if self._inside == "fence" or any(line.strip() for line in self._lines):
-            self._done.append(self._whole())
+            self._done.append(self._open_part())
         self._lines, self._inside, self._blank = [], "nothing", False
         self._joined, self._start = False, None
 
-    def _whole(self) -> Block:
+    def _open_part(self) -> Block:
         if self._inside == "fence":
             return self._code(self._lines)
         return Block("markdown", "\n".join(self._lines).rstrip(), start=self._start, joined=self._joined)
@@ -269,7 +269,7 @@ class BlockSplitter:
         indent = self._fence[1]
         return line[min(indent, len(line) - len(line.lstrip(" "))) :]
 
-    def _take(self) -> list[Block]:
+    def _pop_done(self) -> list[Block]:
         done, self._done = self._done, []
         return done
 

@@ -47,7 +47,7 @@ def _width(text: str) -> int:
 # ── Markdown that is nearly ours ─────────────────────────────────────────────────────────────────────────────
 
 
-def discord(text: str) -> str:
+def discord_markdown(text: str) -> str:
     """Discord reads Markdown itself, but for tables, headings below the third and rules."""
     return _nearly_as_written(text)
 
@@ -94,11 +94,11 @@ class _Flavour(NamedTuple):
 _WHATSAPP = _Flavour(bold="*", italic="_", strike="~", code="`", block="```")
 
 
-def whatsapp(text: str) -> str:
+def whatsapp_markup(text: str) -> str:
     return _blocks(md.blocks(text), _WHATSAPP)
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """What the text says, without marks: for a platform that shows no markup."""
     return _blocks(md.blocks(text), _Flavour())
 

@@ -15,7 +15,7 @@ from tailrace.delivery.text.parser import is_link
 _TAGS = {"bold": "strong", "italic": "em", "strike": "del"}
 
 
-def matrix(text: str) -> str:
+def matrix_html(text: str) -> str:
     """The `formatted_body` of a text."""
     return "".join(map(_block, md.blocks(text)))
 

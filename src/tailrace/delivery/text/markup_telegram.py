@@ -29,14 +29,14 @@ class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
     language: str = ""
 
 
-class Rich(msgspec.Struct, frozen=True):
+class RichText(msgspec.Struct, frozen=True):
     """A text and what its stretches are."""
 
     text: str
     entities: tuple[Entity, ...] = ()
 
 
-def telegram(text: str) -> Rich:
+def telegram_text(text: str) -> RichText:
     return _Writer().write(md.blocks(text.strip("\n")))
 
 
@@ -47,12 +47,12 @@ class _Writer:
         self._quotes = 0  # open ones
         self._entities: list[Entity] = []
 
-    def write(self, found: Iterable[md.Block]) -> Rich:
+    def write(self, found: Iterable[md.Block]) -> RichText:
         self._blocks(found, 0)
         text = "".join(self._texts)
         end = units(text.rstrip(), "utf16")
         clipped = (self._clipped(entity, end) for entity in self._entities)
-        return Rich(text.rstrip(), tuple(entity for entity in clipped if entity.length > 0))
+        return RichText(text.rstrip(), tuple(entity for entity in clipped if entity.length > 0))
 
     @staticmethod
     def _clipped(entity: Entity, end: int) -> Entity:

@@ -33,7 +33,7 @@ from tailrace.delivery.port import (
     Typing,
     Window,
 )
-from tailrace.delivery.text.markup import discord as discord_markdown
+from tailrace.delivery.text.markup import discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.discord.gateway import (
@@ -41,11 +41,11 @@ from tailrace.platforms.discord.gateway import (
     Connected,
     GatewayClient,
     GatewayEvent,
-    Session,
+    GatewaySession,
     explain,
 )
-from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, read_interaction, read_message
-from tailrace.platforms.discord.rest import Rest, reply_to, sent
+from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
+from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
@@ -99,8 +99,8 @@ class DiscordPlatform(BasePlatform):
         self._token = token
         self._gateway_url = gateway_url
         self._commands = commands
-        self._rest = Rest(token, base_url, answer_s=answer_s)
-        self._session = Session()
+        self._rest = RestClient(token, base_url, answer_s=answer_s)
+        self._session = GatewaySession()
         self._announced = False
 
     def capabilities(self, _place: Place) -> Capabilities:
@@ -156,7 +156,7 @@ class DiscordPlatform(BasePlatform):
                 await self._announce_commands(client.application_id)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(client.listen(self._session))
-                tasks.create_task(self._take_all(client, inbox))
+                tasks.create_task(self._handle_events(client, inbox))
         except CONNECTION_ERRORS as exc:
             raise self._error(exc) from exc
         except ExceptionGroup as group:
@@ -167,29 +167,29 @@ class DiscordPlatform(BasePlatform):
         finally:
             await client.close()
 
-    async def _take_all(self, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_events(self, client: GatewayClient, inbox: Inbox) -> None:
         while True:
             event, number = await client.events.get()
             try:
-                await self._take(event, client, inbox)
+                await self._handle_event(event, client, inbox)
             except TailraceError:
                 self._session.sequence = number - 1  # another run resumes before it, and hears it again
                 raise
 
-    async def _take(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
         match event:
             case Connected():
                 inbox.connected()
             case discord.Message():
                 me = client.user
-                if me is not None and (message := read_message(event, me)) is not None:
+                if me is not None and (message := parse_message(event, me)) is not None:
                     await inbox.put(message)
             case discord.Interaction():
                 await self._interact(event, inbox)
 
     async def _interact(self, interaction: discord.Interaction, inbox: Inbox) -> None:
         """Discord says "the application did not respond" unless it is answered within three seconds."""
-        update = read_interaction(interaction)
+        update = parse_interaction(interaction)
         if update is None:
             return
         await inbox.put(update)

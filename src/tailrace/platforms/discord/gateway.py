@@ -26,7 +26,7 @@ class Connected:
 GatewayEvent = discord.Message | discord.Interaction | Connected
 
 
-class Session(msgspec.Struct):
+class GatewaySession(msgspec.Struct):
     """What another connection needs to go on where this one ended: `sequence` is the last event that was heard."""
 
     session_id: str | None = None
@@ -72,7 +72,7 @@ class GatewayClient(discord.Client):
             case _:
                 pass  # members, presence, edits: no concern of ours
 
-    async def listen(self, session: Session) -> None:
+    async def listen(self, session: GatewaySession) -> None:
         """Until the connection is lost for good. Raises what discord.py and aiohttp raise; `session` is kept up to
         date, for the next time."""
         while True:
@@ -88,7 +88,7 @@ class GatewayClient(discord.Client):
             finally:
                 await socket.close(code=4000 if session.session_id else 1000)  # 1000 would end the session
 
-    async def _open(self, session: Session) -> DiscordWebSocket:
+    async def _open(self, session: GatewaySession) -> DiscordWebSocket:
         address = session.address or self._gateway_url
         self.ws = await DiscordWebSocket.from_client(
             self,

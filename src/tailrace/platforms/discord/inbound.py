@@ -17,7 +17,7 @@ _THREADS = (
 )
 
 
-def read_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
+def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
     """The message in our words; None for what nobody wrote: bots, webhooks, joins, pins."""
     if message.author.bot or message.webhook_id is not None:
         return None
@@ -43,7 +43,7 @@ def read_message(message: discord.Message, me: discord.ClientUser) -> MessageRec
     )
 
 
-def read_interaction(interaction: discord.Interaction) -> Update | None:
+def parse_interaction(interaction: discord.Interaction) -> Update | None:
     """A pressed button, or a slash command as its text."""
     data: Any = interaction.data or {}
     if interaction.channel is None:

@@ -37,7 +37,7 @@ _INVALID_BODY = 50035
 _TOO_LONG = "BASE_TYPE_MAX_LENGTH"
 
 
-class Error(msgspec.Struct):
+class RestError(msgspec.Struct):
     """The body of an error. `errors` says which field, nested as the request was."""
 
     code: int = 0
@@ -50,7 +50,7 @@ class _Created(msgspec.Struct):
     id: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class RestResponse(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]  # names in lower case
     body: bytes
@@ -60,10 +60,10 @@ class Answer(msgspec.Struct, frozen=True):
         return 200 <= self.status < 300
 
     @property
-    def error(self) -> Error | None:
+    def error(self) -> RestError | None:
         """None where it is not Discord itself that answers."""
         try:
-            return msgspec.json.decode(self.body, type=Error)
+            return msgspec.json.decode(self.body, type=RestError)
         except msgspec.DecodeError:
             return None
 
@@ -75,7 +75,7 @@ class Answer(msgspec.Struct, frozen=True):
         return _seconds(self.headers.get("x-ratelimit-reset-after")) or 0.0
 
 
-class Rest:
+class RestClient:
     """Connections to the REST API. Made without I/O; the first request connects."""
 
     def __init__(self, token: str, base_url: str | None = None, *, answer_s: float) -> None:
@@ -84,13 +84,13 @@ class Rest:
         self._timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
         self._session: aiohttp.ClientSession | None = None
 
-    async def request(self, method: str, path: str, body: object = None) -> Answer:
+    async def request(self, method: str, path: str, body: object = None) -> RestResponse:
         """Raises what aiohttp raises."""
         data = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": "application/json"} if data is not None else {}
         async with self._open().request(method, f"{self.base_url}{path}", data=data, headers=headers) as response:
             lower = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, lower, await response.read())
+            return RestResponse(response.status, lower, await response.read())
 
     async def download(self, url: str, max_bytes: int) -> bytes | None:
         """None: it is larger than that. Files lie on another host, which must not see the token."""
@@ -110,7 +110,7 @@ class Rest:
         return self._session
 
 
-def reply_to(answer: Answer, place: Place) -> AnyReply:
+def reply_to(answer: RestResponse, place: Place) -> AnyReply:
     """What the answer to one action means."""
     if answer.ok:
         return Accepted(answer.pause_s)
@@ -123,7 +123,7 @@ def reply_to(answer: Answer, place: Place) -> AnyReply:
     return _refusal(error, answer.status, place)
 
 
-def sent(answer: Answer, place: Place) -> AnyReply:
+def sent(answer: RestResponse, place: Place) -> AnyReply:
     """The same for an action that makes a message."""
     if not answer.ok:
         return reply_to(answer, place)
@@ -134,7 +134,7 @@ def sent(answer: Answer, place: Place) -> AnyReply:
     return Sent(created.id, answer.pause_s) if created.id else Unknown("an answer without a message")
 
 
-def _refusal(error: Error, status: int, place: Place) -> AnyReply:
+def _refusal(error: RestError, status: int, place: Place) -> AnyReply:
     if error.code == UNKNOWN_MESSAGE:
         return Gone("message")
     if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:

@@ -40,9 +40,9 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.delivery.text.markup import plain
+from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.homeassistant.socket import Event, Lost, Result, Socket, connected
+from tailrace.platforms.homeassistant.socket import CommandResult, ConnectionLost, Socket, SubscribedEvent, connected
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
@@ -73,7 +73,7 @@ class _Context(msgspec.Struct):
     user_id: str | None = None
 
 
-class _Fired(msgspec.Struct):
+class _MessageEvent(msgspec.Struct):
     """An event of ours."""
 
     data: _Data
@@ -94,7 +94,7 @@ class _Variables(msgspec.Struct):
     trigger: _Sentence
 
 
-class _Heard(msgspec.Struct):
+class _SentenceEvent(msgspec.Struct):
     """A sentence that Assist has heard."""
 
     variables: _Variables
@@ -121,7 +121,7 @@ class HomeAssistantPlatform(BasePlatform):
         try:
             async with asyncio.timeout(self._answer_s):
                 return await self._perform(socket, place, action)
-        except (Lost, TimeoutError) as exc:
+        except (ConnectionLost, TimeoutError) as exc:
             return Unknown(str(exc) or "no answer in time")
 
     async def _perform(self, socket: Socket, place: Place, action: AnyAction) -> AnyReply:
@@ -144,7 +144,7 @@ class HomeAssistantPlatform(BasePlatform):
         if refused := _refusal(created):
             return refused
         if action.final:
-            said = plain(action.text) if action.markup else action.text
+            said = plain_text(action.text) if action.markup else action.text
             told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
             fired = await socket.command("fire_event", {"event_type": RESPONSE_EVENT, "event_data": told})
             if not fired.success:  # the notification is there, and that is the answer
@@ -165,11 +165,11 @@ class HomeAssistantPlatform(BasePlatform):
     async def _listen(self, socket: Socket, inbox: Inbox) -> None:
         """Reads the socket until it is lost. Updates are put beside it, since whoever takes one in may want a command
         answered meanwhile; what came before the loss is still put, since nobody sends it again."""
-        arrived: asyncio.Queue[Event | None] = asyncio.Queue()
+        arrived: asyncio.Queue[SubscribedEvent | None] = asyncio.Queue()
         readers: dict[int, Callable[[bytes], MessageReceived]] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
-            tasks.create_task(_take(arrived, readers, inbox))
+            tasks.create_task(_put_updates(arrived, readers, inbox))
             try:
                 async for event in events:
                     arrived.put_nowait(event)
@@ -186,7 +186,7 @@ class HomeAssistantPlatform(BasePlatform):
         try:
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
             sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
-            readers |= {messages: _fired, sentences: _heard}
+            readers |= {messages: _parse_message_event, sentences: _parse_sentence_event}
             subscribed = await socket.result(messages)
             if not subscribed.success:
                 reason = (
@@ -197,7 +197,7 @@ class HomeAssistantPlatform(BasePlatform):
             inbox.connected()
             if not (heard := await socket.result(sentences)).success:
                 log.info("Assist does not pass sentences on: %s", heard.error.message)
-        except Lost:
+        except ConnectionLost:
             return  # whoever reads the socket says so
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,12 +207,12 @@ class HomeAssistantPlatform(BasePlatform):
             return f"connected to {self._url}"
 
 
-async def _call(socket: Socket, service: str, data: dict[str, Any]) -> Result:
+async def _call(socket: Socket, service: str, data: dict[str, Any]) -> CommandResult:
     called = {"domain": "persistent_notification", "service": service, "service_data": data}
     return await socket.command("call_service", called)
 
 
-def _refusal(result: Result) -> AnyReply | None:
+def _refusal(result: CommandResult) -> AnyReply | None:
     """None where it was done. An error of Home Assistant's own is certain."""
     if result.success:
         return None
@@ -220,8 +220,10 @@ def _refusal(result: Result) -> AnyReply | None:
     return Failed(reason) if result.error.code in _PASSING else Refused(reason)
 
 
-async def _take(
-    arrived: asyncio.Queue[Event | None], readers: Mapping[int, Callable[[bytes], MessageReceived]], inbox: Inbox
+async def _put_updates(
+    arrived: asyncio.Queue[SubscribedEvent | None],
+    readers: Mapping[int, Callable[[bytes], MessageReceived]],
+    inbox: Inbox,
 ) -> None:
     while (event := await arrived.get()) is not None:
         if (read := readers.get(event.subscription)) is None:
@@ -234,16 +236,16 @@ async def _take(
         await inbox.put(update)
 
 
-def _fired(content: bytes) -> MessageReceived:
+def _parse_message_event(content: bytes) -> MessageReceived:
     """Without a `user` it is whoever fired the event, as Home Assistant knows them."""
-    fired = msgspec.json.decode(content, type=_Fired)
+    fired = msgspec.json.decode(content, type=_MessageEvent)
     sender = fired.data.user or fired.context.user_id or ""
     update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events
     return _received(update_id, fired.data.text, sender, fired.data.conversation_id)
 
 
-def _heard(content: bytes) -> MessageReceived:
-    heard = msgspec.json.decode(content, type=_Heard)
+def _parse_sentence_event(content: bytes) -> MessageReceived:
+    heard = msgspec.json.decode(content, type=_SentenceEvent)
     sentence, context = heard.variables.trigger, heard.context or _Context()
     update_id = context.id or secrets.token_hex(16)  # nothing is ever delivered twice
     question = str(sentence.slots.get("question", ""))

@@ -27,21 +27,21 @@ class Fault(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Result(msgspec.Struct, frozen=True):
+class CommandResult(msgspec.Struct, frozen=True):
     """What became of a command."""
 
     success: bool
     error: Fault = Fault()
 
 
-class Event(msgspec.Struct, frozen=True):
+class SubscribedEvent(msgspec.Struct, frozen=True):
     """Something that was subscribed to. `subscription` is the number of the command that did; `content` is JSON."""
 
     subscription: int
     content: bytes
 
 
-class _Frame(msgspec.Struct):
+class _SocketMessage(msgspec.Struct):
     type: str
     id: int = 0
     success: bool = False
@@ -50,10 +50,10 @@ class _Frame(msgspec.Struct):
     message: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_Frame)
+_DECODER = msgspec.json.Decoder(_SocketMessage)
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection ended before the command was answered: it may have been carried out or not."""
 
 
@@ -64,14 +64,14 @@ class Socket:
         self._raw = raw
         self._last = 0
         self._writing = asyncio.Lock()  # numbers must go up in the order in which they are written
-        self._waiting: dict[int, asyncio.Future[Result]] = {}
+        self._waiting: dict[int, asyncio.Future[CommandResult]] = {}
 
-    async def command(self, kind: str, fields: dict[str, Any]) -> Result:
-        """Raises `Lost`."""
+    async def command(self, kind: str, fields: dict[str, Any]) -> CommandResult:
+        """Raises `ConnectionLost`."""
         return await self.result(await self.write(kind, fields))
 
     async def write(self, kind: str, fields: dict[str, Any]) -> int:
-        """Sends a command and returns its number without waiting for the result. Raises `Lost`."""
+        """Sends a command and returns its number without waiting for the result. Raises `ConnectionLost`."""
         async with self._writing:
             self._last += 1
             number = self._last
@@ -80,31 +80,31 @@ class Socket:
                 await self._raw.send_str(msgspec.json.encode({"id": number, "type": kind, **fields}).decode())
             except (aiohttp.ClientError, ConnectionError) as exc:
                 self._waiting.pop(number, None)
-                raise Lost(str(exc)) from exc
+                raise ConnectionLost(str(exc)) from exc
         return number
 
-    async def result(self, number: int) -> Result:
-        """Of a command that was written before; once. Raises `Lost`."""
+    async def result(self, number: int) -> CommandResult:
+        """Of a command that was written before; once. Raises `ConnectionLost`."""
         if (answer := self._waiting.get(number)) is None:
-            raise Lost("the connection was lost")
+            raise ConnectionLost("the connection was lost")
         try:
             return await answer
         finally:
             self._waiting.pop(number, None)
 
-    async def events(self) -> AsyncGenerator[Event, None]:
+    async def events(self) -> AsyncGenerator[SubscribedEvent, None]:
         """Until the connection is lost, which fails whoever still waits for a result. Raises `PlatformError`."""
         try:
             while True:
                 frame = await _receive(self._raw)
                 if frame.type == "event":
-                    yield Event(frame.id, bytes(frame.event))
+                    yield SubscribedEvent(frame.id, bytes(frame.event))
                 elif frame.type == "result" and (answer := self._waiting.get(frame.id)) and not answer.done():
-                    answer.set_result(Result(frame.success, frame.error))
+                    answer.set_result(CommandResult(frame.success, frame.error))
         finally:
             for answer in self._waiting.values():
                 if not answer.done():
-                    answer.set_exception(Lost("the connection was lost"))
+                    answer.set_exception(ConnectionLost("the connection was lost"))
                     answer.exception()  # seen: not everybody waits for their result
             self._waiting.clear()
 
@@ -143,7 +143,7 @@ async def _authenticate(raw: aiohttp.ClientWebSocketResponse, token: str) -> Non
         raise PlatformError(f"expected auth_ok, not {frame.type}", platform=NAME)
 
 
-async def _receive(raw: aiohttp.ClientWebSocketResponse) -> _Frame:
+async def _receive(raw: aiohttp.ClientWebSocketResponse) -> _SocketMessage:
     """Raises `PlatformError` when the connection is lost."""
     received = await raw.receive()
     if received.type is not aiohttp.WSMsgType.TEXT:

@@ -34,7 +34,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.delivery.text.markup_matrix import matrix as html
+from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms
@@ -276,7 +276,7 @@ class MatrixPlatform(BasePlatform):
 def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:
     content: JsonObject = {"msgtype": "m.text", "body": text}
     if markup:
-        content |= {"format": "org.matrix.custom.html", "formatted_body": html(text)}
+        content |= {"format": "org.matrix.custom.html", "formatted_body": matrix_html(text)}
     if thread:
         content["m.relates_to"] = {
             "rel_type": "m.thread",

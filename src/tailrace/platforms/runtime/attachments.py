@@ -26,7 +26,7 @@ async def message_of(platform: Platform, received: MessageReceived) -> Message:
             parts.append(await _part(platform, attachment))
         except PlatformError as exc:
             log.warning("an attachment could not be read: %s", exc)
-            parts.append(Text(f"[attached: {_named(attachment)}; it could not be read]"))
+            parts.append(Text(f"[attached: {_label(attachment)}; it could not be read]"))
     return Message("user", tuple(parts))
 
 
@@ -39,13 +39,13 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
     if small and (kind.startswith(_TEXTS) or kind in ("", "application/octet-stream")):
         data = await platform.fetch(attachment, max_bytes=MAX_TEXT_BYTES)
         try:
-            return Text(f"[attached: {_named(attachment)}]\n{fenced(data.decode())}")
+            return Text(f"[attached: {_label(attachment)}]\n{fenced(data.decode())}")
         except UnicodeDecodeError:
             pass
-    return Text(f"[attached: {_named(attachment)}; only images and text files can be read]")
+    return Text(f"[attached: {_label(attachment)}; only images and text files can be read]")
 
 
-def _named(attachment: Attachment) -> str:
+def _label(attachment: Attachment) -> str:
     return preview_line(attachment.name or "a file", 120) + (
         f" ({attachment.media_type})" if attachment.media_type else ""
     )

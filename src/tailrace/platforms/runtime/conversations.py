@@ -76,7 +76,7 @@ class Conversations:
 
     async def _handle(self, update: Update) -> None:
         if not await self._is_served(update.sender):
-            await self._turn_away(update)
+            await self._offer_pairing(update)
             return
         match update:
             case MessageReceived():
@@ -99,12 +99,12 @@ class Conversations:
                     await self._held.wait()
             except TimeoutError:
                 for message in self._pastes.take_complete(loop.time()):
-                    await self._ask_logged(message)
+                    await self._start_run_logged(message)
 
     async def flush(self) -> None:
         """Answers what is held at once: the process is about to end."""
         for message in self._pastes.take_all():
-            await self._ask_logged(message)
+            await self._start_run_logged(message)
 
     # ── who ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,7 +114,7 @@ class Conversations:
     def _requester(self, sender: Sender) -> str:
         return f"{self._platform.name}:{sender.id}"
 
-    async def _turn_away(self, update: Update) -> None:
+    async def _offer_pairing(self, update: Update) -> None:
         """Somebody new gets a code, in private and once; in a group they are not heard."""
         user = self._requester(update.sender)
         if update.place.kind != "private" or not isinstance(update, MessageReceived) or user in self._turned_away:
@@ -124,7 +124,7 @@ class Conversations:
             text = (
                 f"I do not know you yet. Whoever runs me can let you in: {code_span(f'tailrace gateway --pair {code}')}"
             )
-            self._say(update.place, text, update.update_id)
+            self._send_text(update.place, text, update.update_id)
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,16 +139,16 @@ class Conversations:
         whole = self._pastes.add(message, asyncio.get_running_loop().time())
         self._held.set()
         if whole is not None:
-            await self._ask(whole)
+            await self._start_run(whole)
 
-    async def _ask_logged(self, message: MessageReceived) -> None:
+    async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
-            await self._ask(message)
+            await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
-            self._say(message.place, f"⚠️ {exc}", message.update_id)
+            self._send_text(message.place, f"⚠️ {exc}", message.update_id)
 
-    async def _ask(self, received: MessageReceived) -> None:
+    async def _start_run(self, received: MessageReceived) -> None:
         place = received.place
         message = await message_of(self._platform, received)
         if not message.parts:
@@ -179,7 +179,7 @@ class Conversations:
     async def _session(self, place: Place) -> str:
         return _session(place, await self._chats.of(place.key))
 
-    def _say(self, place: Place, text: str, key: str) -> None:
+    def _send_text(self, place: Place, text: str, key: str) -> None:
         self._deliveries.say(place, text, key=key)
 
     # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
@@ -188,17 +188,17 @@ class Conversations:
         """J110: bound to the requester. The outcome is shown where the question stands."""
         found = self._deliveries.asked(approval_id)
         if found is None:
-            self._say(place, "That question is not open any more.", key)
+            self._send_text(place, "That question is not open any more.", key)
             return
         run_id, asked = found
         by = self._requester(sender)
         if asked.requester != by:
-            self._say(place, "Only the person who asked for it can answer that.", key)
+            self._send_text(place, "Only the person who asked for it can answer that.", key)
             return
         try:
             await self._app.agents.answer(run_id, approval_id, msgspec.convert(decision, Decision), by=by)
         except (RunSealed, RunNotFound):
-            self._say(place, "That question is not open any more.", key)
+            self._send_text(place, "That question is not open any more.", key)
 
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
@@ -217,7 +217,7 @@ class Conversations:
                 asked = self._deliveries.open_approval(place)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
-                    self._say(place, "There is nothing to approve." if asked is None else HELP, key)
+                    self._send_text(place, "There is nothing to approve." if asked is None else HELP, key)
                     return
                 await self._answer(place, sender, asked.approval_id, decision, key)
                 return
@@ -237,7 +237,7 @@ class Conversations:
                 text = await self._status(place)
             case "help" | "start":
                 text = HELP
-        self._say(place, text, key)
+        self._send_text(place, text, key)
 
     async def _model(self, place: Place, name: str) -> str:
         if not name:
@@ -273,11 +273,11 @@ class Conversations:
             f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
             f"running: {running[0].id if running else 'nothing'}",
         ]
-        if asked := self._open(place):
+        if asked := self._open_approval(place):
             lines.append(f"waiting for your approval: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
 
-    def _open(self, place: Place) -> ApprovalAsked | None:
+    def _open_approval(self, place: Place) -> ApprovalAsked | None:
         return self._deliveries.open_approval(place)
 
 

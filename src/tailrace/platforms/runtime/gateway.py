@@ -46,7 +46,7 @@ class Gateway:
         self._app = app
         self.platforms = list(platforms_of(app) if platforms is None else platforms)
         self._stack = AsyncExitStack()
-        self._outposts: list[_Outpost] = []
+        self._runners: list[PlatformRunner] = []
         self._drained_by: float | None = None
 
     async def __aenter__(self) -> Self:
@@ -54,10 +54,10 @@ class Gateway:
         await import_chat_files(self._app.journal, self._app.config)
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
-            outpost = _Outpost(self._app, platform, group, chats, pairing)
-            await self._stack.enter_async_context(outpost.deliveries.host)
-            self._outposts.append(outpost)
-            outpost.start()
+            runner = PlatformRunner(self._app, platform, group, chats, pairing)
+            await self._stack.enter_async_context(runner.deliveries.host)
+            self._runners.append(runner)
+            runner.start()
         return self
 
     async def __aexit__(
@@ -68,8 +68,8 @@ class Gateway:
         drain_s = max(0.0, drained_by - asyncio.get_running_loop().time())
         try:
             async with asyncio.TaskGroup() as group:
-                for outpost in self._outposts:
-                    group.create_task(outpost.stop(drain_s))
+                for runner in self._runners:
+                    group.create_task(runner.stop(drain_s))
         finally:
             await self._stack.aclose()
 
@@ -77,8 +77,8 @@ class Gateway:
         """No new work from now on; what is under way has `server.drain_s`, counted from the first call."""
         if self._drained_by is None:
             self._drained_by = asyncio.get_running_loop().time() + self._app.config.server.drain_s
-        for outpost in self._outposts:
-            outpost.stopping = True
+        for runner in self._runners:
+            runner.stopping = True
 
     @property
     def hook_paths(self) -> list[str]:
@@ -87,13 +87,13 @@ class Gateway:
 
     async def hook(self, request: HookRequest) -> HookAnswer:
         """Answers such a call."""
-        for outpost in self._outposts:
-            if outpost.platform.hook_path and outpost.platform.hook_path == request.path:
-                return await outpost.platform.hook(request, outpost)
+        for runner in self._runners:
+            if runner.platform.hook_path and runner.platform.hook_path == request.path:
+                return await runner.platform.hook(request, runner)
         return HookAnswer(404)
 
 
-class _Outpost:
+class PlatformRunner:
     """One platform: its connection, its conversations, its deliveries. It is the platform's `Inbox`."""
 
     def __init__(

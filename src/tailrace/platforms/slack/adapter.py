@@ -51,7 +51,7 @@ from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
-from tailrace.platforms.slack.inbound import Me, read
+from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
 
 log = logging.getLogger("tailrace.platforms.slack")
@@ -94,7 +94,7 @@ class SlackPlatform(BasePlatform):
         self._answer_s = answer_s
         self._app_token = app_token
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
-        self._me: Me | None = None
+        self._me: BotAccount | None = None
 
     def capabilities(self, place: Place) -> Capabilities:
         """A stream is a reply to somebody: it needs the thread, and in a channel the person."""
@@ -227,7 +227,7 @@ class SlackPlatform(BasePlatform):
             inbox.connected()
             while True:
                 request = await waiting.get()
-                if (update := read(request.type, request.payload, me)) is not None:
+                if (update := parse_envelope(request.type, request.payload, me)) is not None:
                     await inbox.put(update)
                 await socket.send_socket_mode_response(SocketModeResponse(request.envelope_id))
         except (SlackApiError, *NO_ANSWER) as exc:
@@ -235,10 +235,12 @@ class SlackPlatform(BasePlatform):
         finally:
             await _close(socket)
 
-    async def _who(self) -> Me:
+    async def _who(self) -> BotAccount:
         if self._me is None:
             answer = await self._call("auth.test")
-            self._me = Me(str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or ""))
+            self._me = BotAccount(
+                str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or "")
+            )
         return self._me
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ _LINK = re.compile(r"<((?:https?|mailto|tel):[^|>]+)(?:\|[^>]*)?>")
 _NAMED = re.compile(r"<([#@!])([^|>]+)\|([^>]*)>")
 
 
-class Me(msgspec.Struct, frozen=True):
+class BotAccount(msgspec.Struct, frozen=True):
     """Who the bot is."""
 
     user_id: str
@@ -25,7 +25,7 @@ class Me(msgspec.Struct, frozen=True):
     team_id: str = ""
 
 
-def read(kind: str, payload: dict[str, Any], me: Me) -> Update | None:
+def parse_envelope(kind: str, payload: dict[str, Any], me: BotAccount) -> Update | None:
     """The envelope in our words; None for what is no concern of ours."""
     match kind, payload:
         case "events_api", {"event": {"type": "message" | "app_mention", "channel": str(), "ts": str()} as event}:
@@ -38,7 +38,7 @@ def read(kind: str, payload: dict[str, Any], me: Me) -> Update | None:
             return None
 
 
-def _message(event: dict[str, Any], team: str, me: Me) -> MessageReceived | None:
+def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceived | None:
     user = event.get("user")
     if event.get("subtype") not in _SPOKEN or event.get("bot_id") or not user or user == me.user_id:
         return None

@@ -45,10 +45,10 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.delivery.text.markup_telegram import telegram as rich_text
+from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
-from tailrace.platforms.telegram.inbound import KINDS, read
+from tailrace.platforms.telegram.inbound import KINDS, parse_update
 from tailrace.platforms.telegram.replies import Connections, reply_to
 
 T = TypeVar("T")
@@ -241,7 +241,7 @@ class TelegramPlatform(BasePlatform):
                 inbox.connected()
                 wait_s = POLL_S
             for update in updates:
-                await self._take(update, me, inbox)
+                await self._handle_update(update, me, inbox)
                 offset = update.update_id + 1
 
     async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
@@ -257,15 +257,15 @@ class TelegramPlatform(BasePlatform):
         except (msgspec.DecodeError, *_NONSENSE):
             return HookAnswer(400)
         try:
-            await self._take(update, self._me, inbox)
+            await self._handle_update(update, self._me, inbox)
         except TailraceError:
             return HookAnswer(503)  # it will be delivered again
         return HookAnswer()
 
-    async def _take(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
+    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
-        if (received := read(update, me)) is not None:
+        if (received := parse_update(update, me)) is not None:
             await inbox.put(received)
         if (query := update.callback_query) is not None:
             try:  # takes the waiting sign off the button
@@ -325,7 +325,7 @@ def _tls() -> ssl.SSLContext:
 
 def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:
     """The text and its entities. Without markup, or where nothing but marks is left, as it stands."""
-    rich = rich_text(text) if markup else None
+    rich = telegram_text(text) if markup else None
     if rich is None or not rich.text:
         return text, None
     return rich.text, [

@@ -26,7 +26,7 @@ MAY_CONTINUE_UNITS = 2048
 _COMMAND = re.compile(r"/\w+(?:@(?P<bot>\w+))?(?!\S)", re.ASCII)
 
 
-def read(update: telegram.Update, me: telegram.User) -> Update | None:
+def parse_update(update: telegram.Update, me: telegram.User) -> Update | None:
     """The update in our words; None for what is no concern of ours. `me` is the bot."""
     update_id = str(update.update_id)
     if update.message is not None:

@@ -36,7 +36,7 @@ from tailrace.delivery.port import (
     Unknown,
     Window,
 )
-from tailrace.delivery.text.markup import whatsapp as as_whatsapp
+from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
@@ -105,7 +105,7 @@ class _Refusal(Exception):
         super().__init__(explained(trouble))
 
 
-class _Unclear(Exception):
+class _UnclearResponse(Exception):
     """An answer that is not Meta's: a gateway in between."""
 
 
@@ -143,14 +143,14 @@ class WhatsAppPlatform(BasePlatform):
         try:
             match action:
                 case Send():
-                    return await self._send(place, as_whatsapp(action.text) if action.markup else action.text)
+                    return await self._send(place, whatsapp_markup(action.text) if action.markup else action.text)
                 case Typing():
                     return await self._show_typing(place)
                 case _:
                     return Refused(f"WhatsApp has no {type(action).__name__}")
         except _Refusal as refused:
             return _reply_to(refused, place)
-        except _Unclear as exc:
+        except _UnclearResponse as exc:
             return Unknown(str(exc))
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
@@ -162,7 +162,7 @@ class WhatsAppPlatform(BasePlatform):
         asked = {"recipient_type": "individual", "to": place.chat, **message}
         result = await self._post(asked, _SendResult)
         if not result.messages:
-            raise _Unclear("no message id in the answer")
+            raise _UnclearResponse("no message id in the answer")
         return Sent(result.messages[0].id)
 
     async def _show_typing(self, place: Place) -> AnyReply:
@@ -176,7 +176,7 @@ class WhatsAppPlatform(BasePlatform):
     async def _post(self, body: dict[str, Any], into: type[T]) -> T:
         asked = {"messaging_product": "whatsapp", **body}
         async with self._session().post(self._url(f"{self._number}/messages"), json=asked) as response:
-            return await _read(response, into)
+            return await _decode_response(response, into)
 
     def _url(self, path: str) -> str:
         return f"{self._base_url}/{API_VERSION}/{path}"
@@ -228,7 +228,7 @@ class WhatsAppPlatform(BasePlatform):
                     raise PlatformError(f"{attachment.name}: status {response.status}", platform=self.name)
                 content = await download(response, max_bytes)
         except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name}: {_said(exc)}", platform=self.name) from exc
+            raise PlatformError(f"{attachment.name}: {_text_of_error(exc)}", platform=self.name) from exc
         if content is None:
             raise self.too_large(attachment, max_bytes)
         return content
@@ -237,12 +237,12 @@ class WhatsAppPlatform(BasePlatform):
         """Raises `PlatformError`."""
         try:
             async with self._session().get(url) as response:
-                return await _read(response, into)
+                return await _decode_response(response, into)
         except _Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
-        except (_Unclear, *NO_ANSWER) as exc:
-            raise PlatformError(_said(exc), platform=self.name) from exc
+        except (_UnclearResponse, *NO_ANSWER) as exc:
+            raise PlatformError(_text_of_error(exc), platform=self.name) from exc
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,19 +256,19 @@ class WhatsAppPlatform(BasePlatform):
             await self._http.close()
 
 
-async def _read(response: aiohttp.ClientResponse, into: type[T]) -> T:
-    """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_Unclear` for anything else."""
+async def _decode_response(response: aiohttp.ClientResponse, into: type[T]) -> T:
+    """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_UnclearResponse` for anything else."""
     body = await response.read()
     try:
         if response.status < 300:
             return msgspec.json.decode(body, type=into)
         trouble = msgspec.json.decode(body, type=_ErrorResult).error
     except msgspec.DecodeError as exc:
-        raise _Unclear(f"status {response.status}, and no answer of WhatsApp's") from exc
+        raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's") from exc
     raise _Refusal(trouble, response.status)
 
 
-def _said(error: Exception) -> str:
+def _text_of_error(error: Exception) -> str:
     return str(error) or type(error).__name__  # a time-out has no text
 
 

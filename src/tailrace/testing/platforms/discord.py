@@ -22,10 +22,10 @@ from tailrace.testing.platforms.discord_channels import (
     BOT_ID,
     GUILD_ID,
     Buckets,
-    Channel,
-    Message,
-    Refusal,
-    State,
+    DiscordChannel,
+    DiscordMessage,
+    DiscordRefusal,
+    DiscordState,
     state_of,
     user_json,
 )
@@ -70,7 +70,7 @@ class FakeDiscord(LoopbackFake):
         """`budget` of each route in each channel; None: no limits."""
         super().__init__(port=port)
         self.token = token
-        self.channels: dict[int, Channel] = {}
+        self.channels: dict[int, DiscordChannel] = {}
         self.commands: list[dict[str, Any]] = []
         self.interaction_answers: dict[str, dict[str, Any]] = {}
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
@@ -88,31 +88,31 @@ class FakeDiscord(LoopbackFake):
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
-    def channel(self, channel_id: int, name: str = "general") -> Channel:
-        return self._add(Channel(channel_id, name))
+    def channel(self, channel_id: int, name: str = "general") -> DiscordChannel:
+        return self._add(DiscordChannel(channel_id, name))
 
-    def thread(self, channel_id: int, parent: Channel, name: str = "thread") -> Channel:
-        return self._add(Channel(channel_id, name, parent=parent.id))
+    def thread(self, channel_id: int, parent: DiscordChannel, name: str = "thread") -> DiscordChannel:
+        return self._add(DiscordChannel(channel_id, name, parent=parent.id))
 
-    def direct(self, channel_id: int, user: int) -> Channel:
-        return self._add(Channel(channel_id, user=user))
+    def direct(self, channel_id: int, user: int) -> DiscordChannel:
+        return self._add(DiscordChannel(channel_id, user=user))
 
-    def _add(self, channel: Channel) -> Channel:
+    def _add(self, channel: DiscordChannel) -> DiscordChannel:
         self.channels[channel.id] = channel
         return channel
 
     async def write(
         self,
-        channel: Channel,
+        channel: DiscordChannel,
         text: str,
         *,
         user: int = 0,
-        reply_to: Message | None = None,
+        reply_to: DiscordMessage | None = None,
         files: dict[str, bytes] | None = None,
         fields: dict[str, Any] | None = None,
     ) -> int:
         """Somebody writes; returns the message's id. `fields`: more of the message object."""
-        message = Message(self._next_id(), user or channel.user, [State(text, at=self.now())])
+        message = DiscordMessage(self._next_id(), user or channel.user, [DiscordState(text, at=self.now())])
         channel.messages.append(message)
         described = channel.message_json(message) | self._where(channel)
         if f"<@{BOT_ID}>" in text:
@@ -128,19 +128,19 @@ class FakeDiscord(LoopbackFake):
         await self.dispatch("MESSAGE_CREATE", described | (fields or {}))
         return message.id
 
-    async def press(self, channel: Channel, message: Message, label: str, *, user: int = 0) -> str:
+    async def press(self, channel: DiscordChannel, message: DiscordMessage, label: str, *, user: int = 0) -> str:
         """Somebody presses a button; returns the interaction's id."""
         data = {"custom_id": dict(message.buttons)[label], "component_type": 2}
         shown = channel.message_json(message)
         return await self._interact(channel, 3, user or channel.user, {"data": data, "message": shown})
 
-    async def command(self, channel: Channel, name: str, text: str = "", *, user: int = 0) -> str:
+    async def command(self, channel: DiscordChannel, name: str, text: str = "", *, user: int = 0) -> str:
         """Somebody uses a slash command; returns the interaction's id."""
         options = [{"type": 3, "name": "text", "value": text}] if text else []
         data = {"id": str(self._next_id()), "name": name, "type": 1, "options": options}
         return await self._interact(channel, 2, user or channel.user, {"data": data})
 
-    async def _interact(self, channel: Channel, kind: int, user: int, fields: dict[str, Any]) -> str:
+    async def _interact(self, channel: DiscordChannel, kind: int, user: int, fields: dict[str, Any]) -> str:
         interaction = str(self._next_id())
         described = {
             "id": interaction,
@@ -158,7 +158,7 @@ class FakeDiscord(LoopbackFake):
         await self.dispatch("INTERACTION_CREATE", described | self._where(channel) | where | fields)
         return interaction
 
-    def _where(self, channel: Channel) -> dict[str, Any]:
+    def _where(self, channel: DiscordChannel) -> dict[str, Any]:
         return {} if channel.user else {"guild_id": str(GUILD_ID), "member": _member()}
 
     def _attachment(self, name: str, content: bytes) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class FakeDiscord(LoopbackFake):
             def respond() -> web.Response:
                 try:
                     return self._respond(name, request, lambda: act(request, body))
-                except Refusal as refused:
+                except DiscordRefusal as refused:
                     return web.json_response(refused.body, status=refused.status)
 
             return await self.answer(request, name, params, respond)
@@ -207,23 +207,23 @@ class FakeDiscord(LoopbackFake):
 
     def _respond(self, name: str, request: web.Request, act: Callable[[], Any]) -> web.Response:
         if request.headers.get("Authorization") != f"Bot {self.token}":
-            raise Refusal(401, 0, "401: Unauthorized")
+            raise DiscordRefusal(401, 0, "401: Unauthorized")
         headers: dict[str, str] = {}
         if self._buckets is not None and name in ("send", "edit", "delete"):
             bucket = f"{name}:{request.match_info['channel']}"
-            wait_s, headers = self._buckets.take(bucket, self.now())
+            wait_s, headers = self._buckets.reserve(bucket, self.now())
             if wait_s:
                 limited = flood(round(wait_s, 3))
                 return web.Response(status=429, body=limited.body, headers=limited.headers | headers)
         result = act()
         return web.Response(status=204, headers=headers) if result is None else _json(result, headers)
 
-    def _open(self, request: web.Request) -> Channel:
+    def _open(self, request: web.Request) -> DiscordChannel:
         channel = self.channels.get(int(request.match_info["channel"]))
         if channel is None:
-            raise Refusal(404, 10003, "Unknown Channel")
+            raise DiscordRefusal(404, 10003, "Unknown Channel")
         if channel.archived:
-            raise Refusal(400, 50083, "Thread is archived")
+            raise DiscordRefusal(400, 50083, "Thread is archived")
         return channel
 
     def _send(self, request: web.Request, body: Any) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class FakeDiscord(LoopbackFake):
             for message in channel.messages:
                 if message.nonce == nonce:
                     return channel.message_json(message)
-        message = Message(self._next_id(), BOT_ID, [state], nonce)
+        message = DiscordMessage(self._next_id(), BOT_ID, [state], nonce)
         channel.messages.append(message)
         return channel.message_json(message)
 
@@ -241,7 +241,7 @@ class FakeDiscord(LoopbackFake):
         channel = self._open(request)
         message = channel.find(int(request.match_info["message"]))
         if message.author != BOT_ID:
-            raise Refusal(403, 50005, "Cannot edit a message authored by another user")
+            raise DiscordRefusal(403, 50005, "Cannot edit a message authored by another user")
         message.states.append(state_of(body, self.now()))
         return channel.message_json(message)
 
@@ -258,7 +258,7 @@ class FakeDiscord(LoopbackFake):
     def _callback(self, request: web.Request, body: Any) -> None:
         interaction, secret = request.match_info["interaction"], request.match_info["secret"]
         if secret != f"token-{interaction}":
-            raise Refusal(404, 10062, "Unknown interaction")
+            raise DiscordRefusal(404, 10062, "Unknown interaction")
         self.interaction_answers[interaction] = body
 
     async def _serve_file(self, request: web.Request) -> web.Response:

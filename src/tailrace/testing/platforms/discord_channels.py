@@ -14,7 +14,7 @@ GUILD_ID = 9000
 TEXT_CHANNEL, DM_CHANNEL, PUBLIC_THREAD = 0, 1, 11  # types of channels
 
 
-class Refusal(Exception):
+class DiscordRefusal(Exception):
     """An error as Discord words it."""
 
     def __init__(self, status: int, code: int, message: str, errors: dict[str, Any] | None = None) -> None:
@@ -24,7 +24,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class DiscordState:
     """What a message showed from `at` on. `buttons`: label and value."""
 
     text: str
@@ -33,10 +33,10 @@ class State:
 
 
 @dataclass
-class Message:
+class DiscordMessage:
     id: int
     author: int
-    states: list[State]
+    states: list[DiscordState]
     nonce: str = ""
     deleted: bool = False
 
@@ -50,7 +50,7 @@ class Message:
 
 
 @dataclass
-class Channel:
+class DiscordChannel:
     """A channel of the server, a thread (`parent` is its channel) or a direct conversation (`user` is the other)."""
 
     id: int
@@ -58,11 +58,11 @@ class Channel:
     parent: int = 0
     user: int = 0
     archived: bool = False
-    messages: list[Message] = field(default_factory=list)
+    messages: list[DiscordMessage] = field(default_factory=list)
     typing: list[float] = field(default_factory=list)
 
     @property
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[DiscordMessage]:
         """What the bot wrote and is still there, from top to bottom."""
         return [message for message in self.messages if message.author == BOT_ID and not message.deleted]
 
@@ -96,13 +96,13 @@ class Channel:
             described |= {"permission_overwrites": [], "nsfw": False, "parent_id": None, "topic": None}
         return described
 
-    def find(self, message_id: int) -> Message:
+    def find(self, message_id: int) -> DiscordMessage:
         for message in self.messages:
             if message.id == message_id and not message.deleted:
                 return message
-        raise Refusal(404, 10008, "Unknown Message")
+        raise DiscordRefusal(404, 10008, "Unknown Message")
 
-    def message_json(self, message: Message) -> dict[str, Any]:
+    def message_json(self, message: DiscordMessage) -> dict[str, Any]:
         described: dict[str, Any] = {
             "id": str(message.id),
             "channel_id": str(self.id),
@@ -130,7 +130,7 @@ class Buckets:
         self._budget = budget
         self._windows: dict[str, tuple[float, int]] = {}  # when it ends, how many it has had
 
-    def take(self, bucket: str, now: float) -> tuple[float, dict[str, str]]:
+    def reserve(self, bucket: str, now: float) -> tuple[float, dict[str, str]]:
         """How long to wait (0: taken), and the headers that say so."""
         ends, used = self._windows.get(bucket, (0.0, 0))
         if now >= ends:
@@ -153,18 +153,20 @@ def user_json(user_id: int) -> dict[str, Any]:
     return described | ({"bot": True} if user_id == BOT_ID else {})
 
 
-def state_of(body: dict[str, Any], at: float) -> State:
-    """What the bot asked to be shown. Raises `Refusal` as Discord's validation does."""
+def state_of(body: dict[str, Any], at: float) -> DiscordState:
+    """What the bot asked to be shown. Raises `DiscordRefusal` as Discord's validation does."""
     text = str(body.get("content", ""))
     if len(text) > MAX_CHARS:
         too_long = {"code": "BASE_TYPE_MAX_LENGTH", "message": f"Must be {MAX_CHARS} or fewer in length."}
-        raise Refusal(400, 50035, "Invalid Form Body", {"content": {"_errors": [too_long]}})
+        raise DiscordRefusal(400, 50035, "Invalid Form Body", {"content": {"_errors": [too_long]}})
     if not text.strip():
-        raise Refusal(400, 50006, "Cannot send an empty message")
+        raise DiscordRefusal(400, 50006, "Cannot send an empty message")
     rows = body.get("components") or []
     buttons = tuple((key["label"], key["custom_id"]) for row in rows for key in row["components"])
     if len(rows) > 5 or any(not 1 <= len(value) <= 100 for _, value in buttons):
-        raise Refusal(400, 50035, "Invalid Form Body", {"components": {"_errors": [{"code": "INVALID"}]}})
+        raise DiscordRefusal(400, 50035, "Invalid Form Body", {"components": {"_errors": [{"code": "INVALID"}]}})
     if len(str(body.get("nonce", ""))) > MAX_NONCE:
-        raise Refusal(400, 50035, "Invalid Form Body", {"nonce": {"_errors": [{"code": "NONCE_TYPE_STRING_TOO_LONG"}]}})
-    return State(text, buttons, at)
+        raise DiscordRefusal(
+            400, 50035, "Invalid Form Body", {"nonce": {"_errors": [{"code": "NONCE_TYPE_STRING_TOO_LONG"}]}}
+        )
+    return DiscordState(text, buttons, at)

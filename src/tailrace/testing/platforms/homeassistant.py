@@ -97,7 +97,9 @@ class FakeHomeAssistant(LoopbackFake):
         }
         await self._deliver(event_type, event)
 
-    async def say(self, question: str, *, user: str | None = None, conversation_id: str | None = None) -> None:
+    async def say_to_assist(
+        self, question: str, *, user: str | None = None, conversation_id: str | None = None
+    ) -> None:
         """Somebody says to Assist: ask tailrace …"""
         trigger = {
             "platform": "conversation",

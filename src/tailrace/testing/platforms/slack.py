@@ -26,10 +26,10 @@ from tailrace.testing.platforms.slack_channels import (
     BOT_USER,
     MAX_MARKDOWN,
     TEAM,
-    Channel,
-    Message,
-    Refusal,
-    State,
+    SlackChannel,
+    SlackMessage,
+    SlackRefusal,
+    SlackState,
     state_of,
 )
 
@@ -70,7 +70,7 @@ class FakeSlack(LoopbackFake):
         """`budgets` by method; None: the real ones; empty: no limits."""
         super().__init__(port=port)
         self.token, self.app_token = token, app_token
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, SlackChannel] = {}
         self.acknowledged: list[str] = []
         self.connections = 0
         self._budgets = BUDGETS if budgets is None else budgets
@@ -86,13 +86,13 @@ class FakeSlack(LoopbackFake):
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
-    def channel(self, channel_id: str) -> Channel:
+    def channel(self, channel_id: str) -> SlackChannel:
         """A channel; a direct conversation where the id begins with D."""
-        return self.channels.setdefault(channel_id, Channel(channel_id))
+        return self.channels.setdefault(channel_id, SlackChannel(channel_id))
 
     async def write(
         self,
-        channel: Channel,
+        channel: SlackChannel,
         text: str,
         *,
         user: str = "U7",
@@ -101,7 +101,7 @@ class FakeSlack(LoopbackFake):
         fields: Params | None = None,
     ) -> str:
         """Somebody writes; returns the message's `ts`. `fields`: more of the event."""
-        message = Message(self._ts(), user, thread, [State(text, at=self.now())])
+        message = SlackMessage(self._ts(), user, thread, [SlackState(text, at=self.now())])
         channel.messages.append(message)
         event = {
             **message.as_json(),
@@ -119,7 +119,7 @@ class FakeSlack(LoopbackFake):
             await self.send_event(event | {"type": "app_mention"} | (fields or {}))
         return message.ts
 
-    async def press(self, channel: Channel, message: Message, label: str, *, user: str = "U7") -> None:
+    async def press(self, channel: SlackChannel, message: SlackMessage, label: str, *, user: str = "U7") -> None:
         """Somebody presses a button of a message."""
         pressed = {"type": "button", "action_id": "x", "value": dict(message.state.buttons)[label]}
         payload = {
@@ -132,7 +132,7 @@ class FakeSlack(LoopbackFake):
         }
         await self.deliver("interactive", payload)
 
-    async def command(self, channel: Channel, command: str, text: str = "", *, user: str = "U7") -> None:
+    async def command(self, channel: SlackChannel, command: str, text: str = "", *, user: str = "U7") -> None:
         """Somebody uses a slash command."""
         payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
         await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
@@ -147,11 +147,11 @@ class FakeSlack(LoopbackFake):
         kind = "text/plain" if name.endswith(".txt") else "image/png"
         return {"name": name, "mimetype": kind, "size": len(content), "url_private": f"{self.url}/files/{name}"}
 
-    def expire_stream(self, message: Message) -> None:
+    def expire_stream(self, message: SlackMessage) -> None:
         """Slack ends it by itself (G90)."""
         message.opened_at -= STREAM_LIFETIME_S
 
-    def delete_thread(self, channel: Channel, ts: str) -> None:
+    def delete_thread(self, channel: SlackChannel, ts: str) -> None:
         """Somebody deletes the message that the thread hangs from, and all of the thread (G85)."""
         for message in channel.messages:
             message.deleted = message.deleted or ts in (message.ts, message.thread_ts)
@@ -196,7 +196,7 @@ class FakeSlack(LoopbackFake):
         try:
             self._count(method)
             return web.json_response({"ok": True} | handler(params))
-        except Refusal as refused:
+        except SlackRefusal as refused:
             headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
             status = 429 if refused.retry_after_s else 200
             return web.json_response({"ok": False, "error": refused.code}, status=status, headers=headers)
@@ -204,32 +204,32 @@ class FakeSlack(LoopbackFake):
     def _count(self, method: str) -> None:
         budget = self._budgets.get(method)
         if budget is not None and (wait_s := self._meter.wait_s(method, budget, self.now())):
-            raise Refusal("ratelimited", retry_after_s=math.ceil(wait_s))
+            raise SlackRefusal("ratelimited", retry_after_s=math.ceil(wait_s))
 
     def _auth_test(self, _params: Params) -> Params:
         return {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 
-    def _open(self, params: Params, name: str = "channel") -> Channel:
+    def _open(self, params: Params, name: str = "channel") -> SlackChannel:
         channel = self.channels.get(params.get(name, ""))
         if channel is None:
-            raise Refusal("channel_not_found")
+            raise SlackRefusal("channel_not_found")
         if channel.archived:
-            raise Refusal("is_archived")
+            raise SlackRefusal("is_archived")
         return channel
 
     def _post_message(self, params: Params) -> Params:
         channel, thread = self._open(params), params.get("thread_ts", "")
         channel.check_thread(thread)
-        message = Message(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
+        message = SlackMessage(self._ts(), BOT_USER, thread, [state_of(params, self.now())], params.get("metadata", {}))
         channel.messages.append(message)
         return {"channel": channel.id, "ts": message.ts}
 
     def _update(self, params: Params) -> Params:
         message = self._open(params).find(params["ts"])
         if message.user != BOT_USER:
-            raise Refusal("cant_update_message")
+            raise SlackRefusal("cant_update_message")
         if self._is_streaming(message):
-            raise Refusal("streaming_state_conflict")
+            raise SlackRefusal("streaming_state_conflict")
         message.show(state_of(params, self.now()))
         message.metadata = params.get("metadata", message.metadata)
         return {"ts": message.ts}
@@ -242,8 +242,8 @@ class FakeSlack(LoopbackFake):
         channel, thread = self._open(params), params.get("thread_ts", "")
         channel.check_thread(thread)
         if not channel.private and not (params.get("recipient_user_id") and params.get("recipient_team_id")):
-            raise Refusal("missing_recipient_team_id")
-        message = Message(self._ts(), BOT_USER, thread, [State("", streaming=True, at=self.now())])
+            raise SlackRefusal("missing_recipient_team_id")
+        message = SlackMessage(self._ts(), BOT_USER, thread, [SlackState("", streaming=True, at=self.now())])
         message.opened_at = self.now()
         message.append(params.get("chunks", []), self.now())
         channel.messages.append(message)
@@ -252,7 +252,7 @@ class FakeSlack(LoopbackFake):
     def _append_stream(self, params: Params) -> Params:
         message = self._stream(params)
         if not params.get("chunks"):
-            raise Refusal("no_text")
+            raise SlackRefusal("no_text")
         message.append(params["chunks"], self.now())
         return {"ts": message.ts}
 
@@ -262,15 +262,15 @@ class FakeSlack(LoopbackFake):
         message.metadata = params.get("metadata", {})
         return {"ts": message.ts}
 
-    def _stream(self, params: Params) -> Message:
+    def _stream(self, params: Params) -> SlackMessage:
         message = self._open(params).find(params["ts"])
         if not self._is_streaming(message):
-            raise Refusal("message_not_in_streaming_state")
+            raise SlackRefusal("message_not_in_streaming_state")
         if sum(len(chunk.get("text", "")) for chunk in params.get("chunks", [])) > MAX_MARKDOWN:
-            raise Refusal("msg_too_long")
+            raise SlackRefusal("msg_too_long")
         return message
 
-    def _is_streaming(self, message: Message) -> bool:
+    def _is_streaming(self, message: SlackMessage) -> bool:
         return message.state.streaming and self.now() - message.opened_at < STREAM_LIFETIME_S
 
     def _replies(self, params: Params) -> Params:
@@ -281,7 +281,7 @@ class FakeSlack(LoopbackFake):
     def _history(self, params: Params) -> Params:
         return self._page([m for m in reversed(self._open(params).messages) if not m.thread_ts], params)
 
-    def _page(self, messages: list[Message], params: Params) -> Params:
+    def _page(self, messages: list[SlackMessage], params: Params) -> Params:
         there = [message.as_json() for message in messages if not message.deleted]
         if not params.get("include_all_metadata"):
             there = [{name: value for name, value in m.items() if name != "metadata"} for m in there]
@@ -352,11 +352,11 @@ class FakeSlack(LoopbackFake):
 
 
 def _invalid_auth(_params: Params) -> Params:
-    raise Refusal("invalid_auth")
+    raise SlackRefusal("invalid_auth")
 
 
 def _unknown_method(_params: Params) -> Params:
-    raise Refusal("unknown_method")
+    raise SlackRefusal("unknown_method")
 
 
 async def _send(socket: web.WebSocketResponse, envelope: Params) -> None:

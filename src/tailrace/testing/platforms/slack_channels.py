@@ -11,7 +11,7 @@ MAX_VALUE = 2000
 BOT_USER, BOT_ID, TEAM = "U0BOT", "B0BOT", "T0TEAM"
 
 
-class Refusal(Exception):
+class SlackRefusal(Exception):
     """An error in Slack's words. Slack answers with 200 and `"ok": false`, but for rate limits."""
 
     def __init__(self, code: str, *, retry_after_s: int = 0) -> None:
@@ -20,7 +20,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class SlackState:
     """What a message showed from `at` on. `buttons`: label and value; `cards`: title and status by id."""
 
     text: str
@@ -32,17 +32,17 @@ class State:
 
 
 @dataclass
-class Message:
+class SlackMessage:
     ts: str
     user: str
     thread_ts: str
-    states: list[State]
+    states: list[SlackState]
     metadata: dict[str, Any] = field(default_factory=dict)
     opened_at: float = 0.0
     deleted: bool = False
 
     @property
-    def state(self) -> State:
+    def state(self) -> SlackState:
         return self.states[-1]
 
     @property
@@ -55,11 +55,11 @@ class Message:
         described |= {"thread_ts": self.thread_ts} if self.thread_ts else {}
         return described | ({"metadata": self.metadata} if self.metadata else {})
 
-    def show(self, state: State) -> None:
+    def show(self, state: SlackState) -> None:
         self.states.append(state)
 
     def append(self, chunks: list[dict[str, Any]], at: float, *, ends: bool = False) -> None:
-        """Adds to a stream. Raises `Refusal`."""
+        """Adds to a stream. Raises `SlackRefusal`."""
         state = self.state
         for chunk in chunks:
             match chunk:
@@ -68,9 +68,9 @@ class Message:
                 case {"type": "task_update", "id": str(), "title": str(), "status": str(status)} if status in _CARDS:
                     state = replace(state, cards=_with_card(state.cards, chunk))
                 case _:
-                    raise Refusal("invalid_chunks")
+                    raise SlackRefusal("invalid_chunks")
         if len(state.text) > MAX_MARKDOWN:
-            raise Refusal("msg_too_long")
+            raise SlackRefusal("msg_too_long")
         self.states.append(replace(state, streaming=not ends, at=at))
 
 
@@ -85,10 +85,10 @@ def _with_card(cards: tuple[tuple[str, str, str], ...], chunk: dict[str, Any]) -
 
 
 @dataclass
-class Channel:
+class SlackChannel:
     id: str
     archived: bool = False
-    messages: list[Message] = field(default_factory=list)
+    messages: list[SlackMessage] = field(default_factory=list)
     statuses: list[tuple[str, str]] = field(default_factory=list)  # thread and what it said
 
     @property
@@ -96,7 +96,7 @@ class Channel:
         return self.id.startswith("D")
 
     @property
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[SlackMessage]:
         """What the bot wrote and is still there, from top to bottom."""
         return [message for message in self.messages if message.user == BOT_USER and not message.deleted]
 
@@ -104,25 +104,25 @@ class Channel:
     def texts(self) -> list[str]:
         return [message.text for message in self.answers]
 
-    def find(self, ts: str) -> Message:
+    def find(self, ts: str) -> SlackMessage:
         for message in self.messages:
             if message.ts == ts and not message.deleted:
                 return message
-        raise Refusal("message_not_found")
+        raise SlackRefusal("message_not_found")
 
     def check_thread(self, thread_ts: str) -> None:
-        """Raises `Refusal` for a thread whose first message is gone."""
+        """Raises `SlackRefusal` for a thread whose first message is gone."""
         if thread_ts and not any(m.ts == thread_ts and not m.deleted for m in self.messages):
-            raise Refusal("thread_not_found")
+            raise SlackRefusal("thread_not_found")
 
 
-def state_of(params: dict[str, Any], at: float) -> State:
-    """What `chat.postMessage` and `chat.update` ask to be shown. Raises `Refusal`."""
+def state_of(params: dict[str, Any], at: float) -> SlackState:
+    """What `chat.postMessage` and `chat.update` ask to be shown. Raises `SlackRefusal`."""
     blocks = params.get("blocks")
     if not isinstance(blocks, list) or not blocks:
-        raise Refusal("no_text" if not params.get("text") else "invalid_blocks")
+        raise SlackRefusal("no_text" if not params.get("text") else "invalid_blocks")
     if len(blocks) > MAX_BLOCKS:
-        raise Refusal("invalid_blocks")
+        raise SlackRefusal("invalid_blocks")
     texts: list[str] = []
     buttons: list[tuple[str, str]] = []
     markup = True
@@ -136,9 +136,9 @@ def state_of(params: dict[str, Any], at: float) -> State:
             case {"type": "actions", "elements": list(elements)} if len(elements) <= 25:
                 buttons += [(element["text"]["text"], element["value"]) for element in elements]
             case _:
-                raise Refusal("invalid_blocks")
+                raise SlackRefusal("invalid_blocks")
     if sum(map(len, texts)) > MAX_MARKDOWN:
-        raise Refusal("msg_blocks_too_long")
+        raise SlackRefusal("msg_blocks_too_long")
     if any(not 1 <= len(value) <= MAX_VALUE for _, value in buttons):
-        raise Refusal("invalid_blocks")
-    return State("\n".join(texts), tuple(buttons), markup=markup, at=at)
+        raise SlackRefusal("invalid_blocks")
+    return SlackState("\n".join(texts), tuple(buttons), markup=markup, at=at)

@@ -21,7 +21,13 @@ import msgspec
 from aiohttp import web
 
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
-from tailrace.testing.platforms.telegram_chats import Chat, Message, Refusal, State, state_of
+from tailrace.testing.platforms.telegram_chats import (
+    TelegramChat,
+    TelegramMessage,
+    TelegramRefusal,
+    TelegramState,
+    state_of,
+)
 
 Params: TypeAlias = dict[str, Any]
 BOT_ID = 42
@@ -58,7 +64,7 @@ class FakeTelegram(LoopbackFake):
         """`budgets` by kind of chat; None: the real ones; empty: no limits."""
         super().__init__(port=port)
         self.token, self.username = token, username
-        self.chats: dict[int, Chat] = {}
+        self.chats: dict[int, TelegramChat] = {}
         self.commands: list[dict[str, str]] = []
         self.answered_queries: list[str] = []
         self.webhook: tuple[str, str] = ("", "")  # address and secret
@@ -73,22 +79,22 @@ class FakeTelegram(LoopbackFake):
 
     # ── people and what they do ──────────────────────────────────────────────────────────────────────────────
 
-    def private(self, user_id: int, name: str = "Ada") -> Chat:
-        return self._add(Chat(user_id, "private", name))
+    def private(self, user_id: int, name: str = "Ada") -> TelegramChat:
+        return self._add(TelegramChat(user_id, "private", name))
 
-    def group(self, chat_id: int, title: str = "Group", *, topics: tuple[int, ...] = ()) -> Chat:
+    def group(self, chat_id: int, title: str = "Group", *, topics: tuple[int, ...] = ()) -> TelegramChat:
         return self._add(
-            Chat(chat_id, "supergroup" if topics else "group", title, forum=bool(topics), topics=set(topics))
+            TelegramChat(chat_id, "supergroup" if topics else "group", title, forum=bool(topics), topics=set(topics))
         )
 
     def write(
         self,
-        chat: Chat,
+        chat: TelegramChat,
         text: str = "",
         *,
         user: int = 0,
         thread: int = 0,
-        reply_to: Message | None = None,
+        reply_to: TelegramMessage | None = None,
         fields: dict[str, Any] | None = None,
     ) -> int:
         """Somebody writes; returns the update's id. `user`: in a group, who. `fields`: more of the message object."""
@@ -105,10 +111,12 @@ class FakeTelegram(LoopbackFake):
             message |= {"message_thread_id": thread, "is_topic_message": True}
         if reply_to is not None:
             message["reply_to_message"] = self._message_json(chat, reply_to)
-        chat.messages.append(Message(self._last_message, thread, [State(text, at=self.now())], own=False))
+        chat.messages.append(
+            TelegramMessage(self._last_message, thread, [TelegramState(text, at=self.now())], own=False)
+        )
         return self._put({"message": message | (fields or {})})
 
-    def send_file(self, chat: Chat, name: str, content: bytes, media_type: str, *, caption: str = "") -> int:
+    def send_file(self, chat: TelegramChat, name: str, content: bytes, media_type: str, *, caption: str = "") -> int:
         """Somebody sends a file; an image as a photo in two sizes."""
         self._files[name] = content
         described = {"file_id": name, "file_unique_id": name, "file_size": len(content)}
@@ -121,13 +129,13 @@ class FakeTelegram(LoopbackFake):
             fields["caption"] = caption
         return self.write(chat, fields=fields)
 
-    def press(self, chat: Chat, message: Message, label: str, *, user: int = 0) -> int:
+    def press(self, chat: TelegramChat, message: TelegramMessage, label: str, *, user: int = 0) -> int:
         """Somebody presses a button of a message."""
         data = dict(message.buttons)[label]
         query = {"id": f"query-{self._last_update + 1}", "from": _user(user or chat.id), "chat_instance": "1"}
         return self._put({"callback_query": {**query, "data": data, "message": self._message_json(chat, message)}})
 
-    def stop_draft(self, chat: Chat) -> int:
+    def stop_draft(self, chat: TelegramChat) -> int:
         """The user presses the stop button of the preview."""
         draft = chat.draft
         if draft is None or not draft.can_stop:
@@ -166,7 +174,7 @@ class FakeTelegram(LoopbackFake):
         method = request.match_info["method"]
         params = await _params(request)
         if request.match_info["token"] != self.token:
-            return _response(Refusal(401, "Unauthorized"))
+            return _response(TelegramRefusal(401, "Unauthorized"))
         if method.lower() == "getupdates" and not self._faults[method]:
             return await self._get_updates(request, params)
         return await self.answer(request, method, params, lambda: self._act(method, params))
@@ -187,10 +195,10 @@ class FakeTelegram(LoopbackFake):
         }
         handler = handlers.get(method.lower())
         if handler is None:
-            return _response(Refusal(404, "Not Found"))
+            return _response(TelegramRefusal(404, "Not Found"))
         try:
             return _result(handler(params))
-        except Refusal as refused:
+        except TelegramRefusal as refused:
             return _response(refused)
 
     def _get_me(self, _params: Params) -> dict[str, Any]:
@@ -200,10 +208,10 @@ class FakeTelegram(LoopbackFake):
     def _send_message(self, params: Params) -> dict[str, Any]:
         chat, thread = self._open(params)
         if not params.get("text", "").strip():
-            raise Refusal(400, "Bad Request: message text is empty")
+            raise TelegramRefusal(400, "Bad Request: message text is empty")
         state = self._state(params)
         self._last_message += 1
-        message = Message(self._last_message, thread, [state])
+        message = TelegramMessage(self._last_message, thread, [state])
         chat.messages.append(message)
         chat.end_preview(message.id)
         return self._message_json(chat, message)
@@ -211,7 +219,7 @@ class FakeTelegram(LoopbackFake):
     def _edit_message_text(self, params: Params) -> dict[str, Any]:
         chat, _ = self._open(params)
         if not params.get("text", "").strip():
-            raise Refusal(400, "Bad Request: message text is empty")
+            raise TelegramRefusal(400, "Bad Request: message text is empty")
         return self._message_json(chat, chat.edit(params["message_id"], self._state(params)))
 
     def _send_message_draft(self, params: Params) -> bool:
@@ -246,7 +254,7 @@ class FakeTelegram(LoopbackFake):
     def _get_file(self, params: Params) -> dict[str, Any]:
         name = params["file_id"]
         if name not in self._files:
-            raise Refusal(400, "Bad Request: invalid file_id")
+            raise TelegramRefusal(400, "Bad Request: invalid file_id")
         return {"file_id": name, "file_unique_id": name, "file_size": len(self._files[name]), "file_path": name}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
@@ -265,7 +273,9 @@ class FakeTelegram(LoopbackFake):
         """Long polling: what is there at once, else what comes within `timeout`. An offset confirms all before it."""
         if self.webhook[0]:
             description = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete"
-            return await self.answer(request, "getUpdates", params, lambda: _response(Refusal(409, description)))
+            return await self.answer(
+                request, "getUpdates", params, lambda: _response(TelegramRefusal(409, description))
+            )
         self._confirmed = max(self._confirmed, params.get("offset", 0) - 1)
         self._poll += 1
         mine = self._poll
@@ -277,7 +287,7 @@ class FakeTelegram(LoopbackFake):
         except TimeoutError:
             pass
         if mine != self._poll:
-            taken_over = Refusal(409, "Conflict: terminated by other getUpdates request")
+            taken_over = TelegramRefusal(409, "Conflict: terminated by other getUpdates request")
             return await self.answer(request, "getUpdates", params, lambda: _response(taken_over))
         found = [*self._again, *self._unconfirmed()]
         self._again.clear()
@@ -296,32 +306,32 @@ class FakeTelegram(LoopbackFake):
 
     # ── what is behind it ────────────────────────────────────────────────────────────────────────────────────
 
-    def _add(self, chat: Chat) -> Chat:
+    def _add(self, chat: TelegramChat) -> TelegramChat:
         self.chats[chat.id] = chat
         return chat
 
-    def _chat(self, params: Params) -> Chat:
+    def _chat(self, params: Params) -> TelegramChat:
         if (chat := self.chats.get(params.get("chat_id", 0))) is None:
-            raise Refusal(400, "Bad Request: chat not found")
+            raise TelegramRefusal(400, "Bad Request: chat not found")
         return chat
 
-    def _open(self, params: Params) -> tuple[Chat, int]:
-        """The chat and topic of a request that counts against the chat's budget. Raises `Refusal`."""
+    def _open(self, params: Params) -> tuple[TelegramChat, int]:
+        """The chat and topic of a request that counts against the chat's budget. Raises `TelegramRefusal`."""
         chat, thread = self._chat(params), params.get("message_thread_id", 0)
         if budget := self._budgets.get(chat.kind):
             wait_s = math.ceil(self._meter.wait_s(str(chat.id), budget, self.now()))
             if wait_s:
-                raise Refusal(429, f"Too Many Requests: retry after {wait_s}", retry_after=wait_s)
+                raise TelegramRefusal(429, f"Too Many Requests: retry after {wait_s}", retry_after=wait_s)
         chat.check(thread)
         return chat, thread
 
-    def _state(self, params: Params) -> State:
+    def _state(self, params: Params) -> TelegramState:
         return state_of(params.get("text", ""), params.get("entities", []), params.get("reply_markup"), self.now())
 
     def _bot(self) -> dict[str, Any]:
         return {"id": BOT_ID, "is_bot": True, "first_name": "Tailrace", "username": self.username}
 
-    def _message_json(self, chat: Chat, message: Message) -> dict[str, Any]:
+    def _message_json(self, chat: TelegramChat, message: TelegramMessage) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "message_id": message.id,
             "date": EPOCH + int(message.states[0].at),
@@ -372,7 +382,7 @@ def _result(result: object) -> web.Response:
     return web.json_response({"ok": True, "result": result})
 
 
-def _response(refused: Refusal) -> web.Response:
+def _response(refused: TelegramRefusal) -> web.Response:
     body = _failure(refused.status, refused.description, refused.parameters)
     return web.Response(status=refused.status, body=body, content_type="application/json")
 

@@ -1,7 +1,7 @@
 """What Telegram's users see: chats, topics, messages and drafts, with every state that each was in.
 
-State and its rules alone; `telegram` puts it behind the Bot API. A broken rule raises `Refusal` in the words of the
-real server.
+State and its rules alone; `telegram` puts it behind the Bot API. A broken rule raises `TelegramRefusal` in the words
+of the real server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_ENTITIES = 100  # what is beyond is dropped, as the real server does
 CALLBACK_BYTES = 64
 
 
-class Refusal(Exception):
+class TelegramRefusal(Exception):
     """The server says no: `{"ok": false, "error_code": …, "description": …}`."""
 
     def __init__(self, status: int, description: str, **parameters: int) -> None:
@@ -32,7 +32,7 @@ class Styled(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class State(msgspec.Struct, frozen=True):
+class TelegramState(msgspec.Struct, frozen=True):
     """What a message or a draft showed, from `at` on."""
 
     text: str
@@ -45,12 +45,12 @@ class State(msgspec.Struct, frozen=True):
         return [_styled(self.text, entity) for entity in self.entities]
 
 
-class Message(msgspec.Struct):
+class TelegramMessage(msgspec.Struct):
     """`states` are all that it ever showed, in order; the last is what it shows."""
 
     id: int
     thread: int
-    states: list[State]
+    states: list[TelegramState]
     own: bool = True  # the bot's
     deleted: bool = False
 
@@ -68,7 +68,7 @@ class Draft(msgspec.Struct):
 
     id: int
     thread: int
-    states: list[State]
+    states: list[TelegramState]
     can_stop: bool = False
     replaced_by: int = 0  # the message that it made room for
 
@@ -77,14 +77,14 @@ class Draft(msgspec.Struct):
         return self.states[-1].text
 
 
-class Chat(msgspec.Struct):
+class TelegramChat(msgspec.Struct):
     """One conversation. Topics are those of a forum; 0 is the chat itself."""
 
     id: int
     kind: Kind
     title: str
     forum: bool = False
-    messages: list[Message] = []
+    messages: list[TelegramMessage] = []
     drafts: list[Draft] = []
     typing: list[float] = []  # when it was shown that the bot is typing
     topics: set[int] = set()
@@ -93,7 +93,7 @@ class Chat(msgspec.Struct):
     migrated_to: int = 0
 
     @property
-    def answers(self) -> list[Message]:
+    def answers(self) -> list[TelegramMessage]:
         """The bot's messages that are there."""
         return [message for message in self.messages if message.own and not message.deleted]
 
@@ -115,29 +115,29 @@ class Chat(msgspec.Struct):
     def check(self, thread: int) -> None:
         """Whether the bot may write there now."""
         if self.migrated_to:
-            raise Refusal(
+            raise TelegramRefusal(
                 400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=self.migrated_to
             )
         if self.blocked:
-            raise Refusal(403, self.blocked)
+            raise TelegramRefusal(403, self.blocked)
         if thread and thread not in self.topics:
-            raise Refusal(400, "Bad Request: message thread not found")
+            raise TelegramRefusal(400, "Bad Request: message thread not found")
         if thread in self.closed_topics:
-            raise Refusal(400, "Bad Request: TOPIC_CLOSED")
+            raise TelegramRefusal(400, "Bad Request: TOPIC_CLOSED")
 
-    def find(self, message_id: int, missing: str) -> Message:
+    def find(self, message_id: int, missing: str) -> TelegramMessage:
         for message in self.messages:
             if message.id == message_id and not message.deleted:
                 return message
-        raise Refusal(400, f"Bad Request: {missing}")
+        raise TelegramRefusal(400, f"Bad Request: {missing}")
 
-    def edit(self, message_id: int, state: State) -> Message:
+    def edit(self, message_id: int, state: TelegramState) -> TelegramMessage:
         message = self.find(message_id, "message to edit not found")
         if not message.own:
-            raise Refusal(400, "Bad Request: message can't be edited")
+            raise TelegramRefusal(400, "Bad Request: message can't be edited")
         last = message.states[-1]
         if (last.text, last.entities, last.buttons) == (state.text, state.entities, state.buttons):
-            raise Refusal(
+            raise TelegramRefusal(
                 400,
                 "Bad Request: message is not modified: specified new message content and reply markup are exactly the "
                 "same as a current content and reply markup of the message",
@@ -145,11 +145,11 @@ class Chat(msgspec.Struct):
         message.states.append(state)
         return message
 
-    def preview(self, draft_id: int, thread: int, state: State, *, can_stop: bool) -> None:
+    def preview(self, draft_id: int, thread: int, state: TelegramState, *, can_stop: bool) -> None:
         if self.kind != "private":
-            raise Refusal(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
+            raise TelegramRefusal(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
         if draft_id == 0:
-            raise Refusal(400, "Bad Request: draft_id must be non-zero")
+            raise TelegramRefusal(400, "Bad Request: draft_id must be non-zero")
         if (shown := self.draft) is not None and shown.id == draft_id:
             shown.states.append(state)
         else:
@@ -160,33 +160,33 @@ class Chat(msgspec.Struct):
             shown.replaced_by = message_id
 
 
-def state_of(text: str, entities: list[dict[str, Any]], markup: dict[str, Any] | None, at: float) -> State:
-    """What the bot asked to be shown, as it is shown: blanks at both ends are cut. Raises `Refusal`.
+def state_of(text: str, entities: list[dict[str, Any]], markup: dict[str, Any] | None, at: float) -> TelegramState:
+    """What the bot asked to be shown, as it is shown: blanks at both ends are cut. Raises `TelegramRefusal`.
 
     Stricter than the real server on one point: an entity out of bounds or across half a character is refused instead
     of dropped, since whoever sent it has counted wrong.
     """
     units = len(text.encode("utf-16-le")) // 2
     if units > MAX_TEXT_UNITS:
-        raise Refusal(400, "Bad Request: message is too long")
+        raise TelegramRefusal(400, "Bad Request: message is too long")
     for entity in entities:
         _check_entity(text, units, entity)
     buttons = tuple(_buttons(markup or {}))
     if any(not 1 <= len(data.encode()) <= CALLBACK_BYTES for _, data in buttons):
-        raise Refusal(400, "Bad Request: BUTTON_DATA_INVALID")
-    return State(text.rstrip(), tuple(entities[:MAX_ENTITIES]), buttons, at)
+        raise TelegramRefusal(400, "Bad Request: BUTTON_DATA_INVALID")
+    return TelegramState(text.rstrip(), tuple(entities[:MAX_ENTITIES]), buttons, at)
 
 
 def _check_entity(text: str, units: int, entity: dict[str, Any]) -> None:
     offset, length = entity["offset"], entity["length"]
     if offset < 0 or length <= 0 or offset + length > units:
-        raise Refusal(400, f"Bad Request: can't parse entities: entity at {offset} ends outside of the text")
+        raise TelegramRefusal(400, f"Bad Request: can't parse entities: entity at {offset} ends outside of the text")
     encoded = text.encode("utf-16-le")
     for edge in (offset, offset + length):
         if edge < units and 0xDC <= encoded[2 * edge + 1] <= 0xDF:
-            raise Refusal(400, f"Bad Request: can't parse entities: {edge} is within a character")
+            raise TelegramRefusal(400, f"Bad Request: can't parse entities: {edge} is within a character")
     if entity["type"] == "text_link" and ":" not in entity.get("url", ""):
-        raise Refusal(400, "Bad Request: can't parse entities: a link needs an address")
+        raise TelegramRefusal(400, "Bad Request: can't parse entities: a link needs an address")
 
 
 def _buttons(markup: dict[str, Any]) -> list[tuple[str, str]]:
