@@ -126,6 +126,12 @@ class MemoryFirst:
     async def facts(self, run_id: str) -> list[Entry]:
         return await self._of(run_id).facts(run_id)
 
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._memory}
+        stored = [run_id for run_id in run_ids if run_id not in found]
+        found.update(zip(stored, await self._storage.facts_of_runs(stored), strict=True))
+        return [found[run_id] for run_id in run_ids]
+
     async def snapshot(self, run_id: str) -> Entry:
         return await self._of(run_id).snapshot(run_id)
 
