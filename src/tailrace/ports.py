@@ -350,6 +350,9 @@ class Journal(Protocol):
         """Every committed entry that compaction keeps, in order, whether it has happened or not: all but chunks,
         hints and notices. What a runner resumes from and a session's history is made of."""
 
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        """The `facts` of each of these runs, in one read."""
+
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state at the newest committed seq."""
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +14,21 @@ from tailrace.agent.service import Busy, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import RunNotFound
-from tailrace.events import MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot, ToolOutputRecorded
+from tailrace.errors import RunNotFound, RunParked
+from tailrace.events import (
+    Entry,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    RunFailure,
+    RunFinished,
+    Snapshot,
+    ToolOutputRecorded,
+)
+from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import assistant, user
-from tailrace.ports import ToolContext, ToolOutcome
+from tailrace.ports import NewRun, Run, ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
 
 
@@ -49,6 +59,31 @@ async def test_a_session_remembers_what_was_said(tmp_path: Path) -> None:
         history = await history_of(app.journal, "s1")
     assert [m["content"] for m in asked[1:]] == ["I am Ann.", "Hello Ann.", "Who am I?"]
     assert history == (user("I am Ann."), assistant("Hello Ann."), user("Who am I?"), assistant("You are Ann."))
+
+
+async def test_reading_a_history_costs_two_reads_however_long_it_is() -> None:
+    class Counting(MemoryJournal):
+        reads = 0
+
+        async def runs(self, **which: Any) -> list[Run]:
+            self.reads += 1
+            return await super().runs(**which)
+
+        async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+            self.reads += 1
+            return await super().facts_of_runs(run_ids)
+
+    costs = []
+    for turns in (5, 40):
+        journal = Counting()
+        for number in range(turns):
+            _, lease = await journal.start(NewRun("agent", session="s"), "me")
+            assert lease is not None
+            journal.append(lease, [MessageRecorded(user(f"question {number}"))])
+            await journal.seal(lease, RunFinished("completed"))
+        assert await history_of(journal, "s") == tuple(user(f"question {number}") for number in range(turns))
+        costs.append(journal.reads)
+    assert costs == [2, 2]
 
 
 async def test_runs_without_a_session_are_independent(tmp_path: Path) -> None:
@@ -207,6 +242,17 @@ async def test_stopping_what_has_ended_or_never_was(tmp_path: Path) -> None:
         await app.agents.stop(run.id)
         with pytest.raises(RunNotFound):
             await app.agents.stop("run_nobody")
+
+
+async def test_I102_waiting_for_a_turn_ends_when_it_is_parked(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (app, _):
+        run, lease = await app.journal.start(NewRun("agent"), "another process")
+        assert lease is not None
+        waiting = asyncio.create_task(app.agents.finished(run.id))
+        await app.journal.get(run.id)
+        await app.journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+        with pytest.raises(RunParked, match="it kept crashing"):
+            await waiting
 
 
 async def test_many_turns_at_once(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ sealed as `stopped`. A cancellation from outside, as when the process ends, reco
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import assert_never
@@ -40,6 +41,8 @@ from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, Stopped, listen, run_beside
+
+log = logging.getLogger("tailrace.agent")
 
 
 class TurnSettings(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class TurnRunner:
         self._lease = lease
         self.turn = turn
         self._settings = settings
-        self._record = RecordedFold(journal, lease, turn)
+        self._record = RecordedFold(journal, lease, turn, due=turn.due, log=log)
         self._model = ModelCall(self._record, caller, settings.model, settings.redactor)
         self._tools = ToolRunner(
             self._record,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
@@ -19,22 +19,23 @@ _PAGE = 50
 
 async def history_of(journal: Journal, session: str, *, before: str | None = None) -> tuple[Message, ...]:
     """What was said in the session (before this run), as far back as the last compression."""
-    logs: deque[Turn] = deque()
+    turns: deque[Turn] = deque()
     cursor = before
-    more = True
-    compressed = False
-    while more and not compressed:
-        runs = await journal.runs(session=session, kind=KIND, before=cursor, limit=_PAGE)
-        more = len(runs) == _PAGE
-        cursor = runs[-1].id if runs else None
-        for run in runs:
-            facts = await journal.facts(run.id)
+    while runs := await journal.runs(session=session, kind=KIND, before=cursor, limit=_PAGE):
+        cursor = runs[-1].id
+        for facts in await journal.facts_of_runs([run.id for run in runs]):
             turn = Turn()
             turn.replay(facts)
-            logs.appendleft(turn)
-            if compressed := any(isinstance(entry.event, HistoryCompressed) for entry in facts):
-                break
-    return tuple(message for turn in logs for message in turn.messages)
+            turns.appendleft(turn)
+            if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
+                return _messages(turns)
+        if len(runs) < _PAGE:
+            break
+    return _messages(turns)
+
+
+def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
+    return tuple(message for turn in turns for message in turn.messages)
 
 
 def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:

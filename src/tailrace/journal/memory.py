@@ -245,6 +245,9 @@ class MemoryJournal:
             entry for entry in await self.read(run_id, after=known.run.first_seq - 1) if is_fact(entry.event)
         ]
 
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        return [await self.facts(run_id) for run_id in run_ids]
+
     async def snapshot(self, run_id: str) -> Entry:
         return fold(await self.read(run_id)).entry()
 

@@ -100,6 +100,12 @@ class MemoryFirst:
     async def orphans(self) -> list[Run]:
         return [*await self._storage.orphans(), *await self._memory.orphans()]
 
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        found = {run_id: await self._memory.facts(run_id) for run_id in run_ids if run_id in self._memory}
+        stored = [run_id for run_id in run_ids if run_id not in found]
+        found.update(zip(stored, await self._storage.facts_of_runs(stored), strict=True))
+        return [found[run_id] for run_id in run_ids]
+
     async def close(self) -> None:
         await self._memory.close()
         await self._storage.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,7 @@ from tailrace.ports import Journal, Lease, Signal
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, listen, run_beside
 
+log = logging.getLogger("tailrace.flows")
 WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record
 # Listening for signals costs a read, and most new instances are soon over. A signal from this process comes with a call
 # of `listen_now`; a new instance may notice one from another process so much later.
@@ -101,7 +103,7 @@ class InstanceRunner:
         self._with = surroundings
         self._rng = rng if rng is not None else _RNG
         self._begun = begun  # it was claimed before, so there may be signals already
-        self._record = RecordedFold(journal, lease, plan)
+        self._record = RecordedFold(journal, lease, plan, due=self._due, log=log)
         self._signals = Signals(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
@@ -137,7 +139,7 @@ class InstanceRunner:
             if self.plan.settled or self.plan.stopped or self._lost is not None:
                 return
             self._note_state()
-            for command in self.plan.due(self._with.clock()):
+            for command in self._due():
                 self._start(group, command)
             self._note_state()
             self._woken.clear()
@@ -149,6 +151,9 @@ class InstanceRunner:
             await self._woken.wait()
             if timer is not None:
                 timer.cancel()
+
+    def _due(self) -> list[RunStep]:
+        return self.plan.due(self._with.clock())
 
     def _note_state(self) -> None:
         if (state := self.plan.state()) != self.plan.known_state:

@@ -234,6 +234,11 @@ class SqliteJournal:
     async def facts(self, run_id: str) -> list[Entry]:
         return await self._readers.query(partial(queries.facts_of, run_id=run_id))
 
+    async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
+        return await self._readers.ask(
+            lambda connection: [queries.facts_of(connection, run_id) for run_id in run_ids],
+        )
+
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
         if log is not None and log.refusal is None:

@@ -428,6 +428,17 @@ class _Keeping:
             await journal.compact(run.id)
         assert await journal.read(run.id) == (fold(entries[:-1]).entry(), entries[-1])
 
+    async def test_the_facts_of_several_runs_come_in_the_order_asked_for(self, journal: Journal) -> None:
+        runs = [await finished_run(journal) for _ in range(3)]
+        open_run, lease = await started(journal, NewRun("call", durability="memory"))
+        await written(journal, lease, [MessageChunk("a"), UsageRecorded(Usage(1, 2))])
+        await journal.compact(runs[1].id)
+        run_ids = [runs[2].id, open_run.id, runs[0].id, runs[1].id]
+        assert await journal.facts_of_runs(run_ids) == [await journal.facts(run_id) for run_id in run_ids]
+        assert await journal.facts_of_runs([]) == []
+        with pytest.raises(RunNotFound):
+            await journal.facts_of_runs([runs[0].id, "run_0"])
+
     async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
         old = await finished_run(journal)
         wall_clock.now += 10.0
