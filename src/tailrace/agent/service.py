@@ -20,7 +20,7 @@ from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import Sessions, ended, history_of, last_words
-from tailrace.agent.turn import Limits, Turn
+from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import Decision, Entry, MessageRecorded, MessageStop, RunFailure, RunFinished, Snapshot
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
@@ -70,7 +70,7 @@ class AgentService:
         equip: Equip,
         *,
         owner: str,
-        limits: Limits | None = None,
+        limits: TurnLimits | None = None,
         durability: Durability = "committed",
         on_end: OnEnd | None = None,
         observer: Observer = UNOBSERVED,
@@ -82,7 +82,7 @@ class AgentService:
         self._caller = caller
         self._equip = equip
         self._owner = owner
-        self._limits = limits or Limits()
+        self._limits = limits or TurnLimits()
         self._durability: Durability = durability
         self._on_end = on_end
         self._observer = observer

@@ -17,19 +17,19 @@ Item: TypeAlias = Reasoning | Native
 _CLAUDE = "claude"  # signs for itself, whoever hosts it: its thoughts are good at every host and elsewhere at none
 
 
-def signed(completion: Completion, *, provider: str, model: str) -> Completion:
+def with_maker(completion: Completion, *, provider: str, model: str) -> Completion:
     """The completion with its maker's name on every opaque item."""
     maker = f"{provider}/{model}"
     return _with_items(completion, lambda item: msgspec.structs.replace(item, maker=maker))
 
 
-def bare(completion: Completion) -> Completion:
+def without_opaque_items(completion: Completion) -> Completion:
     """The completion without opaque items: those of an answer that broke off may not be whole, and the provider need
     not remember having made them. Thoughts stay readable."""
     return _with_items(completion, _text_alone)
 
 
-def replayable(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
+def replayable_messages(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
     """The same conversation without what others made."""
 
     def kept(item: Item) -> Part | None:

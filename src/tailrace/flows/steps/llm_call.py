@@ -99,7 +99,7 @@ class LlmCall(Handler[LlmParams]):
         self._check_budget(step)
         schema = _schema_of(params)
         request = await request_of(params, step.directory)
-        call = _Call(self._caller, self._routes_of(params, step), params, step, schema)
+        call = _CheckedCall(self._caller, self._routes_of(params, step), params, step, schema)
         answer = await call.answer(request)
         return self._output(answer, params)
 
@@ -142,7 +142,7 @@ class LlmCall(Handler[LlmParams]):
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
 
-    def _output(self, answer: _Answer, params: LlmParams) -> JsonObject:
+    def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
         completion = answer.completion
         message: JsonObject = {"role": "assistant", "content": completion.text}
         if completion.tool_calls:
@@ -166,7 +166,7 @@ class LlmCall(Handler[LlmParams]):
         return output if cost is None else {**output, "cost_usd": cost}
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _StepAnswer(msgspec.Struct, frozen=True):
     """The answer that stands. `checked`: it satisfies the schema, `value` is what it says."""
 
     completion: Completion
@@ -178,7 +178,7 @@ class _Answer(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-class _Rejected(msgspec.Struct, frozen=True):
+class _InvalidAnswer(msgspec.Struct, frozen=True):
     """An answer that does not satisfy the schema: what it said, and why not."""
 
     text: str
@@ -189,7 +189,7 @@ class _CannotSatisfySchema(Exception):
     """However the answer goes on, it cannot satisfy the schema."""
 
 
-class _Call:
+class _CheckedCall:
     """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
 
     def __init__(
@@ -204,12 +204,12 @@ class _Call:
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 
-    async def answer(self, request: ModelRequest) -> _Answer:
+    async def answer(self, request: ModelRequest) -> _StepAnswer:
         """Raises `ProviderError`, or `StepError` where no repair has helped."""
-        rejected = _Rejected("", ())
+        rejected = _InvalidAnswer("", ())
         for repairs in range(self._params.max_repair_attempts + 1):
             outcome = await self._ask(request, repairs)
-            if isinstance(outcome, _Answer):
+            if isinstance(outcome, _StepAnswer):
                 return outcome
             rejected = outcome
             request = _repairing(request, rejected)
@@ -219,7 +219,7 @@ class _Call:
             code="schema",
         )
 
-    async def _ask(self, request: ModelRequest, repairs: int) -> _Answer | _Rejected:
+    async def _ask(self, request: ModelRequest, repairs: int) -> _StepAnswer | _InvalidAnswer:
         listener = _SchemaListener(self._step.log, self._schema, stream=self._params.stream)
         try:
             result = await self._complete(request, listener)
@@ -234,7 +234,7 @@ class _Call:
         self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
         listener.complete(result)
         model = result.attempts[-1].model
-        answer = _Answer(result.completion, result.provider, model, tuple(self._tried), repairs)
+        answer = _StepAnswer(result.completion, result.provider, model, tuple(self._tried), repairs)
         if listener.partial is None or result.completion.tool_calls:
             return answer
         value, problems = listener.partial.close()
@@ -248,11 +248,11 @@ class _Call:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
         return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
 
-    def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _Rejected:
+    def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _InvalidAnswer:
         partial = listener.partial
         found = tuple(problems) or ((partial.problem,) if partial is not None else ())
         self._step.log.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
-        return _Rejected(partial.text if partial is not None else "", found)
+        return _InvalidAnswer(partial.text if partial is not None else "", found)
 
     def _note(self, tried: Sequence[str]) -> None:
         self._tried += [name for name in tried if name not in self._tried]
@@ -286,7 +286,7 @@ class _SchemaListener(ForwardingListener):
         """The answer is whole. Where its text is not what was streamed, it is logged now as an attempt of its own:
         the deltas in the log, joined, are what is stored."""
         text = result.completion.text
-        if self._stream and (said := self._log.said()) != text:
+        if self._stream and (said := self._log.text_so_far()) != text:
             if said:
                 self._log.discard("the provider corrected what it had said")
                 self._log.attempt_started(1, result.provider, result.attempts[-1].model)
@@ -315,7 +315,7 @@ def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
     return msgspec.structs.replace(request, system=system, response_schema=None)
 
 
-def _repairing(request: ModelRequest, rejected: _Rejected) -> ModelRequest:
+def _repairing(request: ModelRequest, rejected: _InvalidAnswer) -> ModelRequest:
     said = (Message("assistant", (Text(rejected.text),)),) if rejected.text.strip() else ()
     problems = "\n".join(f"- {problem}" for problem in rejected.problems)
     words = (

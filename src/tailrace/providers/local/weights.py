@@ -44,7 +44,7 @@ class Weights(msgspec.Struct, frozen=True):
     def file_name(self) -> str:
         return self.member.rpartition("/")[2]
 
-    def whole(self, path: Path) -> bool:
+    def is_complete(self, path: Path) -> bool:
         """Whether the file is in place. Its digest was checked before it got this name."""
         try:
             return path.stat().st_size == self.size_bytes
@@ -77,12 +77,12 @@ class Fetch:
         """The file's path, downloaded if it is not there yet. Several processes may run this at once: one
         downloads, the others wait for it. Raises `Permanent`."""
         target = self._directory / self._weights.file_name
-        if self._weights.whole(target):
+        if self._weights.is_complete(target):
             return target
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with _locked(self._directory / ".lock"):
-                if not self._weights.whole(target):
+                if not self._weights.is_complete(target):
                     self._fetch(target)
         except OSError as exc:
             raise _unavailable(f"{exc.filename or self._directory}: {exc.strerror or exc}") from exc

@@ -15,7 +15,7 @@ from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import ModelChoice
 from tailrace.messages import Completion, Dialect, JsonObject, Message, ModelRequest, NamedTool
-from tailrace.ports import Answer, Provider
+from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.attempt import Route
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
@@ -51,7 +51,7 @@ class _VerbatimProvider:
         self._provider = provider
         self._asked = asked
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         return self._provider.stream(self._worded(request))
 
     async def complete(self, request: ModelRequest) -> Completion:

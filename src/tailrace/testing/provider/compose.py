@@ -19,7 +19,7 @@ from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
 from tailrace.testing.scripted.render import body_of, events_of, frame
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
@@ -49,7 +49,7 @@ class Response(Value):
         return sum(map(len, self.pieces))
 
 
-def compose(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+def compose(scenario: Scenario, dialect: Dialect, asked: ScriptedRequest) -> Response:
     """Raises `UnknownScenario` where the scenario has a term that the dialect has not."""
     scenario.check(dialect)
     if scenario.status is not None:
@@ -63,11 +63,11 @@ def compose(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
     return _streamed(scenario, dialect, asked)
 
 
-def failed(failure: Failure, dialect: Dialect, asked: Asked) -> Response:
+def failed(failure: Failure, dialect: Dialect, asked: ScriptedRequest) -> Response:
     return Response(failure.status, JSON, (_encode(error_body(dialect, failure, asked)),))
 
 
-def _error_status(status: Status, dialect: Dialect, asked: Asked) -> Response:
+def _error_status(status: Status, dialect: Dialect, asked: ScriptedRequest) -> Response:
     _, is_date, ahead = status.retry_after.partition("date:")
     value = formatdate(time.time() + float(ahead), usegmt=True) if is_date else status.retry_after
     headers = {"retry-after": value} if value else {}
@@ -77,14 +77,14 @@ def _error_status(status: Status, dialect: Dialect, asked: Asked) -> Response:
     return Response(whole.status, whole.content_type, whole.pieces, headers)
 
 
-def _plain(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+def _plain(scenario: Scenario, dialect: Dialect, asked: ScriptedRequest) -> Response:
     whole = _encode(body_of(dialect, scenario.reply, asked))
     if "gzip" in scenario.framing:
         return Response(200, JSON, tuple(_gzipped([whole])), {"content-encoding": "gzip"})
     return Response(200, JSON, (whole,))
 
 
-def _streamed(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+def _streamed(scenario: Scenario, dialect: Dialect, asked: ScriptedRequest) -> Response:
     events = events_of(dialect, scenario.reply, asked)
     for name in scenario.edits:
         events = EDITS[name].run(events, asked)

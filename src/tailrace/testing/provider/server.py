@@ -11,7 +11,7 @@ from tailrace.testing.provider.connection import Connection, RecordedRequest
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.scenario import Scenario
 from tailrace.testing.scripted.reply import Reply
-from tailrace.testing.scripted.request_reader import Asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 
 class FaultyProvider:
@@ -116,7 +116,7 @@ class FaultyProvider:
             self.requests.append(request)
             self._came.notify_all()
 
-    def choose(self, told: Asked) -> Scenario:
+    def choose(self, told: ScriptedRequest) -> Scenario:
         return self._script.pop(0) if self._script else scenario(told.model)
 
 

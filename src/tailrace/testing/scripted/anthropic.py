@@ -12,7 +12,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, Stop, Usage
 from tailrace.testing.scripted.reply import Block, CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 STOP: dict[Stop, str] = {
     "end": "end_turn",
@@ -24,7 +24,7 @@ STOP: dict[Stop, str] = {
 }
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, asked: ScriptedRequest) -> JsonObject:
     content = []
     for index, block in enumerate(reply.blocks):
         started, whole = _blank(block, asked, index), _whole(block)
@@ -37,7 +37,7 @@ def body(reply: Reply, asked: Asked) -> JsonObject:
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
+def answer_events(reply: Reply, asked: ScriptedRequest) -> list[Sse]:
     start = {**_message(asked), "usage": _usage_at_start(reply.counted)}
     sent: list[JsonObject] = [{"type": "message_start", "message": start}]
     for index, block in enumerate(reply.blocks):
@@ -57,7 +57,7 @@ def events(reply: Reply, asked: Asked) -> list[Sse]:
     return [Sse(data, str(data["type"])) for data in sent]
 
 
-def _message(asked: Asked) -> JsonObject:
+def _message(asked: ScriptedRequest) -> JsonObject:
     return {
         "model": asked.model,
         "id": asked.id("msg_01"),
@@ -97,7 +97,7 @@ def _usage_at_end(usage: Usage) -> JsonObject:
     }
 
 
-def _blank(block: Block, asked: Asked, index: int) -> JsonObject:
+def _blank(block: Block, asked: ScriptedRequest, index: int) -> JsonObject:
     """The block as `content_block_start` announces it."""
     match block:
         case TextBlock(citations=citations) if citations:

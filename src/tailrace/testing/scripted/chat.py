@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from tailrace.messages import JsonObject, Stop, Usage
 from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
 FINISH: dict[Stop, str] = {
     "end": "stop",
@@ -24,7 +24,7 @@ FINISH: dict[Stop, str] = {
 DONE = "[DONE]"
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, asked: ScriptedRequest) -> JsonObject:
     return {
         "id": asked.id("chatcmpl-"),
         "object": "chat.completion",
@@ -45,7 +45,7 @@ def body(reply: Reply, asked: Asked) -> JsonObject:
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
+def answer_events(reply: Reply, asked: ScriptedRequest) -> list[Sse]:
     sent = [
         Sse(_chunk(asked, [_choice(index, delta, logprobs)]))
         for delta, logprobs in _deltas(reply, asked)
@@ -74,7 +74,7 @@ def usage_of(usage: Usage) -> JsonObject:
     }
 
 
-def _message(reply: Reply, asked: Asked) -> JsonObject:
+def _message(reply: Reply, asked: ScriptedRequest) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": _opening_content(reply), "refusal": None}
     if reply.text:
         message["content"] = reply.text
@@ -108,7 +108,7 @@ def _opening_content(reply: Reply) -> str | None:
     return "" if speaks else None
 
 
-def _deltas(reply: Reply, asked: Asked) -> Iterator[tuple[JsonObject, JsonObject | None]]:
+def _deltas(reply: Reply, asked: ScriptedRequest) -> Iterator[tuple[JsonObject, JsonObject | None]]:
     opened: JsonObject | None = {"content": [], "refusal": None} if _all_logprobs(reply) else None
     yield {"role": "assistant", "content": _opening_content(reply), "refusal": None}, opened
     index = 0
@@ -137,7 +137,7 @@ def _call_deltas(block: CallBlock, call_id: str, index: int) -> Iterator[JsonObj
         yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def call_id(asked: Asked, block: CallBlock, index: int) -> str:
+def call_id(asked: ScriptedRequest, block: CallBlock, index: int) -> str:
     return block.id or asked.id("call_", index)
 
 
@@ -161,7 +161,7 @@ def _choice(index: int, delta: JsonObject, logprobs: JsonObject | None, finish: 
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _chunk(asked: Asked, choices: list[JsonObject]) -> JsonObject:
+def _chunk(asked: ScriptedRequest, choices: list[JsonObject]) -> JsonObject:
     chunk: dict[str, Any] = {
         "id": asked.id("chatcmpl-"),
         "object": "chat.completion.chunk",

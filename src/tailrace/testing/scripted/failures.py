@@ -9,7 +9,7 @@ from typing import assert_never
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.scripted import responses
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 
 class Failure(Value):
@@ -59,7 +59,7 @@ NO_STREAMING = Failure(
 )
 
 
-def error_body(dialect: Dialect, failure: Failure, asked: Asked) -> JsonObject:
+def error_body(dialect: Dialect, failure: Failure, asked: ScriptedRequest) -> JsonObject:
     """The body that comes with the status."""
     if dialect == "anthropic":
         said = {"type": failure.anthropic_type, "message": failure.message}
@@ -74,7 +74,7 @@ def error_body(dialect: Dialect, failure: Failure, asked: Asked) -> JsonObject:
     }
 
 
-def error_events(dialect: Dialect, failure: Failure, asked: Asked, *, after: int = 0) -> list[Sse]:
+def error_events(dialect: Dialect, failure: Failure, asked: ScriptedRequest, *, after: int = 0) -> list[Sse]:
     """The failure inside a stream that has sent `after` events with status 200. Nothing follows it."""
     body = error_body(dialect, failure, asked)
     match dialect:

@@ -24,11 +24,11 @@ from tailrace.messages import (
     ToolCallDelta,
     Value,
 )
-from tailrace.ports import Answer, StreamDecoder
+from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.testing.scripted.failures import FAILURES, error_body, error_events
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.reply import Reply, reply
-from tailrace.testing.scripted.request_reader import Asked, Sse, asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import cut, failure_in, to_exception
 from tailrace.wire.quirks import NONE
@@ -86,7 +86,7 @@ class ScriptedProvider:
         self._pace_s = pace_s
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         turn = self._next(request)
         answer = _ScriptedAnswer(
             turn, self._asked(request, stream=True), DIALECTS[self.dialect], self.name, self._pace_s
@@ -104,7 +104,7 @@ class ScriptedProvider:
             return DIALECTS[self.dialect].read(body_of(self.dialect, turn, told))
         raise await self._failure(turn, told)
 
-    async def _failure(self, turn: Stall | Cut | Fail, told: Asked) -> ProviderError:
+    async def _failure(self, turn: Stall | Cut | Fail, told: ScriptedRequest) -> ProviderError:
         match turn:
             case Stall():
                 return await _silence()
@@ -127,14 +127,16 @@ class ScriptedProvider:
             raise turn
         return reply(turn) if isinstance(turn, str) else turn
 
-    def _asked(self, request: ModelRequest, *, stream: bool) -> Asked:
-        return asked(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
+    def _asked(self, request: ModelRequest, *, stream: bool) -> ScriptedRequest:
+        return scripted_request(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
 
 
 class _ScriptedAnswer:
-    """Satisfies `ports.Answer`: the frames of one reply, through the decoder."""
+    """Satisfies `ports.AnswerStream`: the frames of one reply, through the decoder."""
 
-    def __init__(self, turn: Reply | Stall | Cut | Fail, told: Asked, wire: Wire, name: str, pace_s: float) -> None:
+    def __init__(
+        self, turn: Reply | Stall | Cut | Fail, told: ScriptedRequest, wire: Wire, name: str, pace_s: float
+    ) -> None:
         self._turn = turn
         self._told = told
         self._wire = wire

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from tailrace.messages import JsonObject, Usage
 from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
 _ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
     "instructions": None,
@@ -38,7 +38,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "filter": "content_filter"}
 _Speech = tuple[TextBlock | RefusalBlock, ...]
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, asked: ScriptedRequest) -> JsonObject:
     reason = _INCOMPLETE.get(reply.stopped)
     output = [_item(blocks, asked, index) for index, blocks in enumerate(_items(reply))]
     if reason and output and "status" in output[-1]:
@@ -54,8 +54,8 @@ def body(reply: Reply, asked: Asked) -> JsonObject:
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
-    whole = body(reply, asked)
+def answer_events(reply: Reply, asked: ScriptedRequest) -> list[Sse]:
+    whole = answer_body(reply, asked)
     sent: list[JsonObject] = [
         {"type": "response.created", "response": opening(asked)},
         {"type": "response.in_progress", "response": opening(asked)},
@@ -69,7 +69,7 @@ def events(reply: Reply, asked: Asked) -> list[Sse]:
     return numbered(sent, asked)
 
 
-def numbered(sent: Sequence[JsonObject], asked: Asked, *, start: int = 0) -> list[Sse]:
+def numbered(sent: Sequence[JsonObject], asked: ScriptedRequest, *, start: int = 0) -> list[Sse]:
     """The events as they go out: in sequence, and the deltas padded."""
     return [
         Sse({**data, **_padding(data, asked, number), "sequence_number": number}, str(data["type"]))
@@ -77,7 +77,7 @@ def numbered(sent: Sequence[JsonObject], asked: Asked, *, start: int = 0) -> lis
     ]
 
 
-def opening(asked: Asked) -> JsonObject:
+def opening(asked: ScriptedRequest) -> JsonObject:
     """The response object before anything was said."""
     echoed = {key: asked.body.get(key, default) for key, default in _ECHOED.items()}
     return {
@@ -109,7 +109,7 @@ def _usage(usage: Usage) -> JsonObject:
     }
 
 
-def _padding(data: JsonObject, asked: Asked, number: int) -> JsonObject:
+def _padding(data: JsonObject, asked: ScriptedRequest, number: int) -> JsonObject:
     padded = str(data["type"]).endswith(("text.delta", "arguments.delta"))  # those of a refusal come bare
     return {"obfuscation": asked.padding(number)} if padded else {}
 
@@ -124,7 +124,7 @@ def _items(reply: Reply) -> list[_Speech | ThinkingBlock | CallBlock]:
     return items
 
 
-def _item(blocks: _Speech | ThinkingBlock | CallBlock, asked: Asked, index: int) -> JsonObject:
+def _item(blocks: _Speech | ThinkingBlock | CallBlock, asked: ScriptedRequest, index: int) -> JsonObject:
     match blocks:
         case tuple():
             return {
