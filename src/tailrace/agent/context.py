@@ -85,7 +85,7 @@ def _clean_part(part: Part) -> Part | None:
 
 
 def tokens_in(messages: Iterable[Message]) -> int:
-    """Roughly how much of the context these fill."""
+    """Roughly how many tokens of the context these fill."""
     return sum(map(_tokens_of, messages))
 
 

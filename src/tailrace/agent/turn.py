@@ -65,7 +65,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Nothing is left to do. `calls` are for whoever asked, where the model called tools that are not ours."""
+    """Nothing is left to do. `calls` are those of the client's own tools, which the client runs."""
 
     status: RunStatus
     output: str
@@ -87,7 +87,7 @@ _INCOMPLETE = {
 
 
 class _ToolCallState(msgspec.Struct):
-    """Where one tool call stands."""
+    """How far one tool call has come."""
 
     index: int
     call: ToolCall
@@ -112,7 +112,7 @@ class Turn:
         self, history: Iterable[Message] = (), *, limits: TurnLimits | None = None, foreign: Collection[str] = ()
     ) -> None:
         self._limits = limits or TurnLimits()
-        self._foreign = frozenset(foreign)  # names of tools that the asker runs, not we
+        self._foreign = frozenset(foreign)  # names of tools that the client runs
         self._messages = list(history)
         self._calls: list[_ToolCallState] = []  # every call of the turn; its place here is its index
         self._unfinished = 0  # calls before this place have their results in `_messages`
@@ -287,7 +287,7 @@ class Turn:
         for call in reversed(self._calls):
             if call.call.id == call_id:
                 return call
-        return _ToolCallState(-1, ToolCall(call_id, ""))  # a result of nobody's call: nothing will ask for it
+        return _ToolCallState(-1, ToolCall(call_id, ""))  # no call has this id: the result is dropped
 
     def _result_messages(self) -> list[Message]:
         """Results of the open calls, once the model may see them: when none of ours is missing."""

@@ -62,7 +62,7 @@ _NO_TEXT = TextSoFar()
 
 
 def is_fact(event: AnyEvent) -> bool:
-    """Whether compaction keeps it: what is there to be looked at lives on in the snapshot alone."""
+    """Whether compaction keeps it. Events that are only shown live on in the snapshot."""
     return not isinstance(event, _SHOWN_ONLY)
 
 

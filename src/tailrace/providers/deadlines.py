@@ -1,7 +1,7 @@
 """The deadlines of one attempt, kept apart, over a single timer.
 
-Owns how long an attempt may take to say its first word, to fall silent, to say nothing new, and in all. Knows no
-provider and no bytes: it is told when something was heard, and interrupts the task that waits. The deadline for
+Owns four deadlines: to the first token, between bytes (idle), between pieces of an answer (progress), and in total.
+Knows no provider and no bytes: it is told when bytes arrive, and interrupts the task that waits. The deadline for
 connecting belongs to the transport, which alone knows when it is connected.
 """
 
@@ -47,8 +47,8 @@ def idle_timeout_s(
 
 
 def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> AttemptDeadlines:
-    """The deadlines of one attempt under this policy. Where silence is allowed for longer than the defaults of the
-    other deadlines, these would only cut it short, so they grow with it; what the user set stays."""
+    """The deadlines of one attempt under this policy. Where the idle deadline is longer than the defaults of the
+    others, they would cut it short, so they grow with it; what the user set stays."""
     idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
     first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
     if local and purpose == "turn":
@@ -64,8 +64,8 @@ class DeadlineWatch:
 
     Before the first token only `first_token` and `total` count (without a `first_token`: idle and progress, from
     the start). After it `idle` counts from the last bytes, `progress` from the last piece of an answer: pings keep
-    a stream from being idle and nothing else (E60). Hearing something costs one look at the clock; the timer is
-    set anew only when it fires.
+    a stream from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only
+    when it fires.
     """
 
     def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "") -> None:
@@ -78,7 +78,7 @@ class DeadlineWatch:
 
     async def __aenter__(self) -> Self:
         if (task := asyncio.current_task()) is None:
-            raise RuntimeError("a watch interrupts the task that waits, and there is none")
+            raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
         self._loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class DeadlineWatch:
             self._timer.cancel()
         if self.expired is None:
             return
-        # Ours to swallow only if nobody else cancelled the task meanwhile, as in `asyncio.timeout`.
+        # Swallowed only if nothing else cancelled the task meanwhile, as in `asyncio.timeout`.
         if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._timed_out(self.expired) from exc
 
@@ -107,7 +107,7 @@ class DeadlineWatch:
                 self._begin()
 
     def silent_s(self) -> float:
-        """How long nothing of an answer has come."""
+        """Seconds since the last piece of an answer."""
         return self._time() - self._advanced_at
 
     def _begin(self) -> None:

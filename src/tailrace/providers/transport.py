@@ -1,7 +1,8 @@
-"""One pooled HTTP client per process, behind a seam of two small Protocols.
+"""One pooled HTTP client per process, behind two small Protocols.
 
 Owns sockets, pooling and the translation of the client library's exceptions. Knows no dialect, no provider and no
-deadline but the one for connecting: whoever waits too long cancels the wait, and the connection is gone at once.
+deadline but the one for connecting: the caller cancels the wait when it takes too long, and the connection is dropped
+at once.
 """
 
 from __future__ import annotations

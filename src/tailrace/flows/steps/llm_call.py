@@ -1,8 +1,7 @@
 """`llm_call`: one model call as a step, streamed or not, with a schema or without.
 
 On the one model call of `providers`. A step restarts instead of continuing: its output is exactly one provider's one
-answer, the same whether it was streamed or not, because both take this one path; streaming adds only that what comes
-is also said aloud.
+answer. Streamed or not, it takes this one path; streaming only adds the deltas to the log.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from tailrace.providers.call_listener import ForwardingListener, Verdict
 _NO_SCHEMA = re.compile(
     r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
 )
-DRY = "(dry run)"  # stands where an answer would: what comes after it gets something to say
+DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
 
 class Routes(Protocol):
@@ -86,7 +85,7 @@ class LlmCall(Handler[LlmParams]):
         return super().invalid(params)
 
     def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
-        """Where a model is asked, and with whose key, is the author's and the operator's to say: no data has a say."""
+        """The address and the key come from the author and the operator, never from data."""
         if isinstance(url := ref.get("base_url"), str) and (problem := host_problem(url)):
             return ".base_url", problem
         if isinstance(variable := ref.get("api_key_env"), str) and not self._routes.may_use(variable):
@@ -167,7 +166,7 @@ class LlmCall(Handler[LlmParams]):
 
 
 class _StepAnswer(msgspec.Struct, frozen=True):
-    """The answer that stands. `checked`: it satisfies the schema, `value` is what it says."""
+    """The answer that stands. `checked`: it satisfies the schema, and `value` is its JSON."""
 
     completion: Completion
     provider: str
@@ -179,7 +178,7 @@ class _StepAnswer(msgspec.Struct, frozen=True):
 
 
 class _InvalidAnswer(msgspec.Struct, frozen=True):
-    """An answer that does not satisfy the schema: what it said, and why not."""
+    """An answer that does not satisfy the schema, and why."""
 
     text: str
     problems: tuple[str, ...]
@@ -190,7 +189,7 @@ class _CannotSatisfySchema(Exception):
 
 
 class _CheckedCall:
-    """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
+    """One step's call, and a repair for every answer that does not satisfy the schema."""
 
     def __init__(
         self, caller: Caller, routes: list[Route], params: LlmParams, step: StepContext, schema: Schema | None

@@ -95,7 +95,7 @@ class Fetch:
             self._pip.kill()
 
     def _fetch(self, target: Path) -> None:
-        for abandoned in self._directory.glob(".fetch-*"):  # of a killed process: whoever holds the lock is alone
+        for abandoned in self._directory.glob(".fetch-*"):  # of a killed process: only the holder of the lock is here
             shutil.rmtree(abandoned, ignore_errors=True)
         # Beside the target, so that the last step is a rename within one file system.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self._directory) as name:
@@ -178,7 +178,7 @@ def _copy(source: IO[bytes], copy: IO[bytes], *, at_most: int) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Held by one process at a time; the kernel lets go of it when that process dies."""
-    import fcntl  # not on every platform; where it is missing, so are unix sockets, and nobody gets here
+    import fcntl  # not on every platform; without it there are no unix sockets either, and this is never reached
 
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -57,7 +57,7 @@ class RecordedRequest:
 
 
 class Host(Protocol):
-    """Whoever accepted the connection."""
+    """The server that accepted the connection."""
 
     def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
         """Takes the connection and its task into its care; returns the connection's number."""
@@ -65,7 +65,7 @@ class Host(Protocol):
     def left(self, connection: Connection) -> None:
         """The connection is gone."""
 
-    def choose(self, told: ScriptedRequest) -> Scenario:
+    def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
 
     async def record(self, request: RecordedRequest) -> None:
@@ -161,14 +161,16 @@ class Connection(asyncio.Protocol):
             return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
         return self._compose(dialect, scripted_request(dialect, body), record)
 
-    def _compose(self, dialect: Dialect, told: ScriptedRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
+    def _compose(
+        self, dialect: Dialect, request: ScriptedRequest, record: RecordedRequest
+    ) -> tuple[Scenario, Response]:
         try:
-            chosen = self._host.choose(told)
+            chosen = self._host.choose(request)
             record.scenario = chosen.name
-            return chosen, compose(chosen, dialect, told)
+            return chosen, compose(chosen, dialect, request)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
-            return Scenario(), failed(unknown, dialect, told)
+            return Scenario(), failed(unknown, dialect, request)
 
     # playing a response
 

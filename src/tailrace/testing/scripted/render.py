@@ -23,14 +23,14 @@ _EVENTS: dict[Dialect, Callable[[Reply, ScriptedRequest], list[Sse]]] = {
 }
 
 
-def body_of(dialect: Dialect, reply: Reply, asked: ScriptedRequest) -> JsonObject:
+def body_of(dialect: Dialect, reply: Reply, request: ScriptedRequest) -> JsonObject:
     """The response body of the call that did not ask for a stream."""
-    return _BODY[dialect](reply, asked)
+    return _BODY[dialect](reply, request)
 
 
-def events_of(dialect: Dialect, reply: Reply, asked: ScriptedRequest) -> list[Sse]:
+def events_of(dialect: Dialect, reply: Reply, request: ScriptedRequest) -> list[Sse]:
     """The events of the call that did. They add up to `body_of` the same."""
-    return _EVENTS[dialect](reply, asked)
+    return _EVENTS[dialect](reply, request)
 
 
 def frame(event: Sse) -> bytes:
