@@ -35,7 +35,7 @@ from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, TextDelta, Usage, assistant
-from tailrace.ports import Answer
+from tailrace.ports import AnswerStream
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 
@@ -166,10 +166,10 @@ class Talker:
     dialect: Dialect = "chat"
 
     @asynccontextmanager
-    async def _talk(self) -> AsyncGenerator[Answer, None]:
+    async def _talk(self) -> AsyncGenerator[AnswerStream, None]:
         yield _Talk()
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         del request
         return self._talk()
 

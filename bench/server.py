@@ -47,10 +47,10 @@ def chunks(tokens: int) -> list[bytes]:
     """A stream's events as HTTP chunks, one token each, the end included."""
     from tailrace.testing.scripted.render import events_of, frame
     from tailrace.testing.scripted.reply import reply
-    from tailrace.testing.scripted.request_reader import asked
+    from tailrace.testing.scripted.request_reader import scripted_request
 
     said = reply(" ".join(f"word{number}" for number in range(tokens)))
-    told = asked("chat", {"model": "bench", "stream_options": {"include_usage": True}})
+    told = scripted_request("chat", {"model": "bench", "stream_options": {"include_usage": True}})
     framed = [frame(event) for event in events_of("chat", said, told)]
     return [b"%x\r\n%b\r\n" % (len(event), event) for event in framed] + [b"0\r\n\r\n"]
 

@@ -50,7 +50,7 @@ class StreamDecoder(Protocol):
         """The provider's own non-streaming response body, rebuilt from what came so far."""
 
 
-class Answer(Protocol):
+class AnswerStream(Protocol):
     """One streamed answer under way."""
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
@@ -69,7 +69,7 @@ class Provider(Protocol):
     name: str
     dialect: Dialect
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         """Leaving the block closes the connection, whatever happened inside. Raises `ProviderError`."""
 
     async def complete(self, request: ModelRequest) -> Completion:

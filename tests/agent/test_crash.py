@@ -13,7 +13,7 @@ from tailrace.events import MessageChunk, MessageStop, RunFinished, ToolOutputRe
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import Dialect
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
-from tailrace.testing.scripted.request_reader import Asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest
 from tailrace.testing.strict_history import problems_in
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
@@ -24,7 +24,7 @@ LAST = reply(LONG_TEXT)
 class Conversation(FaultyProvider):
     """Answers by what was said so far, as a model would, so that it does not matter how often it is asked."""
 
-    def choose(self, told: Asked) -> Scenario:
+    def choose(self, told: ScriptedRequest) -> Scenario:
         said = str(told.body.get("messages") or told.body.get("input"))
         return Scenario(reply=LAST if "[exit code" in said or "was interrupted" in said else FIRST)
 

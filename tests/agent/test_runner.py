@@ -9,7 +9,7 @@ import pytest
 
 from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
-from tailrace.agent.turn import Limits, Turn
+from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
     ApprovalAnswered,
@@ -335,7 +335,7 @@ async def test_J113_J114_a_secret_never_reaches_the_log(tmp_path: Path) -> None:
 
 async def test_budgets_end_a_turn_with_words(tmp_path: Path) -> None:
     again = reply(call("note", {"text": "a"}))
-    async with stage(tmp_path, again, again, limits=Limits(max_calls=2)) as s:
+    async with stage(tmp_path, again, again, limits=TurnLimits(max_calls=2)) as s:
         played = await s.play()
     assert played.finished.status == "incomplete"
     assert "stopped after 2 model calls" in played.finished.output
@@ -345,12 +345,12 @@ async def test_budgets_end_a_turn_with_words(tmp_path: Path) -> None:
 async def test_a_token_budget_reaches_the_call_in_flight(tmp_path: Path) -> None:
     """What is left of it is all that the model may write; used up, the turn says so."""
     script = [Reply(reply(call("note", {"text": "a"})).blocks, usage=Usage(400, 300)), reply("Done.")]
-    async with stage(tmp_path, *script, limits=Limits(max_tokens=1000)) as s:
+    async with stage(tmp_path, *script, limits=TurnLimits(max_tokens=1000)) as s:
         played = await s.play()
         asked = [request.json() for request in s.server.requests]
     assert played.finished.output == "Done."
     assert [body["max_tokens"] for body in asked] == [1000, 300]
-    async with stage(tmp_path, *script, limits=Limits(max_tokens=700)) as s:
+    async with stage(tmp_path, *script, limits=TurnLimits(max_tokens=700)) as s:
         played = await s.play()
     assert played.finished.status == "incomplete"
     assert "stopped after 700 tokens" in played.finished.output

@@ -10,10 +10,10 @@ from tailrace.agent.turn import (
     CallModel,
     Finish,
     GiveUp,
-    Limits,
     RunTool,
     SettleTool,
     Turn,
+    TurnLimits,
 )
 from tailrace.events import (
     AnyEvent,
@@ -37,7 +37,7 @@ CAT = ToolCall("c2", "read_file", '{"path":"x"}')
 BOTH = Message("assistant", (Text("Looking."), LS, CAT))
 
 
-def turn(*facts: AnyEvent, limits: Limits | None = None, foreign: tuple[str, ...] = ()) -> Turn:
+def turn(*facts: AnyEvent, limits: TurnLimits | None = None, foreign: tuple[str, ...] = ()) -> Turn:
     made = Turn(limits=limits, foreign=foreign)
     for fact in (MessageRecorded(user("hi")), *facts):
         made.apply(fact, 1)
@@ -127,9 +127,11 @@ def test_the_askers_own_tools_are_handed_back_after_ours_ran() -> None:
 
 def test_budgets_end_the_turn_with_a_reason() -> None:
     facts = (MessageRecorded(BOTH, "tools"), ToolOutputRecorded("c1", "", ""), ToolOutputRecorded("c2", "", ""))
-    assert turn(*facts, limits=Limits(max_calls=1)).due() == [GiveUp("stopped after 1 model calls (agent.max_turns)")]
+    assert turn(*facts, limits=TurnLimits(max_calls=1)).due() == [
+        GiveUp("stopped after 1 model calls (agent.max_turns)")
+    ]
     spent = UsageRecorded(Usage(input_tokens=90, output_tokens=10))
-    assert turn(*facts, spent, limits=Limits(max_tokens=100)).due() == [
+    assert turn(*facts, spent, limits=TurnLimits(max_tokens=100)).due() == [
         GiveUp("stopped after 100 tokens (agent.max_tokens)")
     ]
 

@@ -14,7 +14,7 @@ from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import ToolSettings
-from tailrace.agent.turn import Limits, Turn
+from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import AnyEvent, Commentary, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
@@ -72,7 +72,7 @@ class Stage:
     secrets: Sequence[str] = ()
     tools: Mapping[str, Any] | None = None
     context_tokens: int = 128_000
-    limits: Limits = field(default_factory=Limits)
+    limits: TurnLimits = field(default_factory=TurnLimits)
     foreign: tuple[str, ...] = ()
     request: ModelRequest = field(default_factory=lambda: ModelRequest("ok", (), system="Be brief."))
 

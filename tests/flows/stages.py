@@ -20,7 +20,7 @@ from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.flows.steps.waits import Sleep, WaitSignal
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
-from tailrace.ports import Answer, Journal
+from tailrace.ports import AnswerStream, Journal
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.endpoint import Endpoint
@@ -88,7 +88,7 @@ class Wordy:
         self._provider = provider
         self.name, self.dialect = provider.name, provider.dialect
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         self._check(request)
         return self._provider.stream(request)
 

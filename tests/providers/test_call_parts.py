@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
 from tailrace.providers.backoff import delay_s, retry_after_s
-from tailrace.providers.deadlines import Limits, Watch, idle_timeout_s, limits_of
+from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, deadlines_of, idle_timeout_s
 from tailrace.providers.no_streaming import says_no_streaming
 from tailrace.providers.overlap import Overlap
 from tailrace.providers.route_order import RouteOrder
@@ -246,34 +246,42 @@ def test_how_long_a_stream_may_be_silent(seconds: float, how: dict[str, Any]) ->
 
 def test_a_local_endpoints_other_deadlines_grow_unless_they_were_set() -> None:
     policy = CallPolicy()
-    assert limits_of(policy, purpose="turn", context_tokens=0, local=False) == Limits(120.0, 180.0, 300.0, 1800.0)
-    assert limits_of(policy, purpose="turn", context_tokens=0, local=True) == Limits(900.0, 900.0, 900.0, 1800.0)
-    assert limits_of(policy, purpose="step", context_tokens=0, local=True) == Limits(120.0, 30.0, 300.0, 1800.0)
+    assert deadlines_of(policy, purpose="turn", context_tokens=0, local=False) == AttemptDeadlines(
+        120.0, 180.0, 300.0, 1800.0
+    )
+    assert deadlines_of(policy, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
+        900.0, 900.0, 900.0, 1800.0
+    )
+    assert deadlines_of(policy, purpose="step", context_tokens=0, local=True) == AttemptDeadlines(
+        120.0, 30.0, 300.0, 1800.0
+    )
     chosen = CallPolicy(first_token_timeout_s=5.0, progress_timeout_s=None, total_timeout_s=None)
-    assert limits_of(chosen, purpose="turn", context_tokens=0, local=True) == Limits(5.0, 900.0, None, None)
+    assert deadlines_of(chosen, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
+        5.0, 900.0, None, None
+    )
 
 
-async def beat(watch: Watch, *, every_s: float, times: int, advanced: bool) -> None:
+async def beat(watch: DeadlineWatch, *, every_s: float, times: int, advanced: bool) -> None:
     for _ in range(times):
         await asyncio.sleep(every_s)
-        watch.heard(advanced=advanced)
+        watch.note_bytes(advanced=advanced)
 
 
 @pytest.mark.parametrize(
     ("limits", "advanced", "deadline", "after_s"),
     [
-        (Limits(10, 5, 20, 100), False, "first_token", 10),
-        (Limits(10, 5, 20, 100), True, "total", 100),
-        (Limits(None, 5, 20, 100), False, "progress", 20),
-        (Limits(None, 1, 20, 100), False, "idle", 1),
-        (Limits(None, None, None, 50), False, "total", 50),
+        (AttemptDeadlines(10, 5, 20, 100), False, "first_token", 10),
+        (AttemptDeadlines(10, 5, 20, 100), True, "total", 100),
+        (AttemptDeadlines(None, 5, 20, 100), False, "progress", 20),
+        (AttemptDeadlines(None, 1, 20, 100), False, "idle", 1),
+        (AttemptDeadlines(None, None, None, 50), False, "total", 50),
     ],
 )
 @driven
-async def test_each_deadline_by_itself(limits: Limits, advanced: bool, deadline: str, after_s: float) -> None:
+async def test_each_deadline_by_itself(limits: AttemptDeadlines, advanced: bool, deadline: str, after_s: float) -> None:
     began = asyncio.get_running_loop().time()
     with pytest.raises(TimedOut) as caught:
-        async with Watch(limits, provider="p") as watch:
+        async with DeadlineWatch(limits, provider="p") as watch:
             await beat(watch, every_s=2, times=1000, advanced=advanced)
     assert (caught.value.deadline, caught.value.provider) == (deadline, "p")
     assert asyncio.get_running_loop().time() - began == pytest.approx(after_s)
@@ -284,7 +292,7 @@ async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> Non
     began = asyncio.get_running_loop().time()
 
     async def fall_silent() -> None:
-        async with Watch(Limits(first_token_s=100, idle_s=5)) as watch:
+        async with DeadlineWatch(AttemptDeadlines(first_token_s=100, idle_s=5)) as watch:
             await beat(watch, every_s=50, times=1, advanced=True)
             await asyncio.sleep(1000)
 
@@ -296,7 +304,7 @@ async def test_idle_counts_from_the_first_token_on_even_if_it_is_nearer() -> Non
 
 @driven
 async def test_a_watch_without_deadlines_never_interrupts() -> None:
-    async with Watch(Limits()) as watch:
+    async with DeadlineWatch(AttemptDeadlines()) as watch:
         await beat(watch, every_s=1e6, times=3, advanced=False)
 
 
@@ -305,7 +313,7 @@ async def test_nested_cancels_are_counted_right() -> None:
     """An outer time-out that passes while ours is passing is not swallowed, nor is its count left behind."""
 
     async def both() -> None:
-        async with asyncio.timeout(5), Watch(Limits(total_s=5.0)):
+        async with asyncio.timeout(5), DeadlineWatch(AttemptDeadlines(total_s=5.0)):
             try:
                 await asyncio.sleep(100)
             finally:

@@ -6,7 +6,7 @@ import pytest
 
 from providers.faulty_calls import Told, faulty
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, Native, Part, Reasoning, Text, ToolCall, user
-from tailrace.providers.provenance import replayable
+from tailrace.providers.provenance import replayable_messages
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
 
 SEALED: dict[Dialect, JsonObject] = {
@@ -35,10 +35,10 @@ async def test_a_thought_goes_back_to_its_maker_alone(dialect: Dialect, maker: s
 
 def test_claude_signs_for_itself_whoever_hosts_it() -> None:
     asked = history("anthropic", "bedrock/anthropic.claude-sonnet-4-5")
-    assert replayable(asked, provider="anthropic", model="claude-opus-4-1") == asked
+    assert replayable_messages(asked, provider="anthropic", model="claude-opus-4-1") == asked
     assert SEALED["anthropic"] not in [
         part.native
-        for message in replayable(asked, provider="minimax", model="MiniMax-M2")
+        for message in replayable_messages(asked, provider="minimax", model="MiniMax-M2")
         for part in message.parts
         if isinstance(part, Reasoning)
     ]
@@ -50,7 +50,7 @@ def test_other_opaque_blocks_are_left_out_and_everything_else_stays() -> None:
         Native("anthropic", {"type": "web_search_tool_result"}, "x/m"),
         ToolCall("1", "t"),
     )
-    (message,) = replayable([Message("assistant", parts)], provider="y", model="m")
+    (message,) = replayable_messages([Message("assistant", parts)], provider="y", model="m")
     assert message.parts == (parts[0], parts[2])
 
 

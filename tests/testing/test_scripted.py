@@ -21,7 +21,7 @@ from tailrace.messages import (
     UsageDelta,
     user,
 )
-from tailrace.ports import Answer, Provider
+from tailrace.ports import AnswerStream, Provider
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import REPLIES
 from tailrace.testing.scripted import Cut, Fail, Reply, ScriptedProvider, Stall, call, reply, say, think
@@ -30,7 +30,7 @@ DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 ASK = ModelRequest("m", (user("hi"),), max_tokens=64)
 
 
-async def gather(answer: Answer, seen: list[AnyDelta]) -> None:
+async def gather(answer: AnswerStream, seen: list[AnyDelta]) -> None:
     async for deltas in answer:
         seen += deltas
 

@@ -1,7 +1,7 @@
 """An answer on its way from the model to the log: deltas in, events out.
 
-Owns what viewers are shown of it: thoughts and secrets are taken out here, the same for streamed and whole answers, so
-the chunks joined are the text of the recorded message to the character.
+Owns what viewers see of it: thoughts and secrets are removed here, the same for streamed and whole answers, so the
+joined chunks are the text of the recorded message to the character.
 """
 
 from __future__ import annotations

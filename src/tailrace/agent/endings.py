@@ -1,7 +1,7 @@
-"""The last rung of the recovery ladder: what is said when a stream broke for good.
+"""The last rung of the recovery ladder: the text that ends an answer whose stream broke for good.
 
-Pure. The attempts before it are the call's business; here it is decided what the user, the transcript and the next
-turn's model are told. What was cut off is named; nothing that did not happen is made to look as if it had.
+Pure. Earlier attempts are the call's part; this module decides what the user, the transcript and the next turn's model
+read. It names what was cut off, and never presents an action as done that was not.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Who may watch turns and tools from their beginning to their end: traces, for instance. The port alone; it knows no
-tracer. Whatever is entered here is entered in the task that does the work, so what runs inside inherits its context.
+"""The port for observing turns and tools from beginning to end, as traces do. Knows no tracer.
+
+Each block is entered in the task that does the work, so what runs inside inherits its context.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ from tailrace.ports import Run, Tool, ToolOutcome
 
 
 class Observer(Protocol):
-    """Told on the loop; must return quickly and raise nothing. What a block yields is told how the work ended; a block
-    that is left without that was cancelled, or raised what it is left with."""
+    """Called on the loop; must return quickly and raise nothing. Each block yields a callback for how the work ended.
+    If the callback was not called, the work was cancelled or raised."""
 
     def turn(self, run: Run) -> AbstractContextManager[Callable[[RunFinished], None]]: ...
 
     def tool(self, call: ToolCall, tool: Tool) -> AbstractContextManager[Callable[[ToolOutcome], None]]: ...
 
 
-def _unheard(_: object) -> None:
+def _ignore(_: object) -> None:
     pass
 
 
-_NOBODY: AbstractContextManager[Callable[[object], None]] = nullcontext(_unheard)
+_NO_OP: AbstractContextManager[Callable[[object], None]] = nullcontext(_ignore)
 
 
 class Unobserved:
-    """Nobody watches: costs a call and a return."""
+    """No-op observer."""
 
     def turn(self, _run: Run) -> AbstractContextManager[Callable[[RunFinished], None]]:
-        return _NOBODY
+        return _NO_OP
 
     def tool(self, _call: ToolCall, _tool: Tool) -> AbstractContextManager[Callable[[ToolOutcome], None]]:
-        return _NOBODY
+        return _NO_OP
 
 
 UNOBSERVED = Unobserved()

@@ -34,7 +34,7 @@ from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
-from tailrace.agent.turn import CallModel, Command, Finish, GiveUp, RunTool, SettleTool, Turn
+from tailrace.agent.turn import CallModel, Finish, GiveUp, RunTool, SettleTool, Turn, TurnCommand
 from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
@@ -154,7 +154,7 @@ class TurnRunner:
         return RunFinished("stopped", self.turn.output, self.turn.usage, error, time.time())
 
 
-def _tools_of(commands: list[Command]) -> list[RunTool | SettleTool]:
+def _tools_of(commands: list[TurnCommand]) -> list[RunTool | SettleTool]:
     tools: list[RunTool | SettleTool] = []
     for command in commands:
         match command:

@@ -18,7 +18,7 @@ from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import KIND, Sessions, history_of, last_words
-from tailrace.agent.turn import Limits, Turn
+from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.events import Decision, MessageRecorded, RunFinished
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
@@ -64,7 +64,7 @@ class AgentService:
         equip: Equip,
         *,
         owner: str,
-        limits: Limits | None = None,
+        limits: TurnLimits | None = None,
         durability: Durability = "committed",
         lease_s: float = LEASE_S,
         on_end: OnEnd | None = None,
@@ -76,7 +76,7 @@ class AgentService:
         self._journal = journal
         self._caller = caller
         self._equip = equip
-        self._limits = limits or Limits()
+        self._limits = limits or TurnLimits()
         self._durability: Durability = durability
         self._observer = observer
         self._redactor = redactor or Redactor()

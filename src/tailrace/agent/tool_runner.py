@@ -1,7 +1,7 @@
 """One tool call, from what the model asked for to the recorded outcome.
 
 Owns the order that makes it safe: arguments validated, approval asked and recorded, the start durable before anything
-happens, the outcome recorded before anybody uses it. Every surface and every mode takes this one path (J112).
+happens, the outcome recorded before it is used. Every surface and every mode takes this one path (J112).
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ class ToolRunner:
         return DENIED if decision == "deny" else ""
 
     async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> Decision:
-        """A question that was put before a crash stands: whoever looks at it, or has answered it meanwhile, need not
-        answer another."""
+        """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
         asked = before or ApprovalAsked(
             approval_id=self._asker.new_id(),
             tool_name=call.name,

@@ -65,7 +65,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Nothing is left to do. `calls` are for whoever asked, where the model called tools that are not ours."""
+    """Nothing is left to do. `calls` are those of the client's own tools, which the client runs."""
 
     status: RunStatus
     output: str
@@ -73,7 +73,7 @@ class Finish(msgspec.Struct, frozen=True):
     calls: tuple[ToolCall, ...] = ()
 
 
-Command: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
+TurnCommand: TypeAlias = CallModel | RunTool | SettleTool | GiveUp | Finish
 
 
 INTERRUPTED = "The user interrupted this call; it may or may not have taken effect."
@@ -86,8 +86,8 @@ _INCOMPLETE = {
 }
 
 
-class _Call(msgspec.Struct):
-    """Where one tool call stands."""
+class _ToolCallState(msgspec.Struct):
+    """How far one tool call has come."""
 
     index: int
     call: ToolCall
@@ -98,7 +98,7 @@ class _Call(msgspec.Struct):
     decision: Decision | None = None
 
 
-class Limits(msgspec.Struct, frozen=True):
+class TurnLimits(msgspec.Struct, frozen=True):
     """Budgets of one turn; None where there is none."""
 
     max_calls: int = 50
@@ -109,12 +109,12 @@ class Turn:
     """All a turn knows. `history` is what the session said before it."""
 
     def __init__(
-        self, history: Iterable[Message] = (), *, limits: Limits | None = None, foreign: Collection[str] = ()
+        self, history: Iterable[Message] = (), *, limits: TurnLimits | None = None, foreign: Collection[str] = ()
     ) -> None:
-        self._limits = limits or Limits()
-        self._foreign = frozenset(foreign)  # names of tools that the asker runs, not we
+        self._limits = limits or TurnLimits()
+        self._foreign = frozenset(foreign)  # names of tools that the client runs
         self._messages = list(history)
-        self._calls: list[_Call] = []  # every call of the turn; its place here is its index
+        self._calls: list[_ToolCallState] = []  # every call of the turn; its place here is its index
         self._unfinished = 0  # calls before this place have their results in `_messages`
         self._shown = AttemptText()  # of the message not yet recorded, as viewers saw it
         self._bubble = AttemptText()  # everything shown since the last tool boundary
@@ -185,7 +185,7 @@ class Turn:
             events.append(MessageRecorded(text_message(self.shown), "stopped"))
         return events
 
-    def due(self) -> list[Command]:
+    def due(self) -> list[TurnCommand]:
         """What to do next. Empty when the turn is over; tools of one answer come together."""
         if self._finished:
             return []
@@ -200,7 +200,7 @@ class Turn:
             return [self._call_or_give_up()]
         return [self._finish()]
 
-    def _call_or_give_up(self) -> Command:
+    def _call_or_give_up(self) -> TurnCommand:
         if self._answers >= self._limits.max_calls:
             return GiveUp(f"stopped after {self._answers} model calls (agent.max_turns)")
         if self.tokens_left == 0:
@@ -261,7 +261,7 @@ class Turn:
             self._answers += 1
             self._stop = stop
             for call in message.tool_calls:
-                self._calls.append(_Call(len(self._calls), call))
+                self._calls.append(_ToolCallState(len(self._calls), call))
 
     def _apply_tool(
         self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
@@ -282,12 +282,12 @@ class Turn:
             case _:
                 pass
 
-    def _call_with(self, call_id: str) -> _Call:
+    def _call_with(self, call_id: str) -> _ToolCallState:
         """The newest call with this id: providers have been seen to reuse ids from one answer to the next."""
         for call in reversed(self._calls):
             if call.call.id == call_id:
                 return call
-        return _Call(-1, ToolCall(call_id, ""))  # a result of nobody's call: nothing will ask for it
+        return _ToolCallState(-1, ToolCall(call_id, ""))  # no call has this id: the result is dropped
 
     def _result_messages(self) -> list[Message]:
         """Results of the open calls, once the model may see them: when none of ours is missing."""

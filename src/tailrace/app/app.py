@@ -24,7 +24,7 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
-from tailrace.agent.turn import Limits
+from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals, import_approvals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
@@ -94,7 +94,7 @@ class App:
             self.caller,
             self.equip,
             owner=owner,
-            limits=Limits(config.agent.max_turns, config.agent.max_tokens),
+            limits=TurnLimits(config.agent.max_turns, config.agent.max_tokens),
             durability=config.store.durability,
             lease_s=config.store.lease_s,
             on_end=on_end,

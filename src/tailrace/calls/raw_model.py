@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tailrace.messages import Completion, Dialect, Message, ModelRequest
-from tailrace.ports import Answer, Provider
+from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import ClientRequest, UnsupportedParameter, extra_for, first_unsupported_param
 
@@ -25,7 +25,7 @@ class VerbatimProvider:
         self._provider = provider
         self._client_request = client_request
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Answer]:
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
         return self._provider.stream(self._with_client_fields(request))
 
     async def complete(self, request: ModelRequest) -> Completion:

@@ -23,11 +23,11 @@ from tailrace.messages import (
     TextDelta,
     ToolCallDelta,
 )
-from tailrace.ports import Answer, Provider
-from tailrace.providers.deadlines import Limits, Purpose, Watch, limits_of
+from tailrace.ports import AnswerStream, Provider
+from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
 from tailrace.providers.overlap import Overlap
-from tailrace.providers.provenance import replayable
+from tailrace.providers.provenance import replayable_messages
 from tailrace.wire.token_estimate import request_tokens
 
 
@@ -61,12 +61,12 @@ class Attempt:
 
     def __init__(self, route: Route, request: ModelRequest, shown: str, sink: DeltaSink) -> None:
         self._route = route
-        messages = replayable(request.messages, provider=route.provider.name, model=route.model)
+        messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Overlap(shown) if shown else None
         self._sink = sink
-        self._answer: Answer | None = None
+        self._answer: AnswerStream | None = None
         self._done: Completion | None = None
         self._has_deltas = False
         self.streamed = True
@@ -75,21 +75,21 @@ class Attempt:
     async def run(self, non_streaming: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
         """Raises `ProviderError`, or `StoppedByListener` where the sink returned a `StopCall`."""
         route = self._route
-        limits = limits_of(
+        deadlines = deadlines_of(
             route.policy, purpose=purpose, context_tokens=request_tokens(self._request), local=route.local
         )
         if budget_s is not None:
-            total_s = budget_s if limits.total_s is None else min(limits.total_s, budget_s)
-            limits = msgspec.structs.replace(limits, total_s=total_s)
+            total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
+            deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
         if non_streaming.holds(route.provider.name, route.model):
-            return await self._run_whole(limits)
+            return await self._run_whole(deadlines)
         try:
-            return await self._run_streamed(limits)
+            return await self._run_streamed(deadlines)
         except ProviderError as exc:
             if self._has_deltas or not says_no_streaming(exc):
                 raise
         self._seam = Overlap(self._shown) if self._shown else None  # the refused stream has used up the first
-        completion = await self._run_whole(limits)
+        completion = await self._run_whole(deadlines)
         non_streaming.remember(route.provider.name, route.model)
         return completion
 
@@ -104,20 +104,20 @@ class Attempt:
         """Characters at the beginning of its text that repeated what was shown before it."""
         return self._seam.removed if self._seam is not None else 0
 
-    async def _run_streamed(self, limits: Limits) -> Completion:
+    async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
         provider, sink = self._route.provider, self._sink
-        watch = Watch(limits, provider=provider.name)
+        watch = DeadlineWatch(deadlines, provider=provider.name)
         watch.is_thinking = self._is_thinking
-        heard = watch.heard
+        note_bytes = watch.note_bytes
         async with watch:
             try:
                 async with provider.stream(self._request) as answer:
                     self._answer = answer
                     async for deltas in answer:
                         if not deltas:
-                            heard(advanced=False)
+                            note_bytes(advanced=False)
                             continue
-                        heard(advanced=True)
+                        note_bytes(advanced=True)
                         self._has_deltas = True
                         stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
                         if stop is not None:
@@ -133,10 +133,10 @@ class Attempt:
             self._come_whole(self._done)
         return self._done
 
-    async def _run_whole(self, limits: Limits) -> Completion:
+    async def _run_whole(self, deadlines: AttemptDeadlines) -> Completion:
         self.streamed = False
         provider = self._route.provider
-        async with Watch(Limits(total_s=limits.total_s), provider=provider.name):
+        async with DeadlineWatch(AttemptDeadlines(total_s=deadlines.total_s), provider=provider.name):
             completion = await provider.complete(self._request)
         self._come_whole(completion)
         return completion

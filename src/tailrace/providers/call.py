@@ -19,7 +19,7 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallM
 from tailrace.providers.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
-from tailrace.providers.provenance import bare, signed
+from tailrace.providers.provenance import with_maker, without_opaque_items
 from tailrace.providers.route_order import RouteOrder
 
 _STALLS = ("first_token", "idle", "progress")
@@ -154,7 +154,7 @@ class _CallInProgress:
         self._end(outcome, attempt, completion)
         if self._shown:
             completion = continued(completion, shown=self._shown, removed=attempt.removed)
-        completion = signed(completion, provider=outcome.provider, model=outcome.model)
+        completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
         return CallResult(completion, tuple(self._outcomes))
 
     def _end(
@@ -233,7 +233,7 @@ class _CallInProgress:
         kept = without_calls(self._newest)
         if kept.text != self._shown:
             kept = continued(kept, shown=self._shown, removed=len(kept.text))
-        return bare(kept)
+        return without_opaque_items(kept)
 
     def _error(self) -> ProviderError:
         """The error to show for all that failed: it can be retried if any of them can."""

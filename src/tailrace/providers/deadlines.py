@@ -1,7 +1,7 @@
 """The deadlines of one attempt, kept apart, over a single timer.
 
-Owns how long an attempt may take to say its first word, to fall silent, to say nothing new, and in all. Knows no
-provider and no bytes: it is told when something was heard, and interrupts the task that waits. The deadline for
+Owns four deadlines: to the first token, between bytes (idle), between pieces of an answer (progress), and in total.
+Knows no provider and no bytes: it is told when bytes arrive, and interrupts the task that waits. The deadline for
 connecting belongs to the transport, which alone knows when it is connected.
 """
 
@@ -24,7 +24,7 @@ _DEFAULTS = CallPolicy()
 _TURN_IDLE_S = ((100_000, 300.0), (50_000, 240.0), (0, 180.0))  # past so many tokens of context
 
 
-class Limits(msgspec.Struct, frozen=True):
+class AttemptDeadlines(msgspec.Struct, frozen=True):
     """None: no such deadline."""
 
     first_token_s: float | None = None
@@ -46,9 +46,9 @@ def idle_timeout_s(
     return next(seconds for past, seconds in _TURN_IDLE_S if context_tokens > past or not past)
 
 
-def limits_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> Limits:
-    """The deadlines of one attempt under this policy. Where silence is allowed for longer than the defaults of the
-    other deadlines, these would only cut it short, so they grow with it; what the user set stays."""
+def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> AttemptDeadlines:
+    """The deadlines of one attempt under this policy. Where the idle deadline is longer than the defaults of the
+    others, they would cut it short, so they grow with it; what the user set stays."""
     idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
     first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
     if local and purpose == "turn":
@@ -56,34 +56,34 @@ def limits_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, loca
             first_token_s = max(LOCAL_IDLE_S, idle_s)
         if progress_s == _DEFAULTS.progress_timeout_s:
             progress_s = max(LOCAL_IDLE_S, idle_s)
-    return Limits(first_token_s, idle_s, progress_s, policy.total_timeout_s)
+    return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s)
 
 
-class Watch:
+class DeadlineWatch:
     """Interrupts its block with `TimedOut` when one of the deadlines passes.
 
     Before the first token only `first_token` and `total` count (without a `first_token`: idle and progress, from
     the start). After it `idle` counts from the last bytes, `progress` from the last piece of an answer: pings keep
-    a stream from being idle and nothing else (E60). Hearing something costs one look at the clock; the timer is
-    set anew only when it fires.
+    a stream from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only
+    when it fires.
     """
 
-    def __init__(self, limits: Limits, *, provider: str = "") -> None:
+    def __init__(self, deadlines: AttemptDeadlines, *, provider: str = "") -> None:
         self.is_thinking: Callable[[], bool] = lambda: False  # asked only when a deadline is about to pass (C47)
         self.expired: Deadline | None = None
-        self._limits = limits
+        self._deadlines = deadlines
         self._provider = provider
-        self._begun = limits.first_token_s is None
+        self._begun = deadlines.first_token_s is None
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         if (task := asyncio.current_task()) is None:
-            raise RuntimeError("a watch interrupts the task that waits, and there is none")
+            raise RuntimeError("a watch interrupts the task that waits: it must be entered in a task")
         self._task = task
         self._cancelling = task.cancelling()
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
-        self._started_at = self._heard_at = self._advanced_at = self._time()
+        self._started_at = self._bytes_at = self._advanced_at = self._time()
         self._arm()
         return self
 
@@ -94,20 +94,20 @@ class Watch:
             self._timer.cancel()
         if self.expired is None:
             return
-        # Ours to swallow only if nobody else cancelled the task meanwhile, as in `asyncio.timeout`.
+        # Swallowed only if nothing else cancelled the task meanwhile, as in `asyncio.timeout`.
         if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._timed_out(self.expired) from exc
 
-    def heard(self, *, advanced: bool) -> None:
+    def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
-        self._heard_at = now = self._time()
+        self._bytes_at = now = self._time()
         if advanced:
             self._advanced_at = now
             if not self._begun:
                 self._begin()
 
     def silent_s(self) -> float:
-        """How long nothing of an answer has come."""
+        """Seconds since the last piece of an answer."""
         return self._time() - self._advanced_at
 
     def _begin(self) -> None:
@@ -115,16 +115,16 @@ class Watch:
         self._arm()  # the next deadline may be nearer than the one for the first token
 
     def _next(self) -> tuple[float, Deadline] | None:
-        limits = self._limits
+        deadlines = self._deadlines
         due: list[tuple[float, Deadline]] = []
-        if limits.total_s is not None:
-            due.append((self._started_at + limits.total_s, "total"))
-        if limits.first_token_s is not None and not self._begun:
-            due.append((self._started_at + limits.first_token_s, "first_token"))
-        if limits.idle_s is not None and self._begun:
-            due.append((self._heard_at + limits.idle_s, "idle"))
-        if limits.progress_s is not None and self._begun:
-            due.append((self._advanced_at + limits.progress_s, "progress"))
+        if deadlines.total_s is not None:
+            due.append((self._started_at + deadlines.total_s, "total"))
+        if deadlines.first_token_s is not None and not self._begun:
+            due.append((self._started_at + deadlines.first_token_s, "first_token"))
+        if deadlines.idle_s is not None and self._begun:
+            due.append((self._bytes_at + deadlines.idle_s, "idle"))
+        if deadlines.progress_s is not None and self._begun:
+            due.append((self._advanced_at + deadlines.progress_s, "progress"))
         return min(due, default=None)
 
     def _arm(self) -> None:
@@ -144,23 +144,23 @@ class Watch:
 
     def _excused(self, deadline: Deadline) -> bool:
         """Bytes that came while the model was in the middle of a hidden thought were progress after all (C47)."""
-        if deadline not in ("first_token", "progress") or self._heard_at <= self._advanced_at:
+        if deadline not in ("first_token", "progress") or self._bytes_at <= self._advanced_at:
             return False
         if not self.is_thinking():
             return False
         self._begun = True
-        self._advanced_at = self._heard_at
+        self._advanced_at = self._bytes_at
         return True
 
     def _timed_out(self, deadline: Deadline) -> TimedOut:
-        limits = self._limits
+        deadlines = self._deadlines
         match deadline:
             case "first_token":
-                message = f"no first token within {limits.first_token_s:g} s"
+                message = f"no first token within {deadlines.first_token_s:g} s"
             case "idle":
-                message = f"no bytes for {limits.idle_s:g} s in the middle of the answer"
+                message = f"no bytes for {deadlines.idle_s:g} s in the middle of the answer"
             case "progress":
-                message = f"keep-alives but nothing of an answer for {limits.progress_s:g} s"
+                message = f"keep-alives but nothing of an answer for {deadlines.progress_s:g} s"
             case _:
-                message = f"no whole answer within {limits.total_s:g} s"
+                message = f"no whole answer within {deadlines.total_s:g} s"
         return TimedOut(message, deadline=deadline, provider=self._provider)

@@ -15,11 +15,11 @@ import msgspec
 
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
-from tailrace.ports import Answer, StreamDecoder
+from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.backoff import retry_after_s
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
-from tailrace.providers.transport import Reply, Transport
+from tailrace.providers.transport import HttpReply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object
@@ -50,7 +50,7 @@ class HttpProvider:
         return f"HttpProvider({self._endpoint!r})"
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         reply = await self._post(request, stream=True)
         try:
             yield await self._answer(reply, request)
@@ -80,7 +80,7 @@ class HttpProvider:
             request, self._wire, quirks_of(endpoint, request.model), extra=endpoint.extra_body, stream=stream
         )
 
-    async def _post(self, request: ModelRequest, *, stream: bool) -> Reply:
+    async def _post(self, request: ModelRequest, *, stream: bool) -> HttpReply:
         """The reply, once it is known to be a success."""
         endpoint = self._endpoint
         try:
@@ -101,7 +101,7 @@ class HttpProvider:
         finally:
             reply.close()
 
-    async def _refusal(self, reply: Reply) -> ProviderError:
+    async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
         status = reply.status
         if status < 400:
@@ -124,7 +124,7 @@ class HttpProvider:
         redacted = msgspec.structs.replace(error, message=self._endpoint.redacted(error.message))
         return to_exception(redacted, provider=self.name, retry_after_s=retry_after)
 
-    async def _answer(self, reply: Reply, request: ModelRequest) -> Answer:
+    async def _answer(self, reply: HttpReply, request: ModelRequest) -> AnswerStream:
         """The content type decides what came, before any of it is decoded (A19)."""
         match _media_type(reply):
             case "text/event-stream":
@@ -142,7 +142,7 @@ class HttpProvider:
         decoder = self._wire.decoder(wire_quirks_of(quirks_of(self._endpoint, request.model)))
         return _StreamedAnswer(self._wire, decoder, reply, head, self._failed)
 
-    async def _whole(self, reply: Reply, head: bytes = b"") -> Completion:
+    async def _whole(self, reply: HttpReply, head: bytes = b"") -> Completion:
         """The answer that a body holds which was not streamed."""
         data = head + await _read_some(reply, MAX_BODY_BYTES + 1)
         if len(data) > MAX_BODY_BYTES:
@@ -159,7 +159,7 @@ class HttpProvider:
             raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
         return self._wire.completion_from_body(body)
 
-    async def _not_a_stream(self, reply: Reply, kind: str, head: bytes = b"") -> PeerError:
+    async def _not_a_stream(self, reply: HttpReply, kind: str, head: bytes = b"") -> PeerError:
         safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
         message = f"expected an answer, got {kind}: {_excerpt(safe)}"
         return PeerError(message, excerpt=safe, status=reply.status, provider=self.name)
@@ -176,7 +176,7 @@ class _StreamedAnswer:
         self,
         wire: Wire,
         decoder: StreamDecoder,
-        reply: Reply,
+        reply: HttpReply,
         head: bytes,
         failed: Callable[[ErrorDelta], ProviderError],
     ) -> None:
@@ -259,18 +259,18 @@ def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
     return None
 
 
-def _media_type(reply: Reply) -> str:
+def _media_type(reply: HttpReply) -> str:
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _peek(reply: Reply) -> bytes:
+async def _peek(reply: HttpReply) -> bytes:
     head = b""
     while len(head) < _PEEK_BYTES and (data := await reply.read()):
         head += data
     return head
 
 
-async def _read_some(reply: Reply, max_bytes: int) -> bytes:
+async def _read_some(reply: HttpReply, max_bytes: int) -> bytes:
     """The beginning of a body, up to its end or past so many bytes."""
     pieces: list[bytes] = []
     size = 0

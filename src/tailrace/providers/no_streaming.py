@@ -1,4 +1,4 @@
-"""Who does not stream: told from what an endpoint says, remembered for a while, asked again later."""
+"""Which routes do not stream: recognised by the error, remembered for a while, then tried again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUSES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 
 
 def says_no_streaming(error: ProviderError) -> bool:
-    """The endpoint refused to stream, as opposed to refusing the request. `stream_options` is another matter."""
+    """Whether the endpoint refused to stream, not the request as such. A refused `stream_options` does not count."""
     message = str(error).replace("stream_options", "")
     if not re.search(r"stream", message, re.IGNORECASE) or not _REFUSED.search(message):
         return False
@@ -26,7 +26,7 @@ def says_no_streaming(error: ProviderError) -> bool:
 
 
 class NonStreamingRoutes:
-    """Per provider and model, until `reprobe_s` have passed."""
+    """Remembered per provider and model, until `reprobe_s` have passed."""
 
     def __init__(self, *, reprobe_s: float = REPROBE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._reprobe_s = reprobe_s

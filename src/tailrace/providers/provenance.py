@@ -1,7 +1,7 @@
-"""Who made the opaque items of a conversation, and who may be sent them back.
+"""Which provider made the opaque items of a conversation, and which may be sent them back.
 
-A signed thought, an encrypted reasoning item, the block of a server's own tool: they mean something to whoever made
-them, and another provider of the same dialect refuses the whole request over them. Pure.
+A signed thought, an encrypted reasoning item, the block of a server's own tool: only the provider that made it
+understands it, and another provider of the same dialect refuses the whole request over it. Pure.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import msgspec
 from tailrace.messages import Completion, Message, Native, Part, Reasoning
 
 Item: TypeAlias = Reasoning | Native
-_CLAUDE = "claude"  # signs for itself, whoever hosts it: its thoughts are good at every host and elsewhere at none
+_CLAUDE = "claude"  # signs its own thoughts: every host of the model accepts them, and no other model does
 
 
-def signed(completion: Completion, *, provider: str, model: str) -> Completion:
+def with_maker(completion: Completion, *, provider: str, model: str) -> Completion:
     """The completion with its maker's name on every opaque item."""
     maker = f"{provider}/{model}"
     return _with_items(completion, lambda item: msgspec.structs.replace(item, maker=maker))
 
 
-def bare(completion: Completion) -> Completion:
+def without_opaque_items(completion: Completion) -> Completion:
     """The completion without opaque items: those of an answer that broke off may not be whole, and the provider need
     not remember having made them. Thoughts stay readable."""
     return _with_items(completion, _text_alone)
 
 
-def replayable(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
-    """The same conversation without what others made."""
+def replayable_messages(messages: Iterable[Message], *, provider: str, model: str) -> tuple[Message, ...]:
+    """The same conversation without opaque items that another provider made."""
 
     def kept(item: Item) -> Part | None:
         return item if _is_at_home(item, provider, model) else _text_alone(item)

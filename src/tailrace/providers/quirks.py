@@ -203,7 +203,7 @@ def _continued(
 
 def _route(body: JsonObject, routing: Routing) -> None:
     """Adds the preferences that leave the user's own intact: `only` is a choice already, a `sort` would be undone
-    by our order, and whom the user ordered is not ignored."""
+    by our order, and a provider that the user listed is not ignored."""
     theirs = body.get("provider") or {}
     if not isinstance(theirs, dict) or "only" in theirs:
         return

@@ -1,7 +1,8 @@
-"""One pooled HTTP client per process, behind a seam of two small Protocols.
+"""One pooled HTTP client per process, behind two small Protocols.
 
 Owns sockets, pooling and the translation of the client library's exceptions. Knows no dialect, no provider and no
-deadline but the one for connecting: whoever waits too long cancels the wait, and the connection is gone at once.
+deadline but the one for connecting: the caller cancels the wait when it takes too long, and the connection is dropped
+at once.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
 
 
-class Reply(Protocol):
+class HttpReply(Protocol):
     """An answer whose status and headers have arrived."""
 
     @property
@@ -51,7 +52,7 @@ class Transport(Protocol):
 
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
-    ) -> Reply:
+    ) -> HttpReply:
         """Sends the request and returns when the headers of the answer are there. Follows no redirect. Cancelling
         drops the connection. Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
 
@@ -113,7 +114,7 @@ class AiohttpTransport:
 
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
-    ) -> Reply:
+    ) -> HttpReply:
         session = await self._session_for(socket_path)
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))

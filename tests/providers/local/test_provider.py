@@ -16,7 +16,7 @@ import pytest
 
 from tailrace.errors import ConfigError, Rejected, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, TextDelta, user
-from tailrace.ports import Answer, Provider
+from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
 from tailrace.providers.transport import AiohttpTransport, open_transport
@@ -54,7 +54,7 @@ async def streamed(provider: Provider, request: ModelRequest) -> tuple[list[str]
         return pieces, answer.completion()
 
 
-async def first_text(answer: Answer) -> str:
+async def first_text(answer: AnswerStream) -> str:
     async for deltas in answer:
         if text := "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)):
             return text

@@ -12,13 +12,13 @@ from tailrace.testing.provider import REPLIES, FaultyProvider, scenario
 from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.scripted.failures import FAILURES
 from tailrace.testing.scripted.render import body_of, events_of, frame
-from tailrace.testing.scripted.request_reader import Asked, Sse, asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import WireQuirks
 from testing.raw_client import hear
 
-TOLD: dict[Dialect, Asked] = {
-    dialect: asked(dialect, {"model": "m", "stream": True, "stream_options": {"include_usage": True}})
+TOLD: dict[Dialect, ScriptedRequest] = {
+    dialect: scripted_request(dialect, {"model": "m", "stream": True, "stream_options": {"include_usage": True}})
     for dialect in ("chat", "responses", "anthropic")
 }
 CASES = [(name, dialect) for name, edit in EDITS.items() for dialect in edit.dialects]

@@ -13,7 +13,7 @@ import pytest
 from tailrace.messages import Dialect
 from tailrace.testing.provider import REPLIES
 from tailrace.testing.scripted.render import events_of
-from tailrace.testing.scripted.request_reader import asked
+from tailrace.testing.scripted.request_reader import scripted_request
 from wire.recordings import load, needs_recordings
 
 SERVICES = {"chat": {"openai", "deepseek"}, "responses": {"openai", "azure"}, "anthropic": {"anthropic"}}
@@ -72,7 +72,7 @@ def recorded(dialect: str, services: set[str]) -> list[list[Any]]:
 def ours(dialect: Dialect) -> dict[str, list[Any]]:
     body = {"model": "m", "stream": True, "stream_options": {"include_usage": True}}
     return {
-        name: [event.data for event in events_of(dialect, named.reply, asked(dialect, body))]
+        name: [event.data for event in events_of(dialect, named.reply, scripted_request(dialect, body))]
         for name, named in REPLIES.items()
     }
 

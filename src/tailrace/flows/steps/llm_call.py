@@ -1,8 +1,7 @@
 """`llm_call`: one model call as a step, streamed or not, with a schema or without.
 
 On the one model call of `providers`. A step restarts instead of continuing: its output is exactly one provider's one
-answer, the same whether it was streamed or not, because both take this one path; streaming adds only that what comes
-is also said aloud.
+answer. Streamed or not, it takes this one path; streaming only adds the deltas to the log.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from tailrace.providers.call_listener import ForwardingListener, Verdict
 _NO_SCHEMA = re.compile(
     r"response_format|json_schema|output_config|output_format|text\.format|structured", re.IGNORECASE
 )
-DRY = "(dry run)"  # stands where an answer would: what comes after it gets something to say
+DRY = "(dry run)"  # stands for the answer, so that later steps have a text
 
 
 class Routes(Protocol):
@@ -86,7 +85,7 @@ class LlmCall(Handler[LlmParams]):
         return super().invalid(params)
 
     def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
-        """Where a model is asked, and with whose key, is the author's and the operator's to say: no data has a say."""
+        """The address and the key come from the author and the operator, never from data."""
         if isinstance(url := ref.get("base_url"), str) and (problem := host_problem(url)):
             return ".base_url", problem
         if isinstance(variable := ref.get("api_key_env"), str) and not self._routes.may_use(variable):
@@ -99,7 +98,7 @@ class LlmCall(Handler[LlmParams]):
         self._check_budget(step)
         schema = _schema_of(params)
         request = await request_of(params, step.directory)
-        call = _Call(self._caller, self._routes_of(params, step), params, step, schema)
+        call = _CheckedCall(self._caller, self._routes_of(params, step), params, step, schema)
         answer = await call.answer(request)
         return self._output(answer, params)
 
@@ -142,7 +141,7 @@ class LlmCall(Handler[LlmParams]):
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
 
-    def _output(self, answer: _Answer, params: LlmParams) -> JsonObject:
+    def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
         completion = answer.completion
         message: JsonObject = {"role": "assistant", "content": completion.text}
         if completion.tool_calls:
@@ -166,8 +165,8 @@ class LlmCall(Handler[LlmParams]):
         return output if cost is None else {**output, "cost_usd": cost}
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    """The answer that stands. `checked`: it satisfies the schema, `value` is what it says."""
+class _StepAnswer(msgspec.Struct, frozen=True):
+    """The answer that stands. `checked`: it satisfies the schema, and `value` is its JSON."""
 
     completion: Completion
     provider: str
@@ -178,8 +177,8 @@ class _Answer(msgspec.Struct, frozen=True):
     value: Any = None
 
 
-class _Rejected(msgspec.Struct, frozen=True):
-    """An answer that does not satisfy the schema: what it said, and why not."""
+class _InvalidAnswer(msgspec.Struct, frozen=True):
+    """An answer that does not satisfy the schema, and why."""
 
     text: str
     problems: tuple[str, ...]
@@ -189,8 +188,8 @@ class _CannotSatisfySchema(Exception):
     """However the answer goes on, it cannot satisfy the schema."""
 
 
-class _Call:
-    """One step's way to its answer: the call, and a repair for every answer that is not what the schema asks for."""
+class _CheckedCall:
+    """One step's call, and a repair for every answer that does not satisfy the schema."""
 
     def __init__(
         self, caller: Caller, routes: list[Route], params: LlmParams, step: StepContext, schema: Schema | None
@@ -204,12 +203,12 @@ class _Call:
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 
-    async def answer(self, request: ModelRequest) -> _Answer:
+    async def answer(self, request: ModelRequest) -> _StepAnswer:
         """Raises `ProviderError`, or `StepError` where no repair has helped."""
-        rejected = _Rejected("", ())
+        rejected = _InvalidAnswer("", ())
         for repairs in range(self._params.max_repair_attempts + 1):
             outcome = await self._ask(request, repairs)
-            if isinstance(outcome, _Answer):
+            if isinstance(outcome, _StepAnswer):
                 return outcome
             rejected = outcome
             request = _repairing(request, rejected)
@@ -219,7 +218,7 @@ class _Call:
             code="schema",
         )
 
-    async def _ask(self, request: ModelRequest, repairs: int) -> _Answer | _Rejected:
+    async def _ask(self, request: ModelRequest, repairs: int) -> _StepAnswer | _InvalidAnswer:
         listener = _SchemaListener(self._step.log, self._schema, stream=self._params.stream)
         try:
             result = await self._complete(request, listener)
@@ -234,7 +233,7 @@ class _Call:
         self._routes = sorted(self._routes, key=lambda route: route.provider.name != result.provider)
         listener.complete(result)
         model = result.attempts[-1].model
-        answer = _Answer(result.completion, result.provider, model, tuple(self._tried), repairs)
+        answer = _StepAnswer(result.completion, result.provider, model, tuple(self._tried), repairs)
         if listener.partial is None or result.completion.tool_calls:
             return answer
         value, problems = listener.partial.close()
@@ -248,11 +247,11 @@ class _Call:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
         return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
 
-    def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _Rejected:
+    def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _InvalidAnswer:
         partial = listener.partial
         found = tuple(problems) or ((partial.problem,) if partial is not None else ())
         self._step.log.discard(f"the answer does not satisfy the schema: {'; '.join(found)}")
-        return _Rejected(partial.text if partial is not None else "", found)
+        return _InvalidAnswer(partial.text if partial is not None else "", found)
 
     def _note(self, tried: Sequence[str]) -> None:
         self._tried += [name for name in tried if name not in self._tried]
@@ -286,7 +285,7 @@ class _SchemaListener(ForwardingListener):
         """The answer is whole. Where its text is not what was streamed, it is logged now as an attempt of its own:
         the deltas in the log, joined, are what is stored."""
         text = result.completion.text
-        if self._stream and (said := self._log.said()) != text:
+        if self._stream and (said := self._log.text_so_far()) != text:
             if said:
                 self._log.discard("the provider corrected what it had said")
                 self._log.attempt_started(1, result.provider, result.attempts[-1].model)
@@ -315,7 +314,7 @@ def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
     return msgspec.structs.replace(request, system=system, response_schema=None)
 
 
-def _repairing(request: ModelRequest, rejected: _Rejected) -> ModelRequest:
+def _repairing(request: ModelRequest, rejected: _InvalidAnswer) -> ModelRequest:
     said = (Message("assistant", (Text(rejected.text),)),) if rejected.text.strip() else ()
     problems = "\n".join(f"- {problem}" for problem in rejected.problems)
     words = (

@@ -88,7 +88,7 @@ class StepStream(DeltaLog):
         """Withdraws what the attempt under way has said."""
         self.attempt_discarded(self._attempt - self._before_call, reason)
 
-    def said(self) -> str:
+    def text_so_far(self) -> str:
         """The text of the attempt under way, written or not. Joins it: call it at the end."""
         return self.text + text_of(self._pending)
 

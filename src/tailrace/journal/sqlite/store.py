@@ -235,7 +235,7 @@ class SqliteJournal:
         return await self._readers.query(partial(queries.facts_of, run_id=run_id))
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        return await self._readers.ask(
+        return await self._readers.query(
             lambda connection: [queries.facts_of(connection, run_id) for run_id in run_ids],
         )
 

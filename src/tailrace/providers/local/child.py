@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The child's one word to its parent."""
+    """The one line that the child writes to its parent."""
 
     state: Literal["ready", "no_engine", "not_loaded"]
     detail: str = ""
@@ -49,7 +49,7 @@ def main() -> None:
 
     def leave(*_: object) -> NoReturn:
         shutil.rmtree(Path(settings.socket).parent, ignore_errors=True)  # a parent that was killed cannot
-        os._exit(0)  # the server's own destructor would wait for answers that nobody reads
+        os._exit(0)  # the server's own destructor would wait for answers that no client reads
 
     if os.getppid() != settings.parent:  # it died before the kernel was asked to watch it
         leave()
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _load(settings: Settings) -> tuple[Report, Any]:
-    # Spinning workers starve everybody, themselves included, as soon as the machine has anything else to do.
+    # Spinning workers starve every process, themselves included, as soon as the machine has anything else to do.
     # Read by OpenMP when the engine is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
@@ -93,8 +93,8 @@ def _load(settings: Settings) -> tuple[Report, Any]:
 
 
 def _die_with_parent() -> None:
-    """Covers the time while the engine loads, when nobody reads stdin: the kernel ends this process with its parent,
-    by which it means the thread that started it. That thread runs the loop which owns this process anyway."""
+    """Covers the time while the engine loads and stdin is not read: the kernel ends this process with its parent, that
+    is with the thread that started it. That thread runs the loop which owns this process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tailrace.errors import Rejected, Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest
-from tailrace.ports import Answer
+from tailrace.ports import AnswerStream
 from tailrace.providers.endpoint import NOTHING, Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.local.server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
@@ -43,7 +43,7 @@ class LocalProvider:
         self._extra_body = extra_body
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         provider = await self._at_address(request)
         try:
             async with provider.stream(request) as answer:

@@ -1,7 +1,7 @@
 """The embedded model's server as a resource of this process: started when first needed, shared, restarted, ended.
 
 Owns the child process, its private socket and key, and what it wrote before it died. Knows no dialect and no
-request: it hands out an address, and whoever speaks HTTP takes it from there.
+request: it hands out an address, to which `HttpProvider` speaks HTTP.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class LocalServer:
             raise Unavailable(
                 f"the embedded model was not ready after {self._start_timeout_s:g} s", provider="local"
             ) from None
-        except BaseException:  # cancelled, or the child died: it has not been handed out, so nobody else ends it
+        except BaseException:  # cancelled, or the child died: no caller has it, so it is ended here
             await child.end()
             raise
         match report.state:
@@ -245,7 +245,7 @@ class _Child(asyncio.SubprocessProtocol):
         shutil.rmtree(self.address.uds.parent, ignore_errors=True)
         if not self._report.done():
             self._report.set_exception(self.obituary())
-            self._report.exception()  # where nobody waits any more, it is not an unhandled error
+            self._report.exception()  # marks it as retrieved, where no task waits for it any more
         self._transport.close()
         self.gone.set()
 

@@ -44,7 +44,7 @@ class Weights(msgspec.Struct, frozen=True):
     def file_name(self) -> str:
         return self.member.rpartition("/")[2]
 
-    def whole(self, path: Path) -> bool:
+    def is_complete(self, path: Path) -> bool:
         """Whether the file is in place. Its digest was checked before it got this name."""
         try:
             return path.stat().st_size == self.size_bytes
@@ -77,12 +77,12 @@ class Fetch:
         """The file's path, downloaded if it is not there yet. Several processes may run this at once: one
         downloads, the others wait for it. Raises `Permanent`."""
         target = self._directory / self._weights.file_name
-        if self._weights.whole(target):
+        if self._weights.is_complete(target):
             return target
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with _locked(self._directory / ".lock"):
-                if not self._weights.whole(target):
+                if not self._weights.is_complete(target):
                     self._fetch(target)
         except OSError as exc:
             raise _unavailable(f"{exc.filename or self._directory}: {exc.strerror or exc}") from exc
@@ -95,7 +95,7 @@ class Fetch:
             self._pip.kill()
 
     def _fetch(self, target: Path) -> None:
-        for abandoned in self._directory.glob(".fetch-*"):  # of a killed process: whoever holds the lock is alone
+        for abandoned in self._directory.glob(".fetch-*"):  # of a killed process: only the holder of the lock is here
             shutil.rmtree(abandoned, ignore_errors=True)
         # Beside the target, so that the last step is a rename within one file system.
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self._directory) as name:
@@ -178,7 +178,7 @@ def _copy(source: IO[bytes], copy: IO[bytes], *, at_most: int) -> str:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Held by one process at a time; the kernel lets go of it when that process dies."""
-    import fcntl  # not on every platform; where it is missing, so are unix sockets, and nobody gets here
+    import fcntl  # not on every platform; without it there are no unix sockets either, and this is never reached
 
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

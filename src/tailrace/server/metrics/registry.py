@@ -80,7 +80,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = Counter("tailrace_requests_total", "Requests answered.", ("route", "status"))
-        self.viewers = Gauge("tailrace_viewers", "Open event streams.")
+        self.viewers = Gauge("tailrace_viewers", "Streams that are being read.")
         self.running = Gauge("tailrace_runs_running", "Runs that this process executes.")
         self.runs = Counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
         self.calls = Counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))

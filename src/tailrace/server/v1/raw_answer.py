@@ -145,7 +145,7 @@ class _RawAnswer:
 
 
 class _LiveListener(CallLog):
-    """What the call says goes to the client first, then to the record."""
+    """Deltas go to the client first, then to the log."""
 
     stream: EventStream
 
@@ -178,7 +178,7 @@ class _LiveListener(CallLog):
         return "continue"
 
     def ending(self, result: CallResult) -> bytes:
-        """The last events. An answer that came whole is said here."""
+        """The last events; of an answer that was not streamed, all of them."""
         encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed:
             return encoder.close()

@@ -19,7 +19,7 @@ from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
 from tailrace.testing.scripted.render import body_of, events_of, frame
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
@@ -49,45 +49,45 @@ class Response(Value):
         return sum(map(len, self.pieces))
 
 
-def compose(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
+def compose(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
     """Raises `UnknownScenario` where the scenario has a term that the dialect has not."""
     scenario.check(dialect)
     if scenario.status is not None:
-        return _error_status(scenario.status, dialect, asked)
+        return _error_status(scenario.status, dialect, request)
     if scenario.instead == "html":
         return Response(200, HTML, (PAGE,))
-    if scenario.instead == "no-streaming" and asked.streamed:
-        return failed(NO_STREAMING, dialect, asked)
-    if scenario.instead == "json" or not (asked.streamed or scenario.instead == "sse"):
-        return _plain(scenario, dialect, asked)
-    return _streamed(scenario, dialect, asked)
+    if scenario.instead == "no-streaming" and request.streamed:
+        return failed(NO_STREAMING, dialect, request)
+    if scenario.instead == "json" or not (request.streamed or scenario.instead == "sse"):
+        return _plain(scenario, dialect, request)
+    return _streamed(scenario, dialect, request)
 
 
-def failed(failure: Failure, dialect: Dialect, asked: Asked) -> Response:
-    return Response(failure.status, JSON, (_encode(error_body(dialect, failure, asked)),))
+def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Response:
+    return Response(failure.status, JSON, (_encode(error_body(dialect, failure, request)),))
 
 
-def _error_status(status: Status, dialect: Dialect, asked: Asked) -> Response:
+def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) -> Response:
     _, is_date, ahead = status.retry_after.partition("date:")
     value = formatdate(time.time() + float(ahead), usegmt=True) if is_date else status.retry_after
     headers = {"retry-after": value} if value else {}
     if status.html:
         return Response(status.code, HTML, (PAGE,), headers)
-    whole = failed(BY_STATUS[status.code], dialect, asked)
+    whole = failed(BY_STATUS[status.code], dialect, request)
     return Response(whole.status, whole.content_type, whole.pieces, headers)
 
 
-def _plain(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
-    whole = _encode(body_of(dialect, scenario.reply, asked))
+def _plain(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
+    whole = _encode(body_of(dialect, scenario.reply, request))
     if "gzip" in scenario.framing:
         return Response(200, JSON, tuple(_gzipped([whole])), {"content-encoding": "gzip"})
     return Response(200, JSON, (whole,))
 
 
-def _streamed(scenario: Scenario, dialect: Dialect, asked: Asked) -> Response:
-    events = events_of(dialect, scenario.reply, asked)
+def _streamed(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
+    events = events_of(dialect, scenario.reply, request)
     for name in scenario.edits:
-        events = EDITS[name].run(events, asked)
+        events = EDITS[name].run(events, request)
     pieces = [part for event in _glued(events, scenario) for part in _framed(event, scenario)]
     if "no-last-blank" in scenario.framing:
         pieces[-1] = pieces[-1].rstrip(b"\r\n")

@@ -24,7 +24,7 @@ from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReade
 from tailrace.testing.provider.models import models_body
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
-from tailrace.testing.scripted.request_reader import Asked, asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
 _ROUTES: dict[str, Dialect] = {
@@ -57,7 +57,7 @@ class RecordedRequest:
 
 
 class Host(Protocol):
-    """Whoever accepted the connection."""
+    """The server that accepted the connection."""
 
     def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
         """Takes the connection and its task into its care; returns the connection's number."""
@@ -65,7 +65,7 @@ class Host(Protocol):
     def left(self, connection: Connection) -> None:
         """The connection is gone."""
 
-    def choose(self, told: Asked) -> Scenario:
+    def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
 
     async def record(self, request: RecordedRequest) -> None:
@@ -154,21 +154,23 @@ class Connection(asyncio.Protocol):
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
             )
-            return Scenario(), failed(missing, "chat", asked("chat", {}))
+            return Scenario(), failed(missing, "chat", scripted_request("chat", {}))
         try:
             body = msgspec.json.decode(request.body, type=dict)
         except msgspec.MsgspecError:
-            return Scenario(), failed(BY_STATUS[400], dialect, asked(dialect, {}))
-        return self._compose(dialect, asked(dialect, body), record)
+            return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
+        return self._compose(dialect, scripted_request(dialect, body), record)
 
-    def _compose(self, dialect: Dialect, told: Asked, record: RecordedRequest) -> tuple[Scenario, Response]:
+    def _compose(
+        self, dialect: Dialect, request: ScriptedRequest, record: RecordedRequest
+    ) -> tuple[Scenario, Response]:
         try:
-            chosen = self._host.choose(told)
+            chosen = self._host.choose(request)
             record.scenario = chosen.name
-            return chosen, compose(chosen, dialect, told)
+            return chosen, compose(chosen, dialect, request)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
-            return Scenario(), failed(unknown, dialect, told)
+            return Scenario(), failed(unknown, dialect, request)
 
     # playing a response
 

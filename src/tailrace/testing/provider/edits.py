@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.scripted.failures import FAILURES, error_events
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 Events = list[Sse]
 ALL: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
@@ -24,7 +24,7 @@ class Edit(Value):
     """`needs` names the reply that shows it, where the scenario does not choose one."""
 
     summary: str
-    run: Callable[[Events, Asked], Events]
+    run: Callable[[Events, ScriptedRequest], Events]
     dialects: tuple[Dialect, ...] = ALL
     needs: str = ""
 
@@ -34,8 +34,8 @@ EDITS: dict[str, Edit] = {}
 
 def edit(
     name: str, summary: str, *dialects: Dialect, needs: str = ""
-) -> Callable[[Callable[[Events, Asked], Events]], Callable[[Events, Asked], Events]]:
-    def register(run: Callable[[Events, Asked], Events]) -> Callable[[Events, Asked], Events]:
+) -> Callable[[Callable[[Events, ScriptedRequest], Events]], Callable[[Events, ScriptedRequest], Events]]:
+    def register(run: Callable[[Events, ScriptedRequest], Events]) -> Callable[[Events, ScriptedRequest], Events]:
         EDITS[name] = Edit(summary, run, dialects or ALL, needs)
         return run
 
@@ -54,22 +54,24 @@ def _kind(event: Sse) -> str:
 
 
 @edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")
-def drop_terminal(events: Events, _asked: Asked) -> Events:
+def drop_terminal(events: Events, _request: ScriptedRequest) -> Events:
     return [event for event in events if event.data != "[DONE]" and _kind(event) not in _TERMINAL]
 
 
 @edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")
-def drop_ending(events: Events, asked: Asked) -> Events:
-    return [event for event in drop_terminal(events, asked) if not _finishes(event) and _kind(event) != "message_delta"]
+def drop_ending(events: Events, request: ScriptedRequest) -> Events:
+    return [
+        event for event in drop_terminal(events, request) if not _finishes(event) and _kind(event) != "message_delta"
+    ]
 
 
 @edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")
-def drop_finish(events: Events, _asked: Asked) -> Events:
+def drop_finish(events: Events, _request: ScriptedRequest) -> Events:
     return [event for event in events if not _finishes(event)]
 
 
 @edit("finish-stop", "the finish reason is `stop` although tools are called", "chat", needs="tools")
-def finish_with_stop(events: Events, _asked: Asked) -> Events:
+def finish_with_stop(events: Events, _request: ScriptedRequest) -> Events:
     return [
         _map_choices(event, lambda choice: {**choice, "finish_reason": "stop"}) if _finishes(event) else event
         for event in events
@@ -77,16 +79,16 @@ def finish_with_stop(events: Events, _asked: Asked) -> Events:
 
 
 @edit("two-finishes", "the finish reason comes twice, `tool_calls` and then `stop`", "chat", needs="tools")
-def finish_twice(events: Events, asked: Asked) -> Events:
+def finish_twice(events: Events, request: ScriptedRequest) -> Events:
     return [
         twin
         for event in events
-        for twin in ([event, *finish_with_stop([event], asked)] if _finishes(event) else [event])
+        for twin in ([event, *finish_with_stop([event], request)] if _finishes(event) else [event])
     ]
 
 
 @edit("late-text", "the last piece of text comes after the finish reason", "chat")
-def text_after_finish(events: Events, _asked: Asked) -> Events:
+def text_after_finish(events: Events, _request: ScriptedRequest) -> Events:
     texts = [at for at, event in enumerate(events) if _delta(event).get("content")]
     finish = next(at for at, event in enumerate(events) if _finishes(event))
     late = texts[-1]
@@ -94,7 +96,7 @@ def text_after_finish(events: Events, _asked: Asked) -> Events:
 
 
 @edit("empty-completed", "response.completed carries an empty output", "responses")
-def empty_output(events: Events, _asked: Asked) -> Events:
+def empty_output(events: Events, _request: ScriptedRequest) -> Events:
     def emptied(data: JsonObject) -> JsonObject:
         return {**data, "response": {**data["response"], "output": []}} if data["type"] in _TERMINAL else data
 
@@ -104,8 +106,8 @@ def empty_output(events: Events, _asked: Asked) -> Events:
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fails(dialect: Dialect, events: Events, asked: Asked, kind: str, at: int) -> Events:
-    return [*events[:at], *error_events(dialect, FAILURES[kind], asked, after=at)]
+def _fails(dialect: Dialect, events: Events, request: ScriptedRequest, kind: str, at: int) -> Events:
+    return [*events[:at], *error_events(dialect, FAILURES[kind], request, after=at)]
 
 
 def dialect_of(events: Events) -> Dialect:
@@ -118,11 +120,11 @@ def _register_errors() -> None:
     for kind, failure in FAILURES.items():
         said = f"{kind} ({failure.status})"
 
-        def midway(events: Events, asked: Asked, kind: str = kind) -> Events:
-            return _fails(dialect_of(events), events, asked, kind, len(events) // 2)
+        def midway(events: Events, request: ScriptedRequest, kind: str = kind) -> Events:
+            return _fails(dialect_of(events), events, request, kind, len(events) // 2)
 
-        def at_once(events: Events, asked: Asked, kind: str = kind) -> Events:
-            return _fails(dialect_of(events), events, asked, kind, 0)
+        def at_once(events: Events, request: ScriptedRequest, kind: str = kind) -> Events:
+            return _fails(dialect_of(events), events, request, kind, 0)
 
         edit(f"error-{kind}", f"half-way the stream says {said} and ends")(midway)
         edit(f"first-error-{kind}", f"the first event of the stream says {said}")(at_once)
@@ -134,7 +136,7 @@ _register_errors()
 
 
 @edit("cumulative", "each delta repeats the whole text so far")
-def cumulate(events: Events, _asked: Asked) -> Events:
+def cumulate(events: Events, _request: ScriptedRequest) -> Events:
     so_far = ""
     sent: Events = []
     for event in events:
@@ -160,8 +162,8 @@ def _text_slot(data: Any) -> tuple[JsonObject | None, str]:
     return None, ""
 
 
-@edit("unknown-events", "events of types and with fields that nobody has heard of, between the others")
-def add_unknown(events: Events, _asked: Asked) -> Events:
+@edit("unknown-events", "events of unknown types and with unknown fields, between the others")
+def add_unknown(events: Events, _request: ScriptedRequest) -> Events:
     chat = dialect_of(events) == "chat"
     noise = (
         Sse({"choices": [], "mood": "fine"}) if chat else Sse({"type": "mood.changed", "mood": "fine"}, "mood.changed")
@@ -170,7 +172,7 @@ def add_unknown(events: Events, _asked: Asked) -> Events:
 
 
 @edit("usage-each-chunk", "usage so far in every chunk, beside the choices", "chat")
-def usage_everywhere(events: Events, _asked: Asked) -> Events:
+def usage_everywhere(events: Events, _request: ScriptedRequest) -> Events:
     def counted(data: JsonObject, tokens: int) -> JsonObject:
         usage = {"prompt_tokens": 25, "completion_tokens": tokens, "total_tokens": 25 + tokens}
         return data if data.get("usage") else {**data, "usage": usage}
@@ -182,7 +184,7 @@ def usage_everywhere(events: Events, _asked: Asked) -> Events:
 
 
 @edit("empty-choices", "chunks with empty or absent choices before and between the others", "chat")
-def add_empty_choices(events: Events, _asked: Asked) -> Events:
+def add_empty_choices(events: Events, _request: ScriptedRequest) -> Events:
     blank = {**_data(events[0]), "choices": []}
     absent = {key: value for key, value in blank.items() if key != "choices"}
     return [part for event in events for part in (Sse(blank), Sse(absent), event)]
@@ -192,9 +194,9 @@ def add_empty_choices(events: Events, _asked: Asked) -> Events:
 
 
 @edit("ids-change", "the answer's id, or the item's id, is another one in every event", "chat", "responses")
-def change_ids(events: Events, asked: Asked) -> Events:
+def change_ids(events: Events, request: ScriptedRequest) -> Events:
     def changed(data: JsonObject, at: int) -> JsonObject:
-        return {key: asked.id("other_", at) if key in ("id", "item_id") else value for key, value in data.items()}
+        return {key: request.id("other_", at) if key in ("id", "item_id") else value for key, value in data.items()}
 
     return [
         Sse(changed(event.data, at), event.event) if isinstance(event.data, dict) else event
@@ -203,7 +205,7 @@ def change_ids(events: Events, asked: Asked) -> Events:
 
 
 @edit("no-ids", "the answer and its tool calls bear no ids", "chat", needs="tools")
-def drop_ids(events: Events, _asked: Asked) -> Events:
+def drop_ids(events: Events, _request: ScriptedRequest) -> Events:
     bare = [
         Sse({key: value for key, value in _data(event).items() if key != "id"}) if _data(event) else event
         for event in events
@@ -212,7 +214,7 @@ def drop_ids(events: Events, _asked: Asked) -> Events:
 
 
 @edit("no-sequence", "no sequence numbers", "responses")
-def drop_sequence(events: Events, _asked: Asked) -> Events:
+def drop_sequence(events: Events, _request: ScriptedRequest) -> Events:
     return [
         Sse({key: value for key, value in _data(event).items() if key != "sequence_number"}, event.event)
         for event in events
@@ -251,12 +253,12 @@ def _with_call(event: Sse, call: JsonObject) -> Sse:
 
 
 @edit("no-index", "tool calls without an index", "chat", needs="parallel")
-def drop_index(events: Events, _asked: Asked) -> Events:
+def drop_index(events: Events, _request: ScriptedRequest) -> Events:
     return _map_calls(events, lambda call: {key: value for key, value in call.items() if key != "index"})
 
 
 @edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")
-def zero_index(events: Events, _asked: Asked) -> Events:
+def zero_index(events: Events, _request: ScriptedRequest) -> Events:
     return _map_calls(events, lambda call: {**call, "index": 0})
 
 
@@ -266,12 +268,12 @@ def zero_index(events: Events, _asked: Asked) -> Events:
     "chat",
     needs="parallel",
 )
-def zero_index_without_ids(events: Events, asked: Asked) -> Events:
-    return zero_index(drop_ids(events, asked), asked)
+def zero_index_without_ids(events: Events, request: ScriptedRequest) -> Events:
+    return zero_index(drop_ids(events, request), request)
 
 
 @edit("double-first", "the same index twice in a call's first chunk", "chat", needs="tools")
-def double_first(events: Events, _asked: Asked) -> Events:
+def double_first(events: Events, _request: ScriptedRequest) -> Events:
     def doubled(choice: JsonObject) -> JsonObject:
         calls = [
             part
@@ -297,17 +299,17 @@ def _remember(events: Events, key: str, change: Callable[[JsonObject, Any], Json
 
 
 @edit("name-resent", "the tool's name in every piece of its call", "chat", needs="parallel")
-def resend_name(events: Events, _asked: Asked) -> Events:
+def resend_name(events: Events, _request: ScriptedRequest) -> Events:
     return _remember(events, "name", lambda call, name: {**call, "function": {**call["function"], "name": name}})
 
 
 @edit("id-resent", "the call's id in every piece of it", "chat", needs="parallel")
-def resend_id(events: Events, _asked: Asked) -> Events:
+def resend_id(events: Events, _request: ScriptedRequest) -> Events:
     return _remember(events, "id", lambda call, call_id: {**call, "id": call_id})
 
 
 @edit("name-in-pieces", "the tool's name in two pieces that must be joined", "chat", needs="tools")
-def split_name(events: Events, _asked: Asked) -> Events:
+def split_name(events: Events, _request: ScriptedRequest) -> Events:
     sent: Events = []
     for event in events:
         first = next((call for call in _delta(event).get("tool_calls", []) if "id" in call), None)
@@ -322,7 +324,7 @@ def split_name(events: Events, _asked: Asked) -> Events:
 
 
 @edit("arguments-first", "the arguments before the name", "chat", needs="tools")
-def arguments_first(events: Events, _asked: Asked) -> Events:
+def arguments_first(events: Events, _request: ScriptedRequest) -> Events:
     def without_name(call: JsonObject) -> JsonObject:
         return {**call, "function": {key: value for key, value in call["function"].items() if key != "name"}}
 
@@ -335,7 +337,7 @@ def arguments_first(events: Events, _asked: Asked) -> Events:
 
 
 @edit("arguments-object", "the arguments as an object, whole, instead of as text", "chat", needs="tools")
-def arguments_as_object(events: Events, _asked: Asked) -> Events:
+def arguments_as_object(events: Events, _request: ScriptedRequest) -> Events:
     texts: dict[int, str] = {}
     for event in events:
         for call in _delta(event).get("tool_calls", []):
@@ -349,14 +351,14 @@ def arguments_as_object(events: Events, _asked: Asked) -> Events:
 
 
 @edit("no-item-added", "response.output_item.added never comes", "responses", needs="parallel")
-def drop_added(events: Events, _asked: Asked) -> Events:
+def drop_added(events: Events, _request: ScriptedRequest) -> Events:
     return [
         event for event in events if _kind(event) not in ("response.output_item.added", "response.content_part.added")
     ]
 
 
 @edit("done-differs", "the deltas lack the last piece; only `done` has it all", "responses", needs="text-and-tools")
-def lose_last_deltas(events: Events, _asked: Asked) -> Events:
+def lose_last_deltas(events: Events, _request: ScriptedRequest) -> Events:
     pairs = zip_longest(events, events[1:])
     return [
         event
@@ -371,7 +373,7 @@ def lose_last_deltas(events: Events, _asked: Asked) -> Events:
     "anthropic",
     needs="text-and-tools",
 )
-def interleave(events: Events, _asked: Asked) -> Events:
+def interleave(events: Events, _request: ScriptedRequest) -> Events:
     blocks: dict[int, Events] = {}
     head, tail = (
         [event for event in events if _kind(event) in ("message_start", "ping")],
@@ -385,5 +387,5 @@ def interleave(events: Events, _asked: Asked) -> Events:
 
 
 @edit("double-start", "message_start comes twice", "anthropic")
-def start_twice(events: Events, _asked: Asked) -> Events:
+def start_twice(events: Events, _request: ScriptedRequest) -> Events:
     return [events[0], *events]

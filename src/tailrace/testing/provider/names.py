@@ -104,7 +104,7 @@ FRAMING: dict[str, Term] = {
     "comments": _framing("comment lines between the events", "comments"),
     "glued": _framing("two JSON objects in one event", "glued"),
     "no-last-blank": _framing("the blank line after the last event is missing", "no-last-blank"),
-    "gzip": _framing("the body is compressed although nobody asked for it", "gzip"),
+    "gzip": _framing("the body is compressed although the request did not accept it", "gzip"),
     "content-length": _framing("the stream states its length instead of coming in chunks", "content-length"),
 }
 

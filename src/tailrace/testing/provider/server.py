@@ -11,11 +11,11 @@ from tailrace.testing.provider.connection import Connection, RecordedRequest
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.scenario import Scenario
 from tailrace.testing.scripted.reply import Reply
-from tailrace.testing.scripted.request_reader import Asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 
 class FaultyProvider:
-    """An endpoint of all three dialects that answers as told, and keeps a log of who asked.
+    """An endpoint of all three dialects that answers as request, and keeps a log of who asked.
 
     Each request takes the next item of `script`; when none is left, the request's model names the scenario.
 
@@ -116,8 +116,8 @@ class FaultyProvider:
             self.requests.append(request)
             self._came.notify_all()
 
-    def choose(self, told: Asked) -> Scenario:
-        return self._script.pop(0) if self._script else scenario(told.model)
+    def choose(self, request: ScriptedRequest) -> Scenario:
+        return self._script.pop(0) if self._script else scenario(request.model)
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:

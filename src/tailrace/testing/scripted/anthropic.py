@@ -12,7 +12,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, Stop, Usage
 from tailrace.testing.scripted.reply import Block, CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 STOP: dict[Stop, str] = {
     "end": "end_turn",
@@ -24,24 +24,24 @@ STOP: dict[Stop, str] = {
 }
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, request: ScriptedRequest) -> JsonObject:
     content = []
     for index, block in enumerate(reply.blocks):
-        started, whole = _blank(block, asked, index), _whole(block)
+        started, whole = _blank(block, request, index), _whole(block)
         content.append({**started, **whole})
     return {
-        **_message(asked),
+        **_message(request),
         "content": content,
         "stop_reason": _stop_reason(reply),
         "usage": {**_usage_at_start(reply.counted), **_usage_at_end(reply.counted)},
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
-    start = {**_message(asked), "usage": _usage_at_start(reply.counted)}
+def answer_events(reply: Reply, request: ScriptedRequest) -> list[Sse]:
+    start = {**_message(request), "usage": _usage_at_start(reply.counted)}
     sent: list[JsonObject] = [{"type": "message_start", "message": start}]
     for index, block in enumerate(reply.blocks):
-        sent.append({"type": "content_block_start", "index": index, "content_block": _blank(block, asked, index)})
+        sent.append({"type": "content_block_start", "index": index, "content_block": _blank(block, request, index)})
         if index == 0:
             sent.append({"type": "ping"})
         sent += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in _deltas(block)]
@@ -57,10 +57,10 @@ def events(reply: Reply, asked: Asked) -> list[Sse]:
     return [Sse(data, str(data["type"])) for data in sent]
 
 
-def _message(asked: Asked) -> JsonObject:
+def _message(request: ScriptedRequest) -> JsonObject:
     return {
-        "model": asked.model,
-        "id": asked.id("msg_01"),
+        "model": request.model,
+        "id": request.id("msg_01"),
         "type": "message",
         "role": "assistant",
         "content": [],
@@ -97,7 +97,7 @@ def _usage_at_end(usage: Usage) -> JsonObject:
     }
 
 
-def _blank(block: Block, asked: Asked, index: int) -> JsonObject:
+def _blank(block: Block, request: ScriptedRequest, index: int) -> JsonObject:
     """The block as `content_block_start` announces it."""
     match block:
         case TextBlock(citations=citations) if citations:
@@ -107,7 +107,12 @@ def _blank(block: Block, asked: Asked, index: int) -> JsonObject:
         case ThinkingBlock():
             return {"type": "thinking", "thinking": "", "signature": ""}
         case CallBlock():
-            return {"type": "tool_use", "id": block.id or asked.id("toolu_01", index), "name": block.name, "input": {}}
+            return {
+                "type": "tool_use",
+                "id": block.id or request.id("toolu_01", index),
+                "name": block.name,
+                "input": {},
+            }
         case _:
             assert_never(block)
 

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 from tailrace.messages import JsonObject, Stop, Usage
 from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
 FINISH: dict[Stop, str] = {
     "end": "stop",
@@ -24,38 +24,38 @@ FINISH: dict[Stop, str] = {
 DONE = "[DONE]"
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, request: ScriptedRequest) -> JsonObject:
     return {
-        "id": asked.id("chatcmpl-"),
+        "id": request.id("chatcmpl-"),
         "object": "chat.completion",
         "created": CREATED,
-        "model": asked.model,
+        "model": request.model,
         "choices": [
             {
                 "index": index,
-                "message": _message(reply, asked),
+                "message": _message(reply, request),
                 "logprobs": _all_logprobs(reply),
                 "finish_reason": FINISH[reply.stopped],
             }
-            for index in range(asked.choices)
+            for index in range(request.choices)
         ],
         "usage": usage_of(reply.counted),
         "service_tier": "default",
-        "system_fingerprint": "fp_" + asked.digest[:10],
+        "system_fingerprint": "fp_" + request.digest[:10],
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
+def answer_events(reply: Reply, request: ScriptedRequest) -> list[Sse]:
     sent = [
-        Sse(_chunk(asked, [_choice(index, delta, logprobs)]))
-        for delta, logprobs in _deltas(reply, asked)
-        for index in range(asked.choices)
+        Sse(_chunk(request, [_choice(index, delta, logprobs)]))
+        for delta, logprobs in _deltas(reply, request)
+        for index in range(request.choices)
     ]
     finish = FINISH[reply.stopped]
-    sent += [Sse(_chunk(asked, [_choice(index, {}, None, finish)])) for index in range(asked.choices)]
-    if asked.wants_usage:
-        sent.append(Sse({**_chunk(asked, []), "usage": usage_of(reply.counted)}))
-    padded = [Sse({**event.data, "obfuscation": asked.padding(at)}) for at, event in enumerate(sent)]  # type: ignore[dict-item]
+    sent += [Sse(_chunk(request, [_choice(index, {}, None, finish)])) for index in range(request.choices)]
+    if request.wants_usage:
+        sent.append(Sse({**_chunk(request, []), "usage": usage_of(reply.counted)}))
+    padded = [Sse({**event.data, "obfuscation": request.padding(at)}) for at, event in enumerate(sent)]  # type: ignore[dict-item]
     return [*padded, Sse(DONE)]
 
 
@@ -74,7 +74,7 @@ def usage_of(usage: Usage) -> JsonObject:
     }
 
 
-def _message(reply: Reply, asked: Asked) -> JsonObject:
+def _message(reply: Reply, request: ScriptedRequest) -> JsonObject:
     message: JsonObject = {"role": "assistant", "content": _opening_content(reply), "refusal": None}
     if reply.text:
         message["content"] = reply.text
@@ -93,7 +93,7 @@ def _message(reply: Reply, asked: Asked) -> JsonObject:
     if reply.calls:
         message["tool_calls"] = [
             {
-                "id": call_id(asked, block, index),
+                "id": call_id(request, block, index),
                 "type": "function",
                 "function": {"name": block.name, "arguments": block.arguments},
             }
@@ -108,7 +108,7 @@ def _opening_content(reply: Reply) -> str | None:
     return "" if speaks else None
 
 
-def _deltas(reply: Reply, asked: Asked) -> Iterator[tuple[JsonObject, JsonObject | None]]:
+def _deltas(reply: Reply, request: ScriptedRequest) -> Iterator[tuple[JsonObject, JsonObject | None]]:
     opened: JsonObject | None = {"content": [], "refusal": None} if _all_logprobs(reply) else None
     yield {"role": "assistant", "content": _opening_content(reply), "refusal": None}, opened
     index = 0
@@ -124,7 +124,7 @@ def _deltas(reply: Reply, asked: Asked) -> Iterator[tuple[JsonObject, JsonObject
             case RefusalBlock():
                 yield from (({"refusal": piece}, None) for piece in block.pieces)
             case CallBlock():
-                yield from ((delta, None) for delta in _call_deltas(block, call_id(asked, block, index), index))
+                yield from ((delta, None) for delta in _call_deltas(block, call_id(request, block, index), index))
                 index += 1
             case _:
                 assert_never(block)
@@ -137,8 +137,8 @@ def _call_deltas(block: CallBlock, call_id: str, index: int) -> Iterator[JsonObj
         yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def call_id(asked: Asked, block: CallBlock, index: int) -> str:
-    return block.id or asked.id("call_", index)
+def call_id(request: ScriptedRequest, block: CallBlock, index: int) -> str:
+    return block.id or request.id("call_", index)
 
 
 def _logprobs(piece: str) -> JsonObject:
@@ -161,14 +161,14 @@ def _choice(index: int, delta: JsonObject, logprobs: JsonObject | None, finish: 
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _chunk(asked: Asked, choices: list[JsonObject]) -> JsonObject:
+def _chunk(request: ScriptedRequest, choices: list[JsonObject]) -> JsonObject:
     chunk: dict[str, Any] = {
-        "id": asked.id("chatcmpl-"),
+        "id": request.id("chatcmpl-"),
         "object": "chat.completion.chunk",
         "created": CREATED,
-        "model": asked.model,
+        "model": request.model,
         "service_tier": "default",
-        "system_fingerprint": "fp_" + asked.digest[:10],
+        "system_fingerprint": "fp_" + request.digest[:10],
         "choices": choices,
     }
-    return {**chunk, "usage": None} if asked.wants_usage else chunk
+    return {**chunk, "usage": None} if request.wants_usage else chunk

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.scripted import responses
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
 
 class Failure(Value):
@@ -59,11 +59,11 @@ NO_STREAMING = Failure(
 )
 
 
-def error_body(dialect: Dialect, failure: Failure, asked: Asked) -> JsonObject:
+def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> JsonObject:
     """The body that comes with the status."""
     if dialect == "anthropic":
         said = {"type": failure.anthropic_type, "message": failure.message}
-        return {"type": "error", "error": said, "request_id": asked.id("req_01")}
+        return {"type": "error", "error": said, "request_id": request.id("req_01")}
     return {
         "error": {
             "message": failure.message,
@@ -74,9 +74,9 @@ def error_body(dialect: Dialect, failure: Failure, asked: Asked) -> JsonObject:
     }
 
 
-def error_events(dialect: Dialect, failure: Failure, asked: Asked, *, after: int = 0) -> list[Sse]:
+def error_events(dialect: Dialect, failure: Failure, request: ScriptedRequest, *, after: int = 0) -> list[Sse]:
     """The failure inside a stream that has sent `after` events with status 200. Nothing follows it."""
-    body = error_body(dialect, failure, asked)
+    body = error_body(dialect, failure, request)
     match dialect:
         case "chat":
             return [Sse(body)]
@@ -85,11 +85,11 @@ def error_events(dialect: Dialect, failure: Failure, asked: Asked, *, after: int
         case "responses":
             code = failure.openai_code or failure.openai_type
             failed = {
-                **responses.opening(asked),
+                **responses.opening(request),
                 "status": "failed",
                 "error": {"code": code, "message": failure.message},
             }
             sent = [{"type": "error", **body}, {"type": "response.failed", "response": failed}]
-            return responses.numbered(sent, asked, start=after)
+            return responses.numbered(sent, request, start=after)
         case _:
             assert_never(dialect)

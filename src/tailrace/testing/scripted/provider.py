@@ -24,13 +24,13 @@ from tailrace.messages import (
     ToolCallDelta,
     Value,
 )
-from tailrace.ports import Answer, StreamDecoder
+from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.testing.scripted.failures import FAILURES, error_body, error_events
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.reply import Reply, reply
-from tailrace.testing.scripted.request_reader import Asked, Sse, asked
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 from tailrace.wire.dialects import DIALECTS, Wire
-from tailrace.wire.failure import failure_in, stream_cut, to_exception
+from tailrace.wire.failure import failure_in, to_exception
 from tailrace.wire.quirks import NONE
 
 
@@ -60,7 +60,7 @@ class Fail(Value):
             raise ValueError(f"'{self.kind}' is none of {', '.join(FAILURES)}")
 
 
-Turn: TypeAlias = Reply | Stall | Cut | Fail | ProviderError
+ScriptItem: TypeAlias = Reply | Stall | Cut | Fail | ProviderError
 
 
 class ScriptedProvider:
@@ -72,7 +72,7 @@ class ScriptedProvider:
 
     def __init__(
         self,
-        script: Iterable[Turn | str],
+        script: Iterable[ScriptItem | str],
         *,
         dialect: Dialect = "chat",
         name: str = "scripted",
@@ -86,10 +86,10 @@ class ScriptedProvider:
         self._pace_s = pace_s
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Answer, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         turn = self._next(request)
         answer = _ScriptedAnswer(
-            turn, self._asked(request, stream=True), DIALECTS[self.dialect], self.name, self._pace_s
+            turn, self._scripted(request, stream=True), DIALECTS[self.dialect], self.name, self._pace_s
         )
         try:
             yield answer
@@ -98,21 +98,21 @@ class ScriptedProvider:
 
     async def complete(self, request: ModelRequest) -> Completion:
         turn = self._next(request)
-        told = self._asked(request, stream=False)
+        scripted = self._scripted(request, stream=False)
         await asyncio.sleep(0)  # a place to be cancelled, as every real call has
         if isinstance(turn, Reply):
-            return DIALECTS[self.dialect].completion_from_body(body_of(self.dialect, turn, told))
-        raise await self._failure(turn, told)
+            return DIALECTS[self.dialect].completion_from_body(body_of(self.dialect, turn, scripted))
+        raise await self._failure(turn, scripted)
 
-    async def _failure(self, turn: Stall | Cut | Fail, told: Asked) -> ProviderError:
+    async def _failure(self, turn: Stall | Cut | Fail, scripted: ScriptedRequest) -> ProviderError:
         match turn:
             case Stall():
                 return await _silence()
             case Cut():
                 return StreamCut("the connection ended in the middle of the answer", provider=self.name)
             case Fail(kind=kind):
-                said = error_body(self.dialect, FAILURES[kind], told)
-                error = failure_in(said, status=FAILURES[kind].status)
+                body = error_body(self.dialect, FAILURES[kind], scripted)
+                error = failure_in(body, status=FAILURES[kind].status)
                 return to_exception(error or stream_cut(), provider=self.name)
             case _:
                 assert_never(turn)
@@ -127,16 +127,18 @@ class ScriptedProvider:
             raise turn
         return reply(turn) if isinstance(turn, str) else turn
 
-    def _asked(self, request: ModelRequest, *, stream: bool) -> Asked:
-        return asked(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
+    def _scripted(self, request: ModelRequest, *, stream: bool) -> ScriptedRequest:
+        return scripted_request(self.dialect, DIALECTS[self.dialect].encode_request(request, stream=stream))
 
 
 class _ScriptedAnswer:
-    """Satisfies `ports.Answer`: the frames of one reply, through the decoder."""
+    """Satisfies `ports.AnswerStream`: the frames of one reply, through the decoder."""
 
-    def __init__(self, turn: Reply | Stall | Cut | Fail, told: Asked, wire: Wire, name: str, pace_s: float) -> None:
+    def __init__(
+        self, turn: Reply | Stall | Cut | Fail, scripted: ScriptedRequest, wire: Wire, name: str, pace_s: float
+    ) -> None:
         self._turn = turn
-        self._told = told
+        self._request = scripted
         self._wire = wire
         self._name = name
         self._pace_s = pace_s
@@ -155,14 +157,14 @@ class _ScriptedAnswer:
     async def _play(self) -> AsyncGenerator[list[AnyDelta], None]:
         whole = self._turn if isinstance(self._turn, Reply) else self._turn.reply
         limit = None if isinstance(self._turn, Reply) else self._turn.after
-        said = 0
-        events = events_of(self._wire.dialect, whole, self._told)
+        sent = 0
+        events = events_of(self._wire.dialect, whole, self._request)
         for event in events:
-            if limit is not None and said >= limit:
+            if limit is not None and sent >= limit:
                 break
             await asyncio.sleep(self._pace_s)
             deltas = self._feed([event])
-            said += sum(map(_is_content, deltas))
+            sent += sum(map(_is_content, deltas))
             if deltas:
                 yield deltas
         if limit is not None:
@@ -175,7 +177,7 @@ class _ScriptedAnswer:
             case Stall():
                 await _silence()
             case Fail(kind=kind):
-                self._feed(error_events(self._wire.dialect, FAILURES[kind], self._told))
+                self._feed(error_events(self._wire.dialect, FAILURES[kind], self._request))
             case Cut():
                 self._raise_for(self._decoder.close())
             case Reply():
@@ -206,4 +208,4 @@ def _is_content(delta: AnyDelta) -> bool:
 async def _silence() -> NoReturn:
     """Until the caller is cancelled."""
     await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody resolves it")
+    raise AssertionError("the future is never resolved")

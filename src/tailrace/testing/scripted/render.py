@@ -9,28 +9,28 @@ import msgspec
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.scripted import anthropic, chat, responses
 from tailrace.testing.scripted.reply import Reply
-from tailrace.testing.scripted.request_reader import Asked, Sse
+from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
-_BODY: dict[Dialect, Callable[[Reply, Asked], JsonObject]] = {
-    "chat": chat.body,
-    "responses": responses.body,
-    "anthropic": anthropic.body,
+_BODY: dict[Dialect, Callable[[Reply, ScriptedRequest], JsonObject]] = {
+    "chat": chat.answer_body,
+    "responses": responses.answer_body,
+    "anthropic": anthropic.answer_body,
 }
-_EVENTS: dict[Dialect, Callable[[Reply, Asked], list[Sse]]] = {
-    "chat": chat.events,
-    "responses": responses.events,
-    "anthropic": anthropic.events,
+_EVENTS: dict[Dialect, Callable[[Reply, ScriptedRequest], list[Sse]]] = {
+    "chat": chat.answer_events,
+    "responses": responses.answer_events,
+    "anthropic": anthropic.answer_events,
 }
 
 
-def body_of(dialect: Dialect, reply: Reply, asked: Asked) -> JsonObject:
+def body_of(dialect: Dialect, reply: Reply, request: ScriptedRequest) -> JsonObject:
     """The response body of the call that did not ask for a stream."""
-    return _BODY[dialect](reply, asked)
+    return _BODY[dialect](reply, request)
 
 
-def events_of(dialect: Dialect, reply: Reply, asked: Asked) -> list[Sse]:
+def events_of(dialect: Dialect, reply: Reply, request: ScriptedRequest) -> list[Sse]:
     """The events of the call that did. They add up to `body_of` the same."""
-    return _EVENTS[dialect](reply, asked)
+    return _EVENTS[dialect](reply, request)
 
 
 def frame(event: Sse) -> bytes:

@@ -24,7 +24,7 @@ class Sse(Value):
     event: str = ""
 
 
-class Asked(Value):
+class ScriptedRequest(Value):
     """A request as the answer sees it."""
 
     body: JsonObject
@@ -57,10 +57,10 @@ class Asked(Value):
         return self.digest[: (number * 7) % 16 + 1]
 
 
-def asked(dialect: Dialect, body: JsonObject) -> Asked:
+def scripted_request(dialect: Dialect, body: JsonObject) -> ScriptedRequest:
     said = {key: value for key, value in body.items() if key not in _HOW}
     seed = msgspec.json.encode([dialect, said], order="deterministic")
-    return Asked(body, hashlib.sha256(seed).hexdigest())
+    return ScriptedRequest(body, hashlib.sha256(seed).hexdigest())
 
 
 def logprob(piece: str) -> dict[str, Any]:

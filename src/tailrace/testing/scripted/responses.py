@@ -11,7 +11,7 @@ from typing import assert_never
 
 from tailrace.messages import JsonObject, Usage
 from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
-from tailrace.testing.scripted.request_reader import CREATED, Asked, Sse, logprob
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
 _ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
     "instructions": None,
@@ -38,13 +38,13 @@ _INCOMPLETE = {"length": "max_output_tokens", "filter": "content_filter"}
 _Speech = tuple[TextBlock | RefusalBlock, ...]
 
 
-def body(reply: Reply, asked: Asked) -> JsonObject:
+def answer_body(reply: Reply, request: ScriptedRequest) -> JsonObject:
     reason = _INCOMPLETE.get(reply.stopped)
-    output = [_item(blocks, asked, index) for index, blocks in enumerate(_items(reply))]
+    output = [_item(blocks, request, index) for index, blocks in enumerate(_items(reply))]
     if reason and output and "status" in output[-1]:
         output[-1] = {**output[-1], "status": "incomplete"}
     return {
-        **opening(asked),
+        **opening(request),
         "status": "incomplete" if reason else "completed",
         "completed_at": None if reason else CREATED + 1,
         "incomplete_details": {"reason": reason} if reason else None,
@@ -54,11 +54,11 @@ def body(reply: Reply, asked: Asked) -> JsonObject:
     }
 
 
-def events(reply: Reply, asked: Asked) -> list[Sse]:
-    whole = body(reply, asked)
+def answer_events(reply: Reply, request: ScriptedRequest) -> list[Sse]:
+    whole = answer_body(reply, request)
     sent: list[JsonObject] = [
-        {"type": "response.created", "response": opening(asked)},
-        {"type": "response.in_progress", "response": opening(asked)},
+        {"type": "response.created", "response": opening(request)},
+        {"type": "response.in_progress", "response": opening(request)},
     ]
     for index, blocks in enumerate(_items(reply)):
         item = whole["output"][index]
@@ -66,22 +66,22 @@ def events(reply: Reply, asked: Asked) -> list[Sse]:
         sent += _item_events(blocks, {"item_id": item["id"], "output_index": index})
         sent.append({"type": "response.output_item.done", "item": item, "output_index": index})
     sent.append({"type": f"response.{whole['status']}", "response": whole})
-    return numbered(sent, asked)
+    return numbered(sent, request)
 
 
-def numbered(sent: Sequence[JsonObject], asked: Asked, *, start: int = 0) -> list[Sse]:
+def numbered(sent: Sequence[JsonObject], request: ScriptedRequest, *, start: int = 0) -> list[Sse]:
     """The events as they go out: in sequence, and the deltas padded."""
     return [
-        Sse({**data, **_padding(data, asked, number), "sequence_number": number}, str(data["type"]))
+        Sse({**data, **_padding(data, request, number), "sequence_number": number}, str(data["type"]))
         for number, data in enumerate(sent, start)
     ]
 
 
-def opening(asked: Asked) -> JsonObject:
+def opening(request: ScriptedRequest) -> JsonObject:
     """The response object before anything was said."""
-    echoed = {key: asked.body.get(key, default) for key, default in _ECHOED.items()}
+    echoed = {key: request.body.get(key, default) for key, default in _ECHOED.items()}
     return {
-        "id": asked.id("resp_"),
+        "id": request.id("resp_"),
         "object": "response",
         "created_at": CREATED,
         "status": "in_progress",
@@ -90,7 +90,7 @@ def opening(asked: Asked) -> JsonObject:
         "error": None,
         "frequency_penalty": 0.0,
         "incomplete_details": None,
-        "model": asked.model,
+        "model": request.model,
         "output": [],
         "presence_penalty": 0.0,
         **echoed,
@@ -109,9 +109,9 @@ def _usage(usage: Usage) -> JsonObject:
     }
 
 
-def _padding(data: JsonObject, asked: Asked, number: int) -> JsonObject:
+def _padding(data: JsonObject, request: ScriptedRequest, number: int) -> JsonObject:
     padded = str(data["type"]).endswith(("text.delta", "arguments.delta"))  # those of a refusal come bare
-    return {"obfuscation": asked.padding(number)} if padded else {}
+    return {"obfuscation": request.padding(number)} if padded else {}
 
 
 def _items(reply: Reply) -> list[_Speech | ThinkingBlock | CallBlock]:
@@ -124,11 +124,11 @@ def _items(reply: Reply) -> list[_Speech | ThinkingBlock | CallBlock]:
     return items
 
 
-def _item(blocks: _Speech | ThinkingBlock | CallBlock, asked: Asked, index: int) -> JsonObject:
+def _item(blocks: _Speech | ThinkingBlock | CallBlock, request: ScriptedRequest, index: int) -> JsonObject:
     match blocks:
         case tuple():
             return {
-                "id": asked.id("msg_", index),
+                "id": request.id("msg_", index),
                 "type": "message",
                 "status": "completed",
                 "content": [_part(block) for block in blocks],
@@ -137,14 +137,14 @@ def _item(blocks: _Speech | ThinkingBlock | CallBlock, asked: Asked, index: int)
         case ThinkingBlock():
             sealed = {"encrypted_content": blocks.signature} if blocks.signature else {}
             summary = [{"type": "summary_text", "text": blocks.text}]
-            return {"id": asked.id("rs_", index), "type": "reasoning", **sealed, "summary": summary}
+            return {"id": request.id("rs_", index), "type": "reasoning", **sealed, "summary": summary}
         case CallBlock():
             return {
-                "id": asked.id("fc_", index),
+                "id": request.id("fc_", index),
                 "type": "function_call",
                 "status": "completed",
                 "arguments": blocks.arguments,
-                "call_id": blocks.id or asked.id("call_", index),
+                "call_id": blocks.id or request.id("call_", index),
                 "name": blocks.name,
             }
         case _:
