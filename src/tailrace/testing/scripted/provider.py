@@ -30,7 +30,7 @@ from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.reply import Reply, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse, scripted_request
 from tailrace.wire.dialects import DIALECTS, Wire
-from tailrace.wire.failure import failure_in, to_exception
+from tailrace.wire.failure import failure_in, stream_cut, to_exception
 from tailrace.wire.quirks import NONE
 
 
