@@ -119,7 +119,7 @@ class App:
         """Does so whenever another process dies. Never returns: cancel it."""
         async with asyncio.TaskGroup() as group:
             for service in (self.agents, self.calls, self.flows):
-                group.create_task(service.host.keep_recovering())
+                group.create_task(service.keep_recovering())
 
     def _trace(self, provider: TracerProvider) -> None:
         from tailrace.app.tracing import TracedCaller, TurnSpans, tracer_of

@@ -54,7 +54,7 @@ class Gateway:
         choices, pairing = Choices(self._app.config.home), Pairing(self._app.config.home)
         for platform in self.platforms:
             outpost = _Outpost(self._app, platform, group, choices, pairing)
-            await self._stack.enter_async_context(outpost.deliveries.host)
+            await self._stack.enter_async_context(outpost.deliveries)
             self._outposts.append(outpost)
             outpost.start()
         return self
@@ -112,7 +112,7 @@ class _Outpost:
         self._tasks = [
             self._group.create_task(self._stay_connected()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self.deliveries.host.keep_recovering(at_once=True)),
+            self._group.create_task(self.deliveries.keep_recovering(at_once=True)),
         ]
 
     async def stop(self, drain_s: float) -> None:
