@@ -216,7 +216,10 @@ class RunHost(ABC, Generic[E]):
         await stop_run(self._journal, run_id, self._owner, at=at, by=by, last_words=last_words)
 
     async def finished(self, run_id: str) -> RunFinished:
-        """How the run ended, once it has, in whichever process. Raises `RunParked` for a run that is set aside."""
+        """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.
+        Raises `RunParked` for a run that is set aside."""
+        if (hosted := self._hosted.get(run_id)) is not None:
+            await asyncio.wait([hosted.task])
         return await finished(self._journal, run_id)
 
     async def drain(self, timeout_s: float) -> None:

@@ -261,7 +261,7 @@ def _state_of(run: Run, plan: Plan) -> InstanceState:
     if run.finished is not None:
         return ENDINGS[run.finished.status]
     if run.state == "parked":
-        return "paused"  # until somebody says `resume`
+        return "paused"  # until a `resume` signal
     return plan.known_state or "scheduled"
 
 
