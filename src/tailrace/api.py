@@ -46,7 +46,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class RunStream:
-    """A turn under way: iterate over its events. It goes on when nobody iterates; leaving the block stops it."""
+    """A turn under way: iterate over its events. It goes on without being iterated over; leaving the block stops it."""
 
     def __init__(self, app: App, run_id: str) -> None:
         self._app = app

@@ -293,7 +293,7 @@ class Journal(Protocol):
         not run out (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""
 
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
-        """`journal.lease.held` does this on time. Raises `StaleEpoch` when a newer claim exists."""
+        """`runs.lease.held` does this on time. Raises `StaleEpoch` when a newer claim exists."""
 
     async def release(self, lease: Lease) -> None:
         """Gives the run back unfinished, after everything appended is committed: any owner may claim it at once.

@@ -51,39 +51,35 @@ class Doing:
         return await self._does(self._journal, self.claimed)
 
 
-class Reported:
-    """A host of runs of the kind "call", and what it reported."""
+class Host(RunHost[Doing]):
+    """Hosts runs of the kind "call", and remembers them."""
 
-    def __init__(self, journal: MemoryJournal, does: Does = ends, *, owner: str = "me", **options: Any) -> None:
+    def __init__(self, journal: MemoryJournal, does: Does = ends) -> None:
         self.ended: list[tuple[str, RunFinished]] = []
         self.claimed: list[ClaimedRun] = []
+        self._does = does
+        super().__init__(journal, "call", owner="me", log=log, lease_s=LEASE_S, on_end=self._report, clock=now)
 
-        def execution(claimed: ClaimedRun) -> Doing:
-            self.claimed.append(claimed)
-            return Doing(journal, claimed, does)
+    def _execution(self, claimed: ClaimedRun) -> Doing:
+        self.claimed.append(claimed)
+        if claimed.run.new.input:
+            raise ValueError("no such input")
+        assert isinstance(self._journal, MemoryJournal)
+        return Doing(self._journal, claimed, self._does)
 
-        self.host = RunHost(
-            journal,
-            "call",
-            execution,
-            owner=owner,
-            log=log,
-            lease_s=LEASE_S,
-            on_end=lambda run, end: self.ended.append((run.id, end)),
-            clock=now,
-            **options,
-        )
+    def _report(self, run: Run, end: RunFinished) -> None:
+        self.ended.append((run.id, end))
 
 
 @driven
 async def test_a_run_is_executed_to_its_end_reported_and_forgotten() -> None:
     journal = MemoryJournal(clock=now)
-    reported = Reported(journal)
-    async with reported.host as host:
-        run = await host.start(NewRun("call", idempotency_key="k"))
+    reported = Host(journal)
+    async with reported as host:
+        run = await host.start_run(NewRun("call", idempotency_key="k"))
         assert run.id in host.running
         end = await finished(journal, run.id)
-        assert (await host.start(NewRun("call", idempotency_key="k"))).id == run.id
+        assert (await host.start_run(NewRun("call", idempotency_key="k"))).id == run.id
         await host.drain(5.0)
         assert not host.running
     assert reported.ended == [(run.id, end)]
@@ -104,9 +100,9 @@ async def test_a_failure_seals_the_run_with_what_it_has_shown(error: Exception, 
         raise error
 
     journal = MemoryJournal(clock=now)
-    reported = Reported(journal, fails)
-    async with reported.host as host:
-        run = await host.start(NewRun("call"))
+    reported = Host(journal, fails)
+    async with reported as host:
+        run = await host.start_run(NewRun("call"))
         await host.drain(5.0)
     end = (await journal.get(run.id)).finished
     assert end == RunFinished("failed", "so far", error=failure, at=now())
@@ -124,8 +120,8 @@ async def test_a_run_whose_lease_is_void_after_a_refusal_is_claimed_anew_and_sea
             return super().append(lease, events, attempt=attempt)
 
     journal = Refusing(clock=now)
-    async with Reported(journal).host as host:
-        run = await host.start(NewRun("call"))
+    async with Host(journal) as host:
+        run = await host.start_run(NewRun("call"))
         await host.drain(5.0)
     ended = await journal.get(run.id)
     assert (ended.state, ended.claims) == ("failed", 2)
@@ -139,9 +135,9 @@ async def test_a_run_that_another_process_took_over_is_never_sealed_here(caplog:
         return await run_beside(hangs(journal, claimed), listen(journal, claimed.lease, stop_only))
 
     journal = MemoryJournal(clock=now)
-    reported = Reported(journal, goes_on)
-    async with reported.host as host:
-        run = await host.start(NewRun("call"))
+    reported = Host(journal, goes_on)
+    async with reported as host:
+        run = await host.start_run(NewRun("call"))
         await asyncio.sleep(0)
         await journal.release(reported.claimed[0].lease)
         await journal.claim(run.id, "another")
@@ -155,8 +151,8 @@ async def test_a_run_that_another_process_took_over_is_never_sealed_here(caplog:
 @driven
 async def test_what_runs_when_the_host_is_closed_is_given_back() -> None:
     journal = MemoryJournal(clock=now)
-    async with Reported(journal, hangs).host as host:
-        run = await host.start(NewRun("call"))
+    async with Host(journal, hangs) as host:
+        run = await host.start_run(NewRun("call"))
         await asyncio.sleep(1.0)
     assert (await journal.get(run.id)).state == "pending"
 
@@ -172,8 +168,8 @@ async def test_a_stop_reaches_a_run_here_and_ends_one_that_no_process_executes()
 
     journal = MemoryJournal(clock=now)
     abandoned = await journal.create(NewRun("call"))
-    async with Reported(journal, listens).host as host:
-        run = await host.start(NewRun("call"))
+    async with Host(journal, listens) as host:
+        run = await host.start_run(NewRun("call"))
         await journal.signal(run.id, Signal("something else"))
         for run_id in (run.id, abandoned.id):
             assert host.is_stopping(run_id) is False
@@ -185,18 +181,12 @@ async def test_a_stop_reaches_a_run_here_and_ends_one_that_no_process_executes()
 @driven
 async def test_a_run_whose_execution_cannot_be_made_fails_and_no_other() -> None:
     journal = MemoryJournal(clock=now)
-
-    def execution(claimed: ClaimedRun) -> Doing:
-        if not claimed.run.new.input:
-            raise ValueError("no input")
-        return Doing(journal, claimed, ends)
-
-    async with RunHost(journal, "call", execution, owner="me", log=log, clock=now) as host:
-        runs = [await journal.create(NewRun("call", fields)) for fields in ({}, {"a": 1})]
+    async with Host(journal) as host:
+        runs = [await journal.create(NewRun("call", fields)) for fields in ({"a": 1}, {})]
         assert await host.recover() == [run.id for run in runs]
-        ends_ = [await finished(journal, run.id) for run in runs]
-    assert [end.status for end in ends_] == ["failed", "completed"]
-    assert ends_[0].error == RunFailure("internal", "ValueError: no input")
+        ended = [await host.finished(run.id) for run in runs]
+    assert [end.status for end in ended] == ["failed", "completed"]
+    assert ended[0].error == RunFailure("internal", "ValueError: no such input")
 
 
 # ── takeover ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,13 +195,13 @@ async def test_a_run_whose_execution_cannot_be_made_fails_and_no_other() -> None
 @driven
 async def test_L145_a_dead_owners_runs_go_on_within_two_leases_the_oldest_first() -> None:
     journal = MemoryJournal(clock=now)
-    reported = Reported(journal)
+    reported = Host(journal)
     dead = []
     for kind in ("call", "agent", "call"):
         dead.append((await journal.start(NewRun(kind), "another", lease_s=LEASE_S))[0])
         await asyncio.sleep(0.001)
     began = now()
-    async with reported.host as host:
+    async with reported as host:
         taking_over = asyncio.create_task(host.keep_recovering())
         await finished(journal, dead[2].id)
         assert now() - began <= 2 * LEASE_S
@@ -236,9 +226,9 @@ async def test_L146_a_process_never_claims_its_own_live_run() -> None:
         return await ends(journal, claimed)
 
     journal = Suspended(clock=now)
-    reported = Reported(journal, waits)
-    async with reported.host as host:
-        run = await host.start(NewRun("call"))
+    reported = Host(journal, waits)
+    async with reported as host:
+        run = await host.start_run(NewRun("call"))
         await asyncio.sleep(2 * LEASE_S)
         assert [orphan.id for orphan in await journal.orphans()] == [run.id]
         assert await host.recover() == []
@@ -258,8 +248,8 @@ async def test_two_recoveries_at_once_claim_a_run_once() -> None:
 
     journal = Slow(clock=now)
     run = await journal.create(NewRun("call"))
-    reported = Reported(journal, hangs)
-    async with reported.host as host:
+    reported = Host(journal, hangs)
+    async with reported as host:
         found = await asyncio.gather(host.recover(), host.recover(), host.take_over(run.id))
     assert tuple(found) == ([run.id], [], False)
     assert len(reported.claimed) == 1
@@ -278,7 +268,7 @@ async def test_looking_for_abandoned_runs_goes_on_after_a_failure(caplog: pytest
 
     journal = Failing(clock=now)
     run = await journal.create(NewRun("call"))
-    async with Reported(journal).host as host:
+    async with Host(journal) as host:
         taking_over = asyncio.create_task(host.keep_recovering(at_once=True))
         assert (await finished(journal, run.id)).status == "completed"
         taking_over.cancel()

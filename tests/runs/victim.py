@@ -54,7 +54,7 @@ async def deliver(app: App, run_id: str) -> str:
     platform = MemoryPlatform(Capabilities(mode="edit", edits=True))
     async with asyncio.TaskGroup() as group:
         deliveries = Deliveries(app, platform, group, ChatSettingsStore(app.journal))
-        await deliveries.host.__aenter__()
+        await deliveries.__aenter__()
         await deliveries.deliver(DeliverySpec(run_id, PLACE, Showing(streaming=True, min_tokens=1)))
         [delivery] = await app.journal.runs(kind="delivery")
         async for batch in app.journal.tail(delivery.id):

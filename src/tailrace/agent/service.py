@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from types import TracebackType
-from typing import Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -19,13 +18,13 @@ from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import KIND, Sessions, history_of, last_words
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.events import Decision, MessageRecorded, RunFinished
+from tailrace.events import AnyEvent, Decision, Entry, MessageRecorded, RunFinished
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.recovery import ClaimedRun, ended, finished
+from tailrace.runs.recovery import ClaimedRun, ended
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -54,8 +53,8 @@ class TurnSpec(Value):
 Equip = Callable[[TurnSpec, Run], TurnSettings]
 
 
-class AgentService:
-    """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
+class AgentService(RunHost["_TurnExecution"]):
+    """The turns of this process."""
 
     def __init__(  # noqa: PLR0913 - one keyword per collaborator
         self,
@@ -73,7 +72,7 @@ class AgentService:
     ) -> None:
         """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
         `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114)."""
-        self._journal = journal
+        super().__init__(journal, KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._equip = equip
         self._limits = limits or TurnLimits()
@@ -81,25 +80,12 @@ class AgentService:
         self._observer = observer
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
-        self.host = RunHost(
-            journal,
-            KIND,
-            lambda claimed: _TurnExecution(self, claimed),
-            owner=owner,
-            log=log,
-            lease_s=lease_s,
-            on_end=on_end,
-            last_words=last_words,
-        )
 
-    async def __aenter__(self) -> Self:
-        await self.host.__aenter__()
-        return self
+    def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
+        return _TurnExecution(self, claimed)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.host.__aexit__(kind, exc, trace)
+    def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+        return last_words(run, entries)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,41 +114,21 @@ class AgentService:
             durability=durability or self._durability,
             deadline_at=deadline_at,
         )
-        run = await self.host.start(new)
+        run = await self.start_run(new)
         if session and spec.busy == "interrupt":
-            for run_id in self.host.tasks_of(session):
+            for run_id in self.tasks_of(session):
                 if run_id < run.id:
                     await self.stop(run_id)
         return run
-
-    async def finished(self, run_id: str) -> RunFinished:
-        """How the run ended, once it has. Raises `RunParked` for a run that is set aside."""
-        return await finished(self._journal, run_id)
-
-    async def stop(self, run_id: str, *, by: str = "") -> None:
-        """Ends the run as `stopped`. One that has ended already stays as it is."""
-        await self.host.stop(run_id, by=by)
 
     async def answer(self, run_id: str, approval_id: str, decision: Decision, *, by: str = "") -> None:
         """Answers an approval, in whichever process the run is. Raises `RunSealed`, `RunNotFound`."""
         payload = {"approval_id": approval_id, "decision": decision}
         await self._journal.signal(run_id, Signal("approval", payload, by=by))
 
-    async def recover(self, *, session: str | None = None) -> list[str]:
-        """Goes on with the unfinished turns of dead processes, of one session where it is named; returns their runs."""
-        return await self.host.recover(lambda run: session in (None, run.new.session))
-
-    async def drain(self, timeout_s: float) -> None:
-        """Waits so long for the turns under way to end. What has not ended is given back when the service is closed."""
-        await self.host.drain(timeout_s)
-
     def current(self, session: str) -> str | None:
         """The run that has the session's turn in this process."""
         return self._sessions.current(session)
-
-    @property
-    def running(self) -> tuple[str, ...]:
-        return self.host.running
 
     # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -181,7 +147,7 @@ class AgentService:
     async def _until_session_is_free(self, run: Run, busy: Busy) -> None:
         """Returns when the session's earlier runs have ended, in this process and others (I101). A run that no process
         executes would never end: it is stopped."""
-        if before := [task for run_id, task in self.host.tasks_of(run.new.session).items() if run_id < run.id]:
+        if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
         states: tuple[RunState, ...] = ("pending", "running")
         others = await self._journal.runs(session=run.new.session, kind=KIND, states=states, before=run.id)
@@ -204,7 +170,7 @@ class AgentService:
         begun = any(isinstance(entry.event, MessageRecorded) for entry in claimed.entries)
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
-        return await runner.run(message, stopped=self.host.is_stopping(run.id))
+        return await runner.run(message, stopped=self.is_stopping(run.id))
 
 
 class _TurnExecution:

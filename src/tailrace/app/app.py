@@ -122,7 +122,7 @@ class App:
         """Does so whenever another process dies. Never returns: cancel it."""
         async with asyncio.TaskGroup() as group:
             for service in (self.agents, self.calls, self.flows):
-                group.create_task(service.host.keep_recovering())
+                group.create_task(service.keep_recovering())
 
     def _route_of(self, model: str) -> Route | None:
         try:
@@ -162,8 +162,8 @@ class App:
         )
 
     def _tools_for(self, spec: TurnSpec, choice: ModelChoice) -> Mapping[str, Tool]:
-        """The embedded model is too small to call tools: it is offered none unless somebody asked for them. A tool of
-        the asker's own stands before one of ours with the same name."""
+        """The embedded model is too small to call tools: it is offered none unless the config names some. A tool of
+        the client's own stands before one of ours with the same name."""
         foreign = {tool.name for tool in spec.foreign}
         asked_for = self.config.agent.tools != AgentSettings().tools
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
@@ -218,7 +218,7 @@ def _joined(*texts: str) -> str:
 
 
 def check_bus(config: Config) -> None:
-    """Raises `ConfigError` for a bus that is not built: whoever asks for one counts on other machines being told."""
+    """Raises `ConfigError` for a bus that is not built: a config that names one counts on other machines being told."""
     scheme = config.bus.url.partition(":")[0]  # what follows may hold a password
     if scheme != "memory":
         raise ConfigError(f"no bus for {scheme}://; use memory://", key="bus.url")
@@ -240,7 +240,7 @@ async def open_app(
     `middleware`, `on_end` and `on_lag` count calls, runs and how long the journal takes (`open_journal`);
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
-    Leaving stops what runs; runs that have not ended are given back for whoever comes next."""
+    Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
     check_bus(config)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
@@ -285,9 +285,8 @@ async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
 
 
 def tracer_provider_of(config: Config) -> TracerProvider | None:
-    """The one that somebody has set for this process; None where nobody has, and then nothing is imported: whoever
-    sets one has imported OpenTelemetry, or names it in the environment. Raises `ConfigError` for one that is not there.
-    """
+    """The tracer provider of this process; None where none is set. Imports nothing then: code that sets one has
+    imported OpenTelemetry, or names it in the environment. Raises `ConfigError` for one that is not there."""
     asked_for = config.environment.get(TRACER_PROVIDER_VARIABLE)
     if "opentelemetry.trace" not in sys.modules and not asked_for:
         return None
@@ -295,7 +294,7 @@ def tracer_provider_of(config: Config) -> TracerProvider | None:
         from opentelemetry import trace
 
         provider = trace.get_tracer_provider()
-    except Exception as exc:  # the API loads it by its name: an entry point, somebody's code
+    except Exception as exc:  # the API loads it by its name: an entry point, foreign code
         raise ConfigError(f"no tracer provider {asked_for!r}: {exc}", key=TRACER_PROVIDER_VARIABLE) from exc
     if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None

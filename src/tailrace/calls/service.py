@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
@@ -41,8 +39,8 @@ class CallSpec(Value):
     origin: JsonObject = msgspec.field(default_factory=dict)  # as with a turn
 
 
-class CallService:
-    """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
+class CallService(RunHost["_CallExecution"]):
+    """The raw calls of this process that outlive their requests."""
 
     def __init__(
         self,
@@ -56,35 +54,13 @@ class CallService:
     ) -> None:
         """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is told of
         each call that ended here; it must return quickly."""
-        self._journal = journal
+        super().__init__(journal, KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._routes_for = routes_for
-        self.host = RunHost(journal, KIND, self._execution, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
-
-    async def __aenter__(self) -> Self:
-        await self.host.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.host.__aexit__(kind, exc, trace)
 
     async def submit(self, spec: CallSpec, *, model: str, session: str, durability: Durability) -> Run:
         """A call that has begun; it goes on whether or not anything watches it."""
-        return await self.host.start(NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability))
-
-    async def stop(self, run_id: str, *, by: str = "") -> None:
-        """Ends the call as `stopped`, in whichever process it runs. One that has ended stays as it is."""
-        await self.host.stop(run_id, by=by)
-
-    async def recover(self) -> list[str]:
-        """Goes on with the unfinished calls of dead processes; returns their runs."""
-        return await self.host.recover()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Waits so long for the calls under way to end. What has not ended is given back when the service is closed."""
-        await self.host.drain(timeout_s)
+        return await self.start_run(NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability))
 
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         return _CallExecution(self._journal, self._caller, self._routes_for, claimed)

@@ -29,7 +29,7 @@ class DeliverySpec(Value):
     place: Place
     showing: Showing = Showing()
     chrome: Chrome = "lines"
-    requester: str = ""  # the user who asked; empty: nobody who could be shown a hint
+    requester: str = ""  # the user who asked and may be shown a hint; empty: none
 
 
 def new_delivery(spec: DeliverySpec) -> NewRun:

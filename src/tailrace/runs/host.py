@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -22,7 +23,7 @@ from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
-from tailrace.runs.recovery import ClaimedRun, LastWords, any_run, nothing, recover, seal_as, take_over
+from tailrace.runs.recovery import ClaimedRun, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
 
@@ -49,51 +50,51 @@ class _Hosted(msgspec.Struct, Generic[E]):
     stopping: bool = False
 
 
-class _Broken:
-    """The execution of a run whose stored input cannot be used."""
+class RunHost(ABC, Generic[E]):
+    """The runs of one kind in one process; a service for a kind of run is a subclass. Use it as an async context
+    manager: leaving cancels what runs and gives it back."""
 
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def run(self) -> RunFinished | None:
-        raise self._error
-
-
-class RunHost(Generic[E]):
-    """One per kind and process. Use it as an async context manager: leaving cancels what runs and gives it back."""
-
-    def __init__(  # noqa: PLR0913 - one keyword per collaborator
+    def __init__(
         self,
         journal: Journal,
         kind: str,
-        execution: Callable[[ClaimedRun], E],
         *,
         owner: str,
         log: logging.Logger,
         lease_s: float = LEASE_S,
-        wanted: Callable[[Run], bool] = any_run,
         on_end: OnEnd | None = None,
-        failure_of: Callable[[Exception], RunFailure] = unexpected_failure,
-        last_words: LastWords = nothing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`execution` makes what executes a claimed run. `wanted` says which runs of the kind are this host's to take
-        over. `on_end` is told of each run that ended here and must return quickly. `last_words` completes the log of a
-        run that is stopped while no process executes it. `clock` is the wall clock."""
+        """`on_end` is told of each run that ended here and must return quickly. `clock` is the wall clock."""
         self._journal = journal
         self._kind = kind
-        self._execution = execution
         self._owner = owner
         self._log = log
         self._lease_s = lease_s
-        self._wanted = wanted
         self._on_end = on_end
-        self._failure_of = failure_of
-        self._last_words = last_words
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
         self._stack = AsyncExitStack()
+
+    # ── for a kind of run to say ─────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def _execution(self, claimed: ClaimedRun) -> E:
+        """What executes this run. What it raises fails the run."""
+
+    def _wants(self, _run: Run) -> bool:
+        """Whether a run of the kind is this host's to take over."""
+        return True
+
+    def _failure_of(self, error: Exception) -> RunFailure:
+        return unexpected_failure(error)
+
+    def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+        """What completes the log of a run that is stopped while no process executes it."""
+        return ()
+
+    # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
@@ -108,7 +109,7 @@ class RunHost(Generic[E]):
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, new: NewRun, events: Sequence[AnyEvent] = ()) -> Run:
+    async def start_run(self, new: NewRun, events: Sequence[AnyEvent] = ()) -> Run:
         """A run that has begun, with these events after its first; it goes on whether or not anything watches it. With
         a known idempotency key, the run that has it, as it is."""
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
@@ -119,13 +120,14 @@ class RunHost(Generic[E]):
             self._go_on(ClaimedRun(run, lease, entries))
         return run
 
-    async def recover(self, wanted: Callable[[Run], bool] = any_run) -> list[str]:
-        """Goes on with the unfinished runs of processes that are gone, oldest first; returns their ids. A run that is
-        executed here is never among them, even where its lease ran out while the machine was suspended (L146)."""
+    async def recover(self, *, session: str | None = None) -> list[str]:
+        """Goes on with the unfinished runs of processes that are gone, of one session where it is named, oldest first;
+        returns their ids. A run that is executed here is never among them, even where its lease ran out while the
+        machine was suspended (L146)."""
 
         def abandoned(run: Run) -> bool:
             ours = run.new.kind == self._kind and run.id not in self._hosted
-            return ours and self._wanted(run) and wanted(run)
+            return ours and session in (None, run.new.session) and self._wants(run)
 
         found: list[str] = []
         async with self._claiming:
@@ -162,15 +164,14 @@ class RunHost(Generic[E]):
                     self._log.info("going on with run %s, whose process is gone", run_id)
 
     def _go_on(self, claimed: ClaimedRun) -> None:
-        execution: E | None = None
-        executing: Execution
-        try:
-            executing = execution = self._execution(claimed)
-        except Exception as exc:  # noqa: BLE001 - it fails this run and no other
-            executing = _Broken(exc)
         run = claimed.run
-        task = self._group.create_task(self._host(run, claimed.lease, executing), name=run.id)
-        self._hosted[run.id] = _Hosted(run, execution, task)
+        execution: E | Exception
+        try:
+            execution = self._execution(claimed)
+        except Exception as exc:  # noqa: BLE001 - it fails this run and no other
+            execution = exc
+        task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
+        self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
         task.add_done_callback(lambda _: self._hosted.pop(run.id))
 
     # ── runs under way ───────────────────────────────────────────────────────────────────────────────────────
@@ -206,14 +207,20 @@ class RunHost(Generic[E]):
                 hosted.stopping = True
                 await self._journal.signal(run_id, Signal(STOP, by=by))
             else:
-                await self.stop_elsewhere(run_id, by=by)
+                await self._stop_elsewhere(run_id, by)
         except RunSealed:
             return
 
-    async def stop_elsewhere(self, run_id: str, *, by: str = "") -> None:
-        """The same for a run that is not executed here. Raises `RunSealed` when it has ended."""
+    async def _stop_elsewhere(self, run_id: str, by: str) -> None:
         at, last_words = self._clock(), self._last_words
         await stop_run(self._journal, run_id, self._owner, at=at, by=by, last_words=last_words)
+
+    async def finished(self, run_id: str) -> RunFinished:
+        """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.
+        Raises `RunParked` for a run that is set aside."""
+        if (hosted := self._hosted.get(run_id)) is not None:
+            await asyncio.wait([hosted.task])
+        return await finished(self._journal, run_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
@@ -230,7 +237,7 @@ class RunHost(Generic[E]):
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _host(self, run: Run, lease: Lease, execution: Execution) -> None:
+    async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):
@@ -242,19 +249,22 @@ class RunHost(Generic[E]):
         except Exception:  # noqa: BLE001 - logged
             self._log.exception("the end of run %s could not be reported", run.id)
 
-    async def _execute(self, run: Run, lease: Lease, execution: Execution) -> RunFinished | None:
+    async def _execute(self, run: Run, lease: Lease, execution: E | Exception) -> RunFinished | None:
+        if isinstance(execution, Exception):
+            return await self._fail(run, lease, execution)
         try:
             return await execution.run()
         except (StaleEpoch, RunSealed):
             self._log.warning("run %s was taken over by another process", run.id)
             return None
         except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
-            level = logging.INFO if isinstance(exc, TailraceError) else logging.ERROR
-            self._log.log(level, "run %s failed: %s", run.id, exc, exc_info=_unless_ours(exc))
-            return await self._fail(run, lease, self._failure_of(exc))
+            return await self._fail(run, lease, exc)
 
-    async def _fail(self, run: Run, lease: Lease, failure: RunFailure) -> RunFinished | None:
+    async def _fail(self, run: Run, lease: Lease, error: Exception) -> RunFinished | None:
         """Ends the run with what its log shows. One that cannot be ended is left to the next process."""
+        level = logging.INFO if isinstance(error, TailraceError) else logging.ERROR
+        self._log.log(level, "run %s failed: %s", run.id, error, exc_info=_unless_ours(error))
+        failure = self._failure_of(error)
         try:
             try:
                 return await self._seal_failed(run, lease, failure)

@@ -22,7 +22,7 @@ from tailrace.events import (
     Snapshot,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import ENDED, Journal, Lease, Run, Signal
+from tailrace.ports import Journal, Lease, Run, Signal
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import STOP
 
@@ -137,23 +137,29 @@ async def seal_as(
     return finished
 
 
-async def ended(journal: Journal, run_id: str) -> Run:
-    """The run, once it has ended or was parked, in whichever process."""
-    run = await journal.get(run_id)
-    if run.state in ENDED or run.state == "parked":
-        return run
-    async for batch in journal.tail(run_id, after=run.last_seq):
-        if any(isinstance(entry.event, GatewayNotice) and entry.event.kind == "parked" for entry in batch):
-            break
-    return await journal.get(run_id)
+async def ended(journal: Journal, run_id: str) -> RunFinished | RunFailure:
+    """How the run ended, once it has, or why it was parked; in whichever process. Raises `JournalError` where the
+    journal is closed before."""
+    if outcome := _outcome(await journal.get(run_id)):
+        return outcome
+    begun = False
+    async for batch in journal.tail(run_id, snapshot=True):
+        if isinstance(last := batch[-1].event, RunFinished):
+            return last
+        if not begun or any(isinstance(entry.event, GatewayNotice) and entry.event.kind == "parked" for entry in batch):
+            begun = True  # what happened before the first batch is in the run's state alone
+            if outcome := _outcome(await journal.get(run_id)):
+                return outcome
+    raise JournalError(f"run {run_id} has not ended")
+
+
+def _outcome(run: Run) -> RunFinished | RunFailure | None:
+    return run.finished or run.parked
 
 
 async def finished(journal: Journal, run_id: str) -> RunFinished:
-    """How the run ended, once it has. Raises `RunParked` for one that is set aside, `JournalError` where the journal
-    was closed before its end."""
-    run = await ended(journal, run_id)
-    if run.finished is not None:
-        return run.finished
-    if run.parked is not None:
-        raise RunParked(f"run {run_id} is parked: {run.parked.message}")
-    raise JournalError(f"run {run_id} has not ended")
+    """How the run ended, once it has. Raises `RunParked` for one that is set aside."""
+    outcome = await ended(journal, run_id)
+    if isinstance(outcome, RunFailure):
+        raise RunParked(f"run {run_id} is parked: {outcome.message}")
+    return outcome

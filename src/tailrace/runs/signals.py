@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from types import TracebackType
 from typing import Any, TypeVar
 
 from tailrace.ports import Journal, Lease, Signal
@@ -31,16 +32,23 @@ async def listen(journal: Journal, lease: Lease, on_signal: Callable[[Signal], N
             on_signal(signal)
 
 
+class FlatTaskGroup(asyncio.TaskGroup):
+    """Raises the first error itself, where a task group raises a group of them."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, exc, trace)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+
 async def run_beside(work: Coroutine[Any, Any, T], companion: Coroutine[Any, Any, None]) -> T:
     """The result of `work`. The companion runs in a task beside it and is cancelled when the work has ended. What the
-    companion raises cancels the work, unless that has ended, and is raised here."""
-    results: list[T] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(companion)
-            results.append(await work)
-            task.cancel()
-    except BaseExceptionGroup as errors:
-        if not results:
-            raise errors.exceptions[0] from None
-    return results[0]
+    companion raises cancels the work and is raised here."""
+    async with FlatTaskGroup() as group:
+        task = group.create_task(companion)
+        result = await work
+        task.cancel()
+    return result

@@ -167,7 +167,7 @@ class InstancePrinter:
         sys.stderr.flush()
 
     def _break(self) -> None:
-        """Ends the line of whoever speaks."""
+        """Ends the line of the step that writes."""
         if self._speaking and not self._last.endswith("\n"):
             sys.stdout.write("\n")
             sys.stdout.flush()

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
 from tailrace.runs.record import RecordedFold
-from tailrace.runs.signals import STOP, listen, run_beside
+from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
 
 log = logging.getLogger("tailrace.flows")
 WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part of the record
@@ -108,7 +108,6 @@ class InstanceRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._signalled = asyncio.Event()
-        self._lost: JournalError | None = None
         self.audience = Audience()
 
     async def run(self) -> RunFinished:
@@ -117,12 +116,10 @@ class InstanceRunner:
         fails."""
         self.plan.interrupt()
         await run_beside(self._run_steps(), self._listen())
-        if self._lost is not None:
-            raise self._lost
         return await self._seal()
 
     async def _run_steps(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with FlatTaskGroup() as group:
             try:
                 await self._drive(group)
             finally:
@@ -136,7 +133,7 @@ class InstanceRunner:
         while True:
             for block_id in self.plan.withdrawn():
                 self._withdraw(block_id)
-            if self.plan.settled or self.plan.stopped or self._lost is not None:
+            if self.plan.settled or self.plan.stopped:
                 return
             self._note_state()
             for command in self._due():
@@ -190,14 +187,12 @@ class InstanceRunner:
             if self.plan.is_open(command.block_id):
                 voice.finish(StepFinished(command.block_id, output))
         except asyncio.CancelledError:
-            with self._while_ours():
-                voice.discard("interrupted")
+            voice.discard("interrupted")
             raise
-        except JournalError as exc:
-            self._lose(exc)
+        except JournalError:
+            raise  # the run is no longer ours to write, or cannot be written
         except Exception as exc:  # noqa: BLE001 - the top of the step: whatever it is becomes its failure
-            with self._while_ours():
-                self._fail(command, as_step_error(exc), voice)
+            self._fail(command, as_step_error(exc), voice)
         finally:
             self.audience.turn_from(voice)
 
@@ -263,18 +258,6 @@ class InstanceRunner:
             if len(value) >= MIN_SECRET_CHARS:
                 text = text.replace(value, "…")
         return text
-
-    @contextlib.contextmanager
-    def _while_ours(self) -> Iterator[None]:
-        try:
-            yield
-        except JournalError as exc:
-            self._lose(exc)
-
-    def _lose(self, error: JournalError) -> None:
-        """The run is no longer ours to write."""
-        self._lost = self._lost or error
-        self._woken.set()
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,8 +8,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -28,7 +27,7 @@ from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.recovery import ClaimedRun, finished
+from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.flows")
 
@@ -63,8 +62,8 @@ class Instance(msgspec.Struct, frozen=True):
     finished_at: float | None = None
 
 
-class FlowService:
-    """One per process. Use it as an async context manager: leaving cancels what runs and gives the runs back."""
+class FlowService(RunHost[InstanceRunner]):
+    """The sequences of a journal, and the instances of this process."""
 
     def __init__(
         self,
@@ -80,33 +79,13 @@ class FlowService:
     ) -> None:
         """`environment` is what `{{env.X}}` may show: the variables of `flows.env_allow`, None where one is not set,
         and no others."""
-        self._journal = journal
+        super().__init__(journal, SEQUENCE, owner=owner, log=log, lease_s=lease_s, clock=clock)
         self._handlers = handlers
         self._directory = directory
         self._environment = dict(environment or {})
-        self._clock = clock
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
         self.library = SequenceStore(journal, owner)
-        self.host = RunHost(
-            journal,
-            SEQUENCE,
-            self._runner,
-            owner=owner,
-            log=log,
-            lease_s=lease_s,
-            failure_of=_failure_of,
-            clock=clock,
-        )
-
-    async def __aenter__(self) -> Self:
-        await self.host.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.host.__aexit__(kind, exc, trace)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,13 +127,13 @@ class FlowService:
             idempotency_key=f"instance/{idempotency_key}" if idempotency_key else "",
             durability=self._durability,
         )
-        return await self.host.start(new, facts)
+        return await self.start_run(new, facts)
 
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
         run = await self._get(instance_id)
         spec = _spec_of(run)
-        runner = self.host.execution_of(instance_id)
+        runner = self.execution_of(instance_id)
         if runner is not None and run.finished is None:
             plan = runner.plan
         else:
@@ -204,23 +183,23 @@ class FlowService:
             await self._journal.signal(instance_id, Signal(name, payload or {}, by))
             await self.recover()
             return
-        if name == CANCEL and instance_id not in self.host.running:
-            await self.host.stop_elsewhere(instance_id, by=by)
+        if name == CANCEL and instance_id not in self.running:
+            await self._stop_elsewhere(instance_id, by)
             return
         await self._journal.signal(instance_id, Signal(name, payload or {}, by))
-        if (runner := self.host.execution_of(instance_id)) is not None:
+        if (runner := self.execution_of(instance_id)) is not None:
             runner.listen_now()
 
     async def finished(self, instance_id: str) -> RunFinished:
         """How the instance ended, once it has. Raises `RunParked` for one that is set aside."""
         await self._get(instance_id)
-        return await finished(self._journal, instance_id)
+        return await super().finished(instance_id)
 
     async def watch(self, instance_id: str, *, after: int = 0) -> AsyncGenerator[list[InstanceEvent], None]:
         """What has happened after the cursor, then whatever happens, until the end. Only while a viewer is here does
         the log get a model's answer piece by piece. Raises `RunNotFound`, `CursorAhead`."""
         run = await self._get(instance_id)
-        runner = self.host.execution_of(instance_id)
+        runner = self.execution_of(instance_id)
         if runner is not None:
             runner.audience.join()
         elif run.state not in ENDED:
@@ -242,23 +221,10 @@ class FlowService:
 
     # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def recover(self) -> list[str]:
-        """Goes on with the unfinished instances of dead processes; returns them."""
-        return await self.host.recover()
-
-    async def drain(self, timeout_s: float) -> None:
-        """Waits so long for the instances under way to end. What has not ended is given back when the service is
-        closed."""
-        await self.host.drain(timeout_s)
-
-    @property
-    def running(self) -> tuple[str, ...]:
-        return self.host.running
-
     def _plan(self, spec: InstanceSpec) -> Plan:
         return Plan(spec.definition, spec.input, dry_run=spec.dry_run, waiting=self._waiting)
 
-    def _runner(self, claimed: ClaimedRun) -> InstanceRunner:
+    def _execution(self, claimed: ClaimedRun) -> InstanceRunner:
         spec = _spec_of(claimed.run)
         plan = self._plan(spec)
         plan.replay(claimed.entries)
@@ -272,15 +238,14 @@ class FlowService:
         )
         return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
 
+    def _failure_of(self, error: Exception) -> RunFailure:
+        return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
+
     async def _get(self, instance_id: str) -> Run:
         run = await self._journal.get(instance_id)
         if run.new.kind != SEQUENCE:
             raise RunNotFound(f"there is no instance {instance_id}")
         return run
-
-
-def _failure_of(error: Exception) -> RunFailure:
-    return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
 
 
 def _spec_of(run: Run) -> InstanceSpec:
@@ -296,7 +261,7 @@ def _state_of(run: Run, plan: Plan) -> InstanceState:
     if run.finished is not None:
         return ENDINGS[run.finished.status]
     if run.state == "parked":
-        return "paused"  # until somebody says `resume`
+        return "paused"  # until a `resume` signal
     return plan.known_state or "scheduled"
 
 

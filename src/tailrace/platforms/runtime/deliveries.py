@@ -12,6 +12,7 @@ from tailrace.delivery.port import Place, Platform
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
+from tailrace.ports import Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
 
@@ -19,38 +20,29 @@ log = logging.getLogger("tailrace.platforms")
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
-class Deliveries:
-    """Enter `host` before anything is delivered. Messages of our own run in the given group and never end it."""
+class Deliveries(RunHost["_Delivery"]):
+    """The deliveries of this process to one platform. Messages of our own run in the given group and never end it."""
 
     def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore) -> None:
+        super().__init__(app.journal, KIND, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._platform = platform
-        self._group = group
+        self._group_of_messages = group
         self._chats = chats
-        self._journal = app.journal
         self._lines = ChatLines(platform)
         self._messages: set[asyncio.Task[None]] = set()
         self._asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
         self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
-        self.host = RunHost(
-            app.journal,
-            KIND,
-            self._delivery,
-            owner=app.owner,
-            log=log,
-            lease_s=app.config.store.lease_s,
-            wanted=lambda run: platform_of(run) == platform.name,
-        )
 
     async def deliver(self, spec: DeliverySpec) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
             self._unhinted.add(spec.requester)
-        run = await self.host.start(new_delivery(spec))
-        await self.host.take_over(run.id)  # a no-op unless a process that died had begun it
+        run = await self.start_run(new_delivery(spec))
+        await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
     def say(self, place: Place, text: str, *, key: str) -> None:
         """A message of our own, as soon as the chat's budget allows."""
-        task = self._group.create_task(self._say(place, text, f"say.{key}"))
+        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}"))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
@@ -68,24 +60,28 @@ class Deliveries:
 
     def open_approval(self, place: Place) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
-        here = [delivery for delivery in self.host.executions if delivery.consumer.spec.place.key == place.key]
+        here = [delivery for delivery in self.executions if delivery.consumer.spec.place.key == place.key]
         return next((asked for delivery in reversed(here) if (asked := delivery.consumer.open_approval)), None)
 
     async def drain(self, timeout_s: float) -> None:
-        """Waits so long for what is being shown to end; then what is half shown says that it was cut."""
+        """Waits so long for what is being shown to end; then what is half shown says that it was cut, and is given
+        back."""
         await self._wait(timeout_s)
-        for delivery in self.host.executions:
+        for delivery in self.executions:
             delivery.consumer.suspend()
         await self._wait(SUSPEND_S)
-        await self.host.give_back()
+        await self.give_back()
         for task in self._messages:
             task.cancel()
 
     async def _wait(self, timeout_s: float) -> None:
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
-        await asyncio.gather(self.host.drain(timeout_s), messages)
+        await asyncio.gather(super().drain(timeout_s), messages)
 
-    def _delivery(self, claimed: ClaimedRun) -> _Delivery:
+    def _wants(self, run: Run) -> bool:
+        return platform_of(run) == self._platform.name
+
+    def _execution(self, claimed: ClaimedRun) -> _Delivery:
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
 

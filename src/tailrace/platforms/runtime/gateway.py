@@ -55,7 +55,7 @@ class Gateway:
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
             runner = PlatformRunner(self._app, platform, group, chats, pairing)
-            await self._stack.enter_async_context(runner.deliveries.host)
+            await self._stack.enter_async_context(runner.deliveries)
             self._runners.append(runner)
             runner.start()
         return self
@@ -113,7 +113,7 @@ class PlatformRunner:
         self._tasks = [
             self._group.create_task(self._stay_connected()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self.deliveries.host.keep_recovering(at_once=True)),
+            self._group.create_task(self.deliveries.keep_recovering(at_once=True)),
         ]
 
     async def stop(self, drain_s: float) -> None:
