@@ -1,7 +1,7 @@
 """What can go wrong, named for what the caller can do about it.
 
-Owns the taxonomy alone: no I/O, no clock, no knowledge of any provider. Adapters translate foreign exceptions
-into these, once, at their edge; nobody above an adapter sees anything else.
+Owns the taxonomy alone: no I/O, no clock, no knowledge of any provider. Each adapter translates foreign exceptions
+into these, once, at its edge; the code above an adapter sees only these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
 
 
 class TailraceError(Exception):
-    """Everything this package raises on purpose. `str()` of it is one line a user can act on."""
+    """Base of every error that this package raises on purpose. Its text is one line that a user can act on."""
 
 
 class ConfigError(TailraceError):
@@ -41,8 +41,8 @@ class ProviderError(TailraceError):
     tried: tuple[str, ...] = ()  # the providers that were asked before the call was given up, in order
 
     def __init__(self, message: str, *, status: int | None = None, code: str = "", provider: str = "") -> None:
-        self.status = status  # HTTP status, or the one that the error in the stream stands for
-        self.code = code  # the provider's own word for it ("overloaded_error", "invalid_api_key")
+        self.status = status  # the HTTP status, or the one that an error event stands for
+        self.code = code  # the provider's own code ("overloaded_error", "invalid_api_key")
         self.provider = provider
         super().__init__(message)
 
@@ -99,11 +99,11 @@ class Permanent(ProviderError):
 
 
 class Rejected(Permanent):
-    """The provider understood and said no: key, quota, model, size, malformed."""
+    """The provider refused the request: key, quota, model, size, malformed."""
 
 
 class JournalError(TailraceError):
-    """The record could not be read or written as asked."""
+    """The journal could not read or write what was asked."""
 
 
 class RunNotFound(JournalError):
@@ -127,11 +127,11 @@ class RunSealed(JournalError):
 
 
 class RunParked(JournalError):
-    """The run was put aside because executing it kept killing the process; a person decides what is next."""
+    """The run was put aside because executing it killed the process again and again; a person decides what is next."""
 
 
 class OutputMismatch(JournalError):
-    """The output a run was to be sealed with is not what its own log says. Nothing was written."""
+    """The output to seal the run with differs from the fold of its log. Nothing was written."""
 
 
 class CursorAhead(JournalError):
@@ -139,12 +139,12 @@ class CursorAhead(JournalError):
 
 
 class CorruptLog(JournalError):
-    """The record cannot be trusted: stop, say so, overwrite nothing."""
+    """The log cannot be trusted. The caller stops, reports it and overwrites nothing."""
 
 
 class PlatformError(TailraceError):
-    """A chat platform cannot be reached, or refuses us. `permanent`: trying again changes nothing until somebody does
-    something about it (a token, a right)."""
+    """A chat platform cannot be reached, or refuses us. `permanent`: a retry fails again until a person changes
+    something (a token, a permission)."""
 
     def __init__(self, message: str, *, platform: str = "", permanent: bool = False) -> None:
         self.platform, self.permanent = platform, permanent

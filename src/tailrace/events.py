@@ -1,4 +1,4 @@
-"""The log's vocabulary: seven stream events for whoever presents a run, and the run's own facts.
+"""The events of a run's log: seven stream events that viewers present, and the run's own facts.
 
 Frozen, no behaviour, no platform knowledge. Names and fields are a contract. In JSON an event is an object whose
 `type` is the class name in snake case; an `Entry` adds `seq` and `attempt` to the same object.
@@ -97,8 +97,8 @@ class RunStarted(Event):
 
 
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a run did not complete, in words for a person and a kind for a program. `code` is closer than the kind;
-    `status` is the HTTP status that a failed call stands for, 0 where none does."""
+    """Why a run did not complete: `message` for people, `kind` for programs. `code` is more precise than `kind`.
+    `status` is the HTTP status of a failed call, 0 where there is none."""
 
     kind: str
     message: str
@@ -117,8 +117,8 @@ class RunFinished(Event):
 
 
 class AttemptStarted(Event, omit_defaults=True):
-    """A try of a call at one provider begins. Which one: the entry's `attempt`, counted from 1 within the run, or
-    within the block where it is a step's."""
+    """An attempt of a call at one provider begins. Its number is the entry's `attempt`: counted from 1 within the run,
+    or within the block for the call of a step."""
 
     provider: str = ""
     model: str = ""
@@ -126,7 +126,7 @@ class AttemptStarted(Event, omit_defaults=True):
 
 
 class AttemptDiscarded(Event, omit_defaults=True):
-    """What the entry's `attempt` showed is withdrawn: viewers that can redraw do so."""
+    """The text of the entry's `attempt` is withdrawn: viewers that can redraw remove it."""
 
     reason: str = ""
     block_id: str = ""
@@ -139,7 +139,7 @@ class ReasoningChunk(Event):
 
 
 class MessageRecorded(Event):
-    """A message joined the history: whole, so that a reader may skip every chunk before it. `stop` says how the
+    """A message joined the history. It is complete, so a reader may skip every chunk before it. `stop` is how the
     model's answer ended: a neutral stop reason, "cut" where the stream broke for good, "stopped" by the user."""
 
     message: Message
@@ -147,7 +147,7 @@ class MessageRecorded(Event):
 
 
 class ToolOutputRecorded(Event):
-    """A tool's answer, recorded before anybody uses it."""
+    """The output of a tool, recorded before the model gets it."""
 
     call_id: str
     tool_name: str
@@ -156,7 +156,7 @@ class ToolOutputRecorded(Event):
 
 
 class ApprovalAsked(Event):
-    """`digest` binds the answer to exactly what will run; `requester` to who may give it."""
+    """`digest` binds the answer to exactly what will run. Only `requester` may give the answer."""
 
     approval_id: str
     tool_name: str
@@ -168,7 +168,7 @@ class ApprovalAsked(Event):
 
 
 class HistoryCompressed(Event):
-    """The context was full: from here on these messages stand for everything that came before."""
+    """The context was full: from here on these messages replace all earlier ones."""
 
     messages: tuple[Message, ...]
 
@@ -188,21 +188,21 @@ class UsageRecorded(Event):
 
 
 # ── a sequence's own facts ───────────────────────────────────────────────────────────────────────────────────
-# `block_id` is the block's id; inside an iteration or a sub-sequence the ids on the way to it stand before it:
+# `block_id` is the block's id, inside an iteration or a sub-sequence with the ids of the outer blocks before it:
 # `each[2].summarise`.
 
 InstanceState = Literal["scheduled", "running", "waiting", "paused", "completed", "failed", "cancelled"]
 
 
 class StateChanged(Event):
-    """What the instance as a whole is doing from here on."""
+    """The state of the whole instance from here on."""
 
     state: InstanceState
 
 
 class StepStarted(Event):
-    """A try of a step begins. `number` counts them from 1; the same number again is the same try, taken up again
-    after an interruption. `at` is the wall clock."""
+    """A try of a step begins. `number` counts the tries from 1; the same number again is the same try, resumed after an
+    interruption. `at` is the wall clock."""
 
     block_id: str
     number: int = 1
@@ -219,20 +219,20 @@ class StepFailed(Event):
 
 
 class StepFinished(Event):
-    """A step's output, recorded before anybody uses it. The step is never run again."""
+    """A step's output, recorded before another step uses it. The step is never run again."""
 
     block_id: str
     output: Any = None
 
 
 class StepCancelled(Event):
-    """A step that had begun was given up because its result is no longer wanted."""
+    """A step that had begun was cancelled because its result is no longer needed."""
 
     block_id: str
 
 
 class SignalReceived(Event):
-    """Somebody spoke to the run, and whoever executes it has heard."""
+    """The executor of the run received a signal."""
 
     signal_id: int
     name: str
@@ -241,7 +241,7 @@ class SignalReceived(Event):
 
 
 class LlmDelta(Event):
-    """The next piece of what a step's model says; the entry's `attempt` says in which of the block's attempts."""
+    """The next piece of the answer of a step's model. The entry's `attempt` is the attempt within the block."""
 
     block_id: str
     delta: str
@@ -255,32 +255,32 @@ DeliveredState = Literal["unknown", "sent", "unsent", "confirmed", "failed", "go
 class Delivered(Event, omit_defaults=True):
     """What is known of one message of a reply in a chat; the last such fact of a `key` holds.
 
-    `unknown` is written before a message is sent, so that a process that dies in between leaves it on record; then
-    `sent`, or `unsent` where the platform said no. `confirmed`: it shows the final text. `failed`: given up. `gone`:
-    the thread or the chat that the key names is not there any more.
+    `unknown` is written before a message is sent, so that it is on record when the process dies in between; then
+    `sent`, or `unsent` where the platform refused it. `confirmed`: it shows the final text. `failed`: given up. `gone`:
+    the thread or the chat of the key no longer exists.
     """
 
     key: str
     state: DeliveredState
     message_id: str = ""
     number: int = 0  # counts the messages that have stood in this place
-    final: bool = False  # what was sent would not have grown
-    native: bool = False  # it is a native stream that has not been closed
-    limit: int = 0  # of this message, where the platform's own turned out to be too large
-    end: int | None = None  # where in the text this message ends, where it was not the limit that ended it
-    digest: str = ""  # of what it shows, once that is confirmed
+    final: bool = False  # its text is complete
+    native: bool = False  # a native stream that is still open
+    limit: int = 0  # of this message, where the platform refused a text of its documented limit
+    end: int | None = None  # the offset in the text where this message ends; None: at the limit
+    digest: str = ""  # of the text that it shows, once confirmed
 
 
-# ── the state of a run, for whoever was not there ────────────────────────────────────────────────────────────
+# ── the state of a run, for viewers that come later ──────────────────────────────────────────────────────────
 
 
 class TextSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A text as far as it has come. `pieces` says who wrote it: (attempt, characters) in order, so that what a
-    discarded attempt showed can still be withdrawn."""
+    """A text so far. `pieces` has (attempt, characters) in order, so that the text of a discarded attempt can still be
+    withdrawn."""
 
     text: str = ""
     pieces: tuple[tuple[int, int], ...] = ()
-    stopped: bool = False  # a `MessageStop` closed it, or it came whole
+    stopped: bool = False  # a `MessageStop` closed it, or it is a `Commentary`
     final: bool = False  # it was the last one
     commentary: bool = False
 
@@ -298,7 +298,7 @@ class ToolSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`decision` is None while nobody has answered."""
+    """`decision` is None while the question is open."""
 
     asked: ApprovalAsked
     decision: Decision | None = None
@@ -309,7 +309,8 @@ StepState = Literal["running", "finished", "failed", "cancelled"]
 
 
 class StepSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`text` is what the step's model has said and not taken back; a step that waits for its next try is running."""
+    """`text` is the answer of the step's model without discarded attempts. A step that waits for its next try counts as
+    running."""
 
     block_id: str
     state: StepState = "running"
@@ -320,10 +321,10 @@ class StepSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(Event):
-    """The state of a run at the entry's `seq`: stands in for every entry up to and including it.
+    """The state of a run at the entry's `seq`: replaces every entry up to and including it.
 
-    Never stored among the entries: made for a viewer who asks for it, or whose cursor points at what is no longer
-    kept. Folding a snapshot and what follows it gives the same as folding everything.
+    Never stored among the entries: made for a viewer that asks for it, or whose cursor points at entries that are no
+    longer kept. Folding a snapshot and the entries after it gives the same state as folding all entries.
     """
 
     status: RunStatus | Literal["running"] = "running"

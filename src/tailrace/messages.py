@@ -1,7 +1,7 @@
 """The values of one model call: messages, requests, deltas, completions.
 
-Neutral between the dialects. Frozen, no I/O, no clock. What only one dialect can express travels as an opaque
-native item that is handed back to that dialect alone.
+Neutral between the dialects. Frozen, no I/O, no clock. What only one dialect can express is an opaque native item,
+which is sent back to that dialect alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 Dialect = Literal["chat", "responses", "anthropic"]
 Role = Literal["system", "user", "assistant", "tool"]
-JsonObject: TypeAlias = dict[str, Any]  # opaque JSON: kept and passed on, never picked apart outside `wire`
+JsonObject: TypeAlias = dict[str, Any]  # opaque JSON: kept and passed on; only `wire` looks into it
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))  # what mypy must know of the subclasses
@@ -50,12 +50,12 @@ class Image(Value, tag="image"):
 
 
 class Reasoning(Value, tag="reasoning"):
-    """What the model thought. `native` is the provider's own item, replayed unchanged to whoever made it."""
+    """What the model thought. `native` is the provider's own item, sent back unchanged to the model that made it."""
 
     text: str = ""
     dialect: Dialect | None = None
     native: JsonObject | None = None
-    maker: str = ""  # of `native`: "<provider>/<model>"; empty where nobody knows, then the whole dialect gets it
+    maker: str = ""  # of `native`: "<provider>/<model>"; empty: unknown, every provider of the dialect gets it back
 
 
 class Refusal(Value, tag="refusal"):
@@ -85,7 +85,7 @@ class ToolResult(Value, tag="tool_result"):
 
 
 class Native(Value, tag="native"):
-    """A block only one dialect knows (server tools, compaction, …): replayed to its maker, dropped elsewhere."""
+    """A block that only one dialect knows (server tools, compaction, …): sent back to its maker, dropped elsewhere."""
 
     dialect: Dialect
     item: JsonObject
@@ -135,7 +135,7 @@ class NamedTool(Value):
 
 
 class ModelRequest(Value):
-    """One model call, before it is put into a dialect's words."""
+    """One model call, before a dialect encodes it."""
 
     model: str
     messages: tuple[Message, ...]
@@ -150,7 +150,7 @@ class ModelRequest(Value):
     seed: int | None = None
     reasoning_effort: str | None = None
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
-    prefill: str = ""  # text the answer goes on from: a continuation after a cut
+    prefill: str = ""  # the beginning of the answer, for a continuation after a cut
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
 
 
@@ -159,7 +159,7 @@ class ModelRequest(Value):
 
 @dataclass_transform(frozen_default=True)
 class Delta(msgspec.Struct, frozen=True, gc=False):
-    """Base of what a stream says, piece by piece. `choice` is 0 unless the request asked for several."""
+    """Base of the pieces of a stream. `choice` is 0 unless the request asked for several choices."""
 
 
 class TextDelta(Delta, tag="text_delta"):
@@ -203,8 +203,8 @@ class FinishDelta(Delta, tag="finish_delta"):
 
 
 class NativeDelta(Delta, tag="native_delta"):
-    """Something that only one dialect can say (a signature, log probabilities, a citation, a block of a kind of its
-    own): passed on to that dialect's clients, dropped elsewhere. What stands in `item` is the dialect's own affair."""
+    """A piece that only one dialect can express (a signature, log probabilities, a citation, a block of its own type):
+    passed on to that dialect's clients, dropped elsewhere. The dialect alone knows the fields of `item`."""
 
     dialect: Dialect
     item: JsonObject
@@ -218,7 +218,7 @@ class ErrorDelta(Delta, tag="error_delta"):
     message: str
     code: str = ""
     status: int | None = None
-    cut: bool = False  # the bytes ended early, as opposed to the provider saying so
+    cut: bool = False  # the bytes ended early: the provider reported no error
 
 
 AnyDelta: TypeAlias = (

@@ -1,7 +1,7 @@
-"""The seams of the system: what a provider, a tool and a journal must be able to do.
+"""The ports of the system: what a provider, a tool and a journal must be able to do.
 
-Protocols and the values they trade in; no implementation. A new adapter is one new file that satisfies one of
-these; if it needs an edit anywhere else, the port is wrong.
+Protocols and their values; no implementation. A new adapter is one new file that satisfies one of these; if it needs
+an edit anywhere else, the port is wrong.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRe
 
 
 class StreamDecoder(Protocol):
-    """Bytes of one streamed answer in, deltas out. Sans-IO. Any split of the same bytes gives the same deltas,
-    in the same order, once adjacent pieces of one text are joined; nothing is lost when a read ends anywhere."""
+    """Bytes of one streamed answer in, deltas out. Sans-IO. Any split of the same bytes gives the same deltas, in the
+    same order, once adjacent pieces of one text are joined."""
 
     def feed(self, data: bytes) -> list[AnyDelta]:
-        """The deltas these bytes complete. Never raises: a broken stream ends in one `ErrorDelta`, after which
-        whatever else is fed is ignored."""
+        """The deltas that these bytes complete. Never raises: a broken stream ends in one `ErrorDelta`. Bytes after it
+        are ignored."""
 
     def close(self) -> list[AnyDelta]:
         """End of input. Without the dialect's terminal event this yields an `ErrorDelta` with `cut=True`."""
@@ -54,13 +54,13 @@ class AnswerStream(Protocol):
     """One streamed answer under way."""
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        """Deltas as they arrive, everything one read completed in one list; an empty list for bytes that completed
-        nothing, such as keep-alives: whoever keeps deadlines must hear of them. An answer that came whole has none.
-        Raises `Retryable` or `Permanent` where the stream fails; what came before has been handed out by then."""
+        """Deltas as they arrive: one list per read. The list is empty for bytes that completed no delta, such as
+        keep-alives, because the idle deadline counts them. A non-streaming answer has no deltas. Raises `Retryable` or
+        `Permanent` where the stream fails, after the deltas before the failure."""
 
     def completion(self) -> Completion:
-        """What has been received: the whole answer after the iterator ended, the partial one before. Works after
-        the connection is closed too."""
+        """The answer so far: complete after the iterator ended, partial before. Works after the connection is closed
+        too."""
 
 
 class Provider(Protocol):
@@ -82,8 +82,8 @@ EffectKind = Literal["none", "command", "write", "external"]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What a call would do to the world, so that somebody can be asked first. `text` is exactly what would run or
-    change, in full: the approval shows it and is bound to it."""
+    """What a call would do, so that the user can be asked first. `text` is exactly what would run or change, in full:
+    the approval shows it and is bound to it."""
 
     kind: EffectKind = "none"
     text: str = ""
@@ -108,11 +108,11 @@ class ToolContext(Protocol):
         """Further directories that the user has allowed."""
 
     def progress(self, text: str) -> None:
-        """A sign of life while the tool runs: shown if anybody looks, never kept."""
+        """A progress line while the tool runs: shown to live viewers, never stored."""
 
 
 class Tool(Protocol):
-    """Something a model may call. Cancelling `run` ends whatever it started."""
+    """A function that a model may call. Cancelling `run` ends every process that it started."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -127,17 +127,17 @@ class Tool(Protocol):
         """It may run beside other tools of the same answer."""
 
     def invalid(self, args: JsonObject) -> str:
-        """What is wrong with these arguments by the spec's schema, in words for the model; empty when nothing is."""
+        """Why these arguments violate the spec's schema, for the model to read; empty when they are valid."""
 
     def preview(self, args: JsonObject) -> str:
         """One short line for people."""
 
     def effect(self, args: JsonObject) -> Effect:
-        """What this call would do. Raises nothing: arguments that make no sense have no effect."""
+        """What this call would do. Raises nothing: invalid arguments have no effect."""
 
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        """Does it. `args` are valid by the spec's schema. Anything it raises but `CancelledError` is reported to the
-        model as a failure."""
+        """Executes the call. `args` are valid by the spec's schema. Any exception but `CancelledError` is reported to
+        the model as a failure."""
 
 
 # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +155,7 @@ class NewRun(msgspec.Struct, frozen=True):
     model: str = ""
     session: str = ""
     idempotency_key: str = ""
-    durability: Durability = "committed"  # what "committed" survives is kill -9; power loss needs "fsync"
+    durability: Durability = "committed"  # "committed" survives kill -9, "fsync" survives power loss too
     deadline_at: float | None = None  # wall clock, seconds since the epoch
 
 
@@ -166,9 +166,9 @@ class Run(msgspec.Struct, frozen=True):
     new: NewRun
     state: RunState
     last_seq: int
-    first_seq: int  # token-level entries before it are gone; a `Snapshot` at `first_seq - 1` stands in for them
+    first_seq: int  # earlier token-level entries were compacted; a `Snapshot` at `first_seq - 1` replaces them
     created_at: float
-    claims: int  # how often it was claimed; the newest claim's epoch
+    claims: int  # the number of claims; also the epoch of the newest one
     kills: int = 0  # claims in a row that ended with the owner's death
     owner: str = ""  # holds the newest claim, dead or alive; empty when the run was given back
     finished: RunFinished | None = None
@@ -201,7 +201,7 @@ class Lease(msgspec.Struct, frozen=True):
 class Signal(msgspec.Struct, frozen=True):
     """A message to the owner of a run: "stop", an approval's answer, a sequence's own signals.
 
-    `id` grows with every signal and is given by the journal.
+    The journal assigns `id`, which grows with every signal.
     """
 
     name: str
@@ -256,7 +256,7 @@ def sse_frame(entry: Entry, line: bytes = b"") -> bytes:
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The same entries for a viewer who did not ask to see the model think."""
+    """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
         match entry.event:
             case ReasoningChunk():
@@ -272,8 +272,8 @@ class Journal(Protocol):
     """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it.
 
     Written, then shown: no viewer sees an entry before it is as durable as its run asks for (`NewRun.durability`;
-    a run in "memory" is recorded when it is sealed). Sequence numbers count 1, 2, 3 … within a run, and a number
-    that a viewer saw is never given to another entry, whichever process dies in between.
+    a run in "memory" is recorded when it is sealed). Sequence numbers count 1, 2, 3 … within a run. A number that a
+    viewer has seen is never given to another entry, not even after a crash.
 
     A journal belongs to the event loop it was opened in. Every method may raise `JournalError` when storage fails,
     and `CorruptLog` when the record cannot be trusted; after that nothing is overwritten.
@@ -285,12 +285,12 @@ class Journal(Protocol):
         """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
-        """Creates and claims in one commit, so that no other owner can claim it in between. The lease is None where
-        the idempotency key names a run that exists already."""
+        """Creates and claims the run in one commit, so that no other process can claim it in between. The lease is None
+        where the idempotency key names an existing run."""
 
     async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
-        """Fences off the owner before. Raises `RunOwned` while another owner is alive and its lease has
-        not run out (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""
+        """Fences off the previous owner. Raises `RunOwned` while another owner is alive and its lease has not expired
+        (the same owner may claim again), `RunSealed` when the run has ended, `RunParked`."""
 
     async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
         """`runs.lease.held` does this on time. Raises `StaleEpoch` when a newer claim exists."""
@@ -303,7 +303,7 @@ class Journal(Protocol):
         """Puts the run aside: its log says so, and it cannot be claimed until `unpark`."""
 
     async def unpark(self, run_id: str) -> Run:
-        """Makes a parked run pending again, with no kills counted. Any other run stays as it is."""
+        """Makes a parked run pending again and resets its `kills`. A no-op for any other run."""
 
     # ── writing ──
 
@@ -312,8 +312,8 @@ class Journal(Protocol):
         Viewers see them after the commit. Raises `StaleEpoch` or `RunSealed` where that is known already."""
 
     async def commit(self, lease: Lease) -> None:
-        """Returns when everything appended under this lease is as durable as the run asks for. Raises `StaleEpoch`
-        if any of it was refused. Cancelling it takes nothing back."""
+        """Returns when all entries appended under this lease are as durable as the run asks for. Raises `StaleEpoch`
+        if one of them was refused. Cancelling it does not withdraw them."""
 
     async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
         """Appends the last entry and ends the run, durably. Raises `OutputMismatch` unless `fold(entries)` gives
@@ -344,11 +344,11 @@ class Journal(Protocol):
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
         """Committed entries with seq > `after`, at most `limit`. A cursor that points at compacted entries is
-        answered with a `Snapshot` first, in place of all it stands for."""
+        answered with a `Snapshot` first, which replaces them."""
 
     async def facts(self, run_id: str) -> list[Entry]:
-        """Every committed entry that compaction keeps, in order, whether it has happened or not: all but chunks,
-        hints and notices. What a runner resumes from and a session's history is made of."""
+        """The committed entries that compaction keeps, in order, whether the run is compacted or not: all but chunks,
+        hints and notices. A runner resumes from these, and a session's history is built from them."""
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
         """The `facts` of each of these runs, in one read."""
@@ -357,11 +357,11 @@ class Journal(Protocol):
         """The folded state at the newest committed seq."""
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        """Everything after the cursor, then whatever comes, all that is new in one batch (a long history in several);
-        ends after the last entry of a sealed run. With `snapshot` it begins with the state now, then everything
-        after it; the cursor is ignored. A cursor that points at compacted entries is answered as in `read`. Raises
-        `CursorAhead` when the cursor names an entry that was never written. A viewer that stops asking costs a
-        cursor and loses nothing. Never polls for a run that this process executes."""
+        """The entries after the cursor, then new ones as they are committed. All that is new is one batch, a long
+        history several. Ends after the last entry of a sealed run. With `snapshot` it begins with the current state
+        and ignores the cursor. A cursor that points at compacted entries is answered as in `read`. Raises `CursorAhead`
+        when the cursor names an entry that was never written. A slow viewer costs one cursor and loses nothing. Never
+        polls for a run that this process executes."""
 
     # ── keeping ──
 
@@ -385,5 +385,5 @@ class Journal(Protocol):
         between processes. `journal.key_values` retries with the newer value."""
 
     async def close(self) -> None:
-        """Commits what is queued and lets go of the storage. Runs still held stay claimed until their leases end
-        or their owner is seen dead: release them first. Viewers that wait are ended."""
+        """Commits what is queued and closes the storage. Runs that are still held stay claimed until their leases
+        expire or their owner is seen dead: release them first. Ends the waiting viewers."""

@@ -94,10 +94,10 @@ def test_retry_and_last_event_id_are_kept() -> None:
 
 def test_time_is_linear_in_the_bytes_of_one_long_event() -> None:
     def seconds(size: int) -> float:
-        decoder, start = SseDecoder(), time.perf_counter()
+        decoder, start = SseDecoder(), time.process_time()
         for _ in range(size):
             decoder.feed(b"x" * 16)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small = min(seconds(5_000) for _ in range(3))
     large = min(seconds(50_000) for _ in range(3))

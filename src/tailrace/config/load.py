@@ -1,7 +1,7 @@
 """What the user has set: the config file and the environment, read once into one frozen value.
 
-Owns precedence, aliases and where things lie. The environment arrives as a parameter and is kept here; nobody else
-reads it. Never knows an adapter: which providers and platforms exist is for `app` to say.
+Owns precedence, aliases and the location of files. The environment is a parameter and is kept here; no other module
+reads it. Knows no adapter: `app` knows which providers and platforms exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SWITCH_WORDS: Final = {
 
 
 class Environment:
-    """The environment as it was when the config was loaded. Its repr shows nothing of it."""
+    """The environment as it was when the config was loaded. Its repr shows no variable."""
 
     __slots__ = ("_variables",)
 
@@ -43,11 +43,11 @@ class Environment:
         return self._variables.get(name) or None
 
     def without(self, names: Collection[str]) -> dict[str, str]:
-        """All of it but these, for a child process."""
+        """All variables but these, for a child process."""
         return {name: value for name, value in self._variables.items() if name not in names}
 
     def switch(self, names: tuple[str, ...]) -> bool | None:
-        """The first of these variables that is set, as a yes or no. Raises `ConfigError` for any other word."""
+        """The first of these variables that is set, as a bool. Raises `ConfigError` for any other word."""
         for name in names:
             if word := self.get(name):
                 if (value := SWITCH_WORDS.get(word.strip().lower())) is None:
@@ -57,11 +57,11 @@ class Environment:
 
 
 class Config(Sections, kw_only=True):
-    """The whole of it, passed down from the entry point."""
+    """The whole configuration. The entry point loads it and passes it down."""
 
-    home: Path  # $TAILRACE_HOME: relative paths in the file start here
+    home: Path  # $TAILRACE_HOME: the base of relative paths in the file
     environment: Environment
-    streaming_default: bool | None = None  # what the environment says of streaming
+    streaming_default: bool | None = None  # what the environment sets
     yolo: bool = False  # the environment or `approvals.mode` approves without asking; the hard list stays blocked
 
     def streams(self, surface: str, asked: bool | None = None) -> bool:
@@ -81,7 +81,7 @@ class Config(Sections, kw_only=True):
         return self.environment.get(variable) if variable else None
 
     def require_secret(self, variable: str | None, key: str) -> str:
-        """The same for a secret that must be there; `key` is where the config names it. Raises `ConfigError`."""
+        """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`."""
         if value := self.secret(variable):
             return value
         raise ConfigError(f"{variable} is not set in the environment" if variable else "is missing", key=key)
@@ -135,7 +135,7 @@ def _load_file(file: Path) -> Sections:
 
 
 def _expanded(text: str, environment: Environment) -> Path:
-    """`~` by the environment that was given, not by the one of the process."""
+    """Expands `~` by the given environment, not by that of the process."""
     if text == "~" or text.startswith("~/"):
         user = environment.get("HOME")
         return (Path(user) if user else Path.home()) / text[2:]

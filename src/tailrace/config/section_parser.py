@@ -42,8 +42,8 @@ class _SectionParser(YamlReader):
         for name, field in fields.items():
             if field.required and name not in values:
                 raise self.error(node, joined(path, name), "is missing")
-        if (lacking := section.lacking(values)) is not None:
-            raise self.error(node, joined(path, lacking[0]), lacking[1])
+        if (missing := section.missing_key(values)) is not None:
+            raise self.error(node, joined(path, missing[0]), missing[1])
         return section(**values)
 
     def _value(self, node: yaml.Node, expected: Any, path: str) -> Any:
@@ -53,7 +53,7 @@ class _SectionParser(YamlReader):
         if get_origin(expected) in (Union, UnionType):
             optional = NoneType in get_args(expected)
             expected = next(arg for arg in get_args(expected) if arg not in (NoneType, msgspec.UnsetType))
-            # `telegram:` with nothing under it configures Telegram by its defaults; a plain value becomes None.
+            # `telegram:` with nothing under it is a section of defaults; another key with nothing is None.
             if optional and node.tag == NULL and not _is_section(expected):
                 return None
         if _is_section(expected):

@@ -23,7 +23,7 @@ Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
 SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
-# Such a value is never quoted in a message: whoever gets it wrong has most likely pasted the secret itself.
+# Such a value is never quoted in a message: a wrong one is most likely the pasted secret itself.
 EnvName = Annotated[
     str,
     Meta(
@@ -32,7 +32,7 @@ EnvName = Annotated[
         extra={"quote": False},
     ),
 ]
-# Ids are compared as text. Read from the file as written, so that 0042 and a number past 2**64 stay themselves.
+# Ids are compared as text. They are read as written, so that 0042 and a number past 2**64 stay unchanged.
 Identifier = Annotated[str, Meta(min_length=1, description="an id", extra={"verbatim": True})]
 
 StoreUrl = Annotated[
@@ -57,9 +57,8 @@ class Section(msgspec.Struct, frozen=True):
     """Base of every section. Its repr shows no secret: neither a password in an address nor a header's value."""
 
     @classmethod
-    def lacking(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
-        """A key that those that are given make necessary, and what to say about it."""
-        del given
+    def missing_key(cls, _given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A key that the given keys make necessary, and the message about it."""
         return None
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -113,15 +112,15 @@ class ModelRef(Section):
 
 
 class ModelChoice(Section):
-    """The model that answers unless another is asked for, and who stands in, in this order."""
+    """The default model, and its fallbacks in order."""
 
     provider: str = "local"
     name: str = "smollm2-135m"
     fallbacks: tuple[ModelRef, ...] = ()
 
     @classmethod
-    def lacking(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
-        """The default is the embedded model's name, which means nothing to anybody else."""
+    def missing_key(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """The default name is the embedded model's: no other provider knows it."""
         provider = given.get("provider", "local")
         return None if provider == "local" or "name" in given else ("name", f"is missing: which model of {provider}?")
 
@@ -140,7 +139,7 @@ class CallPolicy(Section):
 
 
 class CallOverrides(Section):
-    """The keys of `CallPolicy` where they stand under one provider. Unset: what `call` says."""
+    """The keys of `CallPolicy` under one provider. Unset: the value of `call`."""
 
     connect_timeout_s: Seconds | UnsetType = UNSET
     first_token_timeout_s: Seconds | UnsetType | None = UNSET
@@ -152,13 +151,13 @@ class CallOverrides(Section):
     backoff_max_s: Seconds | UnsetType = UNSET
 
     def over(self, policy: CallPolicy) -> CallPolicy:
-        """The policy with what is set here in its place."""
+        """The policy with the keys that are set here replaced."""
         given = {name: getattr(self, name) for name in CallPolicy.__struct_fields__}
         return msgspec.structs.replace(policy, **{name: value for name, value in given.items() if value is not UNSET})
 
 
 class ProviderSettings(CallOverrides):
-    """An endpoint. What is None comes from the preset of that name, where there is one."""
+    """An endpoint. A key that is None comes from the preset of that name, where there is one."""
 
     dialect: Dialect | None = None
     base_url: HttpUrl | None = None
@@ -173,7 +172,7 @@ class ProviderSettings(CallOverrides):
 
 
 class Streaming(Section):
-    """Who sees tokens as they come. A surface's own switch wins over the master switch; None: not set."""
+    """Which surfaces show tokens as they arrive. A surface's own switch wins over `enabled`; None: not set."""
 
     enabled: bool = False
     cli: bool | None = None
@@ -191,16 +190,16 @@ class AgentSettings(Section):
 
     max_turns: Count = 50
     max_tokens: Count | None = None
-    context_tokens: Count = 128_000  # when the history has grown to most of this, its older part is summarised
+    context_tokens: Count = 128_000  # a history that nears this is summarised in its older part
     tools: tuple[str, ...] = ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
     roots: tuple[str, ...] = ()  # directories that file tools may use beside the working directory
     show_reasoning: bool = False
     think_tags: tuple[str, ...] = ()  # further tags around thoughts in a model's text
-    redact: tuple[str, ...] = ()  # regular expressions, within a word: what they match is shown and stored nowhere
+    redact: tuple[str, ...] = ()  # regular expressions, within a word: their matches are neither shown nor stored
 
 
 class Approvals(Section):
-    """`ask` somebody, `deny` without asking, or approve without asking (`yolo`). The hard list stays blocked."""
+    """`ask` the user, `deny` without asking, or approve without asking (`yolo`). The hard list stays blocked."""
 
     mode: Literal["ask", "deny", "yolo"] = "ask"
     timeout_s: Seconds = 60.0
@@ -211,7 +210,7 @@ class McpServer(Section):
     """Where tools come from: a program that speaks MCP over its pipes (`command`), or an address (`url`)."""
 
     command: tuple[str, ...] = ()
-    env_allow: tuple[EnvName, ...] = ()  # what the program sees of the environment, beside PATH, HOME and the like
+    env_allow: tuple[EnvName, ...] = ()  # variables that the program gets, beside PATH, HOME and the like
     url: HttpUrl | None = None
     key_env: EnvName | None = None  # sent as a bearer token to `url`
     timeout_s: Seconds = 60.0  # for connecting, and for each call
@@ -226,8 +225,8 @@ class Checkpoints(Section):
 
 
 class Store(Section):
-    """After `compact_after_days` the token-level entries of a run that has ended go, after `delete_after_days` the run
-    itself; None: never."""
+    """The token-level entries of a run are removed `compact_after_days` after its end, the run itself
+    `delete_after_days` after it; None: never."""
 
     url: StoreUrl = "sqlite:///tailrace.db"
     durability: Literal["memory", "committed", "fsync"] = "committed"
@@ -244,7 +243,7 @@ Scope: TypeAlias = Literal["models", "runs", "admin"]
 
 
 class ServerKey(Section):
-    """A key of its own for one caller. `models`: /v1; `runs`: /runs; `admin`: all of it, and the metrics."""
+    """The key of one caller. `models`: /v1; `runs`: /runs; `admin`: every route and the metrics."""
 
     name: str
     key_env: EnvName
@@ -252,17 +251,17 @@ class ServerKey(Section):
 
 
 class Server(Section):
-    """`key_env` opens everything; `keys` are for callers that are to be told apart."""
+    """`key_env` opens every route; `keys` are for several callers with scopes."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="a port from 0 (any free one) to 65535")] = 8642
     key_env: EnvName = "TAILRACE_API_KEY"
     keys: tuple[ServerKey, ...] = ()
-    hosts: tuple[str, ...] = ()  # further names that it is reached by; without a key only these and loopback
+    hosts: tuple[str, ...] = ()  # further host names of the server; without a key only these and loopback are served
     cors_origins: tuple[str, ...] = ()
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
-    max_requests: Count = 4096  # under way at once, streams included
-    drain_s: Seconds = 20.0  # for what is under way when the server is told to stop
+    max_requests: Count = 4096  # in flight at once, streams included
+    drain_s: Seconds = 20.0  # for requests in flight when the server stops
 
     def secret_variables(self) -> set[str]:
         """The environment variables that hold the server's keys."""
@@ -277,13 +276,13 @@ class Flows(Section):
 
 
 class PlatformSettings(Section):
-    """What every platform takes. Nobody is served unless `allow` names them; "*" is everyone."""
+    """The keys of every platform. Only users that `allow` names are served; "*" is everyone."""
 
     enabled: bool = False
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
-    busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer under way
-    tools: Literal["lines", "verbose", "none"] = "lines"  # how much is shown of them
+    busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
+    tools: Literal["lines", "verbose", "none"] = "lines"  # how tool calls are shown
 
 
 class Telegram(PlatformSettings):
@@ -347,7 +346,7 @@ class Platforms(Section):
 
 
 class Sections(Section):
-    """Everything that the file may say."""
+    """Every key of the file."""
 
     model: ModelChoice = ModelChoice()
     providers: Mapping[str, ProviderSettings] = NOTHING

@@ -1,6 +1,6 @@
-"""One classifier for what providers call an error: by status, by type, in a body or in the middle of a stream.
+"""One classifier for the errors of providers: by status, by type, in a body or in the middle of a stream.
 
-Owns the table of the taxonomy; every dialect and the HTTP layer ask it, so a 429 is the same thing everywhere.
+Owns the table of codes; every dialect and the HTTP layer use it, so a 429 means the same everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import ErrorDelta, JsonObject
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
-# The providers' own words, and the HTTP status each stands for where it comes without one.
+# The providers' codes and types, and the HTTP status that each stands for where there is none.
 _STATUS_OF: dict[str, int] = {
     "invalid_request_error": 400,
     "invalid_request": 400,
@@ -48,14 +48,14 @@ _MAX_MESSAGE_CHARS = 2000
 
 
 def kind_of(status: int) -> Literal["retryable", "permanent"]:
-    """5xx and the statuses that say "not now" can be tried again; every other 4xx will fail again."""
+    """5xx, 408, 409, 425 and 429 can be retried; every other 4xx will fail again."""
     return "retryable" if status >= 500 or status in _RETRYABLE_STATUSES or status < 400 else "permanent"
 
 
 def failure(message: str, *, code: str = "", status: int | None = None, type_: str = "") -> ErrorDelta:
-    """The error as a value. What the provider calls it outweighs the transport's status 200 (D51)."""
-    named = _STATUS_OF.get(code) or _STATUS_OF.get(type_)
-    effective = status if status is not None and status >= 400 else named
+    """The error as a value. Its code or type wins over the transport's status 200 (D51)."""
+    by_name = _STATUS_OF.get(code) or _STATUS_OF.get(type_)
+    effective = status if status is not None and status >= 400 else by_name
     if code == "insufficient_quota":  # comes as 429, and no waiting will help
         effective = 402
     kind = kind_of(effective) if effective is not None else "retryable"
@@ -68,13 +68,13 @@ def stream_cut(message: str = "the stream ended without its terminal event") -> 
 
 
 def protocol_error(message: str, excerpt: bytes = b"") -> ErrorDelta:
-    """The peer broke its protocol; the beginning of the offending bytes goes along."""
+    """The peer broke its protocol. The message has the beginning of the offending bytes."""
     shown = excerpt[:120].decode("utf-8", "replace")
     return ErrorDelta("retryable", f"{message}: {shown!r}" if shown else message, code="protocol_error")
 
 
 def failure_in(body: JsonObject, *, status: int | None = None) -> ErrorDelta | None:
-    """The error that a JSON object reports, in any of the shapes providers use, or None where it reports none."""
+    """The error that a JSON object reports, in any shape that providers use; None where it reports none."""
     error: Any = body.get("error")
     if error is None and body.get("type") == "error":
         error = body

@@ -1,4 +1,4 @@
-"""Deviations of single providers that cannot be told from the bytes alone; a decoder is told which apply.
+"""Deviations of single providers that cannot be detected from the bytes alone; the caller tells a decoder which apply.
 
 Guessing them from the text would corrupt a well-behaved provider's answer, so each is off until the registry of
 providers turns it on.
@@ -14,7 +14,7 @@ class WireQuirks(msgspec.Struct, frozen=True):
 
     cumulative_text: bool = False  # each delta repeats the whole text so far (A17)
     name_in_pieces: bool = False  # a tool's name arrives in pieces to be joined (B28)
-    ends_without_done: bool = False  # the finish reason is the last word: `[DONE]` is never sent (D48)
+    ends_without_done: bool = False  # the finish reason is the terminal event: `[DONE]` is never sent (D48)
 
 
 NONE = WireQuirks()

@@ -1,4 +1,4 @@
-"""What OpenAI's dialects want to know of a JSON schema that an answer must satisfy: a name, and how strict it is."""
+"""What OpenAI's APIs need beside the JSON schema of an answer: its name, and whether strict mode takes it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def named_schema(schema: JsonObject) -> JsonObject:
-    """The schema with a name that the API takes, made of its title."""
+    """The schema with a valid name, made of its title."""
     title = schema.get("title")
     name = _NOT_IN_A_NAME.sub("_", title)[:64] if isinstance(title, str) and title else "answer"
     return {"name": name, "schema": schema, "strict": is_strict(schema)}
 
 
 def is_strict(schema: object) -> bool:
-    """Whether strict mode takes this schema: each object closed, with all its properties required. Anything else
-    would be refused with a 400, so it is sent as guidance and validated by whoever asked."""
+    """Whether strict mode takes this schema: each object closed, with all its properties required. The API refuses any
+    other schema in strict mode with a 400, so that one is sent without it and the caller validates the answer."""
     nodes: list[object] = [schema]
     while nodes:
         node = nodes.pop()

@@ -28,9 +28,8 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
 class SseDecoder:
     """Bytes in, events out. Any split of the same bytes gives the same events.
 
-    `feed` is `split` and then `parse`; a caller that can tell from a block's bytes what it says may use the two
-    halves. Linear in the bytes fed, however they are cut: only the unfinished block is kept, and what was searched
-    for its end is not searched again.
+    `feed` is `split` and then `parse`; a caller with a fast path for blocks may use the two halves. Linear in the bytes
+    fed, however they are cut: only the unfinished block is kept, and its searched bytes are not searched again.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -78,8 +77,8 @@ class SseDecoder:
         return blocks
 
     def parse(self, block: bytes) -> SseEvent | None:
-        """What a block says, or None where it dispatches nothing. Blocks must be parsed in the order they came:
-        the last event id carries over."""
+        """The event of a block, or None where it dispatches none. Blocks must be parsed in the order they came: the
+        last event id carries over."""
         if block.startswith(b"data: ") and block.find(b"\n") < 0:
             return SseEvent(block[6:], "message", self.last_event_id)
         data: list[bytes] = []

@@ -86,9 +86,9 @@ def test_reading_never_crashes(value: Any) -> None:
 def test_cost_per_delta_does_not_grow() -> None:
     def seconds(count: int) -> float:
         raw = [text_delta(" token") for _ in range(count)]
-        start = time.perf_counter()
+        start = time.process_time()
         run(*raw)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small = min(seconds(1_000) for _ in range(5))
     large = min(seconds(20_000) for _ in range(3))

@@ -35,7 +35,7 @@ _GROWTH: dict[str, _Growth] = {
     "thinking": (ThinkingPiece, "thinking", "thinking"),
     "tool_use": (JsonPiece, "partial_json", "input"),  # and server_tool_use, mcp_tool_use, …
 }
-_WHOLE: _Growth = (None, "", "")  # a block of any other type arrives whole in its start
+_WHOLE: _Growth = (None, "", "")  # a block of any other type is complete in its start
 PIECES = frozenset({"text_delta", "thinking_delta", "input_json_delta"})
 # The type of a block whose start never came, by the delta that came instead.
 _IMPLIED_TYPE = {
@@ -49,7 +49,7 @@ _IMPLIED_TYPE = {
 
 
 def implied_start(delta_type: str) -> JsonObject:
-    """The start that a delta without one asks for."""
+    """The start of a block whose first event is a delta of this type."""
     return {"type": _IMPLIED_TYPE.get(delta_type, "unknown")}
 
 
@@ -64,7 +64,7 @@ class Block:
         self.start = start
         self.call = call  # position among the answer's calls; None for a block that is not a call of ours
         self.closed = False
-        self.seen = ""  # the whole text so far; kept only for a provider that repeats it (A17)
+        self.seen = ""  # the text so far; kept only for a provider that repeats it (A17)
         self.grows_by: type[Piece] | None
         self.grows_by, self.source, self.field = _growth_of(text_of(start.get("type")))
         self.pieces: list[str] = []  # of `field`
@@ -76,21 +76,21 @@ class Block:
         return self.call is None and self.grows_by not in (TextPiece, ThinkingPiece)
 
     def unseen(self, text: str) -> str:
-        """What `text`, which repeats everything before it, adds to that (A17)."""
+        """The new end of a `text` that repeats everything before it (A17)."""
         seen = self.seen or text_of(self.start.get(self.field))
         self.seen = text
         return text.removeprefix(seen)
 
     def merge(self, delta: JsonObject) -> None:
-        """What a delta brings beside the block's next piece. Of an unknown one everything is kept: text grows, lists
-        grow, the rest is replaced."""
+        """Adds the fields of a delta beside the block's next piece. All fields of an unknown delta are kept: text and
+        lists grow, the rest is replaced."""
         kind = text_of(delta.get("type"))
         if kind == "citations_delta":
             if not isinstance(self.start.get("citations"), list):
                 self.start["citations"] = []
             self.start["citations"].append(delta.get("citation"))
         elif self.grows_by is None or kind not in PIECES:
-            whole = kind in {"signature_delta", "compaction_delta"}  # each comes once, in one piece
+            whole = kind in {"signature_delta", "compaction_delta"}  # each comes once and complete
             for name, value in delta.items():
                 if name not in {"type", self.source} and value is not None:
                     self._merge(name, value, whole=whole)
@@ -114,8 +114,8 @@ class Block:
         return body
 
     def _input(self) -> object:
-        """An object exactly where the model wrote a whole one; else the text it wrote, as text, which is no valid
-        input to anybody (B34). Nothing written in a closed block is `{}` (B32); in an open one it is the text `""`."""
+        """An object where the model wrote a complete one; else the text that it wrote, which is no valid input for any
+        tool (B34). An empty input is `{}` in a closed block (B32) and the text `""` in an open one."""
         written = "".join(self.pieces)
         if written:
             try:

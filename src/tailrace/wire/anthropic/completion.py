@@ -30,7 +30,7 @@ def completion_from_body(body: JsonObject) -> Completion:
     stop = _STOPS.get(reason, "unknown")
     parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
     if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
-        stop = "tools"  # the calls win over the word (B36)
+        stop = "tools"  # the calls win over the stop reason (B36)
     return Completion(
         dialect="anthropic",
         body=body,
@@ -61,12 +61,12 @@ def usage_of(usage: object) -> Usage:
 def arguments_of(tool_input: object) -> str:
     """A call's `input` as the text of its arguments. The API gives an object, never the text that the model wrote,
     so the text is one canonical form, compact and with the keys in their order (B31). An input that is text already
-    is what was received of a call that is not whole."""
+    is the received part of an incomplete call."""
     if isinstance(tool_input, str):
         return tool_input
     try:
         return msgspec.json.encode(tool_input if tool_input is not None else {}).decode()
-    except RecursionError:  # nested past what anybody can parse
+    except RecursionError:  # nested too deeply for any parser
         return ""
 
 
@@ -90,8 +90,8 @@ def _parts(block: JsonObject, *, cut: bool) -> Iterator[Part]:
 
 
 def _call(block: JsonObject, *, cut: bool) -> ToolCall:
-    """`cut`: the token limit was reached in this, the last block. A non-streaming answer then shows as an object
-    what there was of the arguments, as if it were whole; left open, it cannot be taken for a call to run (B34, B35)."""
+    """`cut`: the token limit was reached in this last block. A non-streaming answer then has the received arguments as
+    a closed object, as if they were complete. The text leaves it open, so that the call is never run (B34, B35)."""
     arguments = arguments_of(block.get("input"))
     if cut and not isinstance(block.get("input"), str):
         arguments = arguments[:-1]

@@ -1,6 +1,6 @@
-"""A conversation in the words of the Messages API: roles, content blocks, and what replaying them needs.
+"""A conversation as the Messages API takes it: roles, content blocks, and the rules for sending them back.
 
-Owns the rules that the API refuses a request over: roles alternate, results come first, no block is blank, thinking
+Owns the rules whose violation the API refuses: roles alternate, results come first, no block is blank, thinking
 is signed, ids are plain.
 """
 
@@ -28,13 +28,13 @@ _BlockRole = Literal["user", "assistant"]
 
 
 def system_of(system: str, messages: Iterable[Message]) -> str:
-    """The dialect has one system prompt beside the conversation; wherever system messages stood, they join it."""
+    """The API has one system prompt beside the conversation: all system messages join it."""
     texts = [system, *(message.text for message in messages if message.role == "system")]
     return "\n\n".join(text for text in texts if text)
 
 
 def conversation(messages: Iterable[Message], prefill: str) -> list[JsonObject]:
-    """The messages in turns of alternating roles, ending in `prefill` where the answer is to go on from it."""
+    """The messages in turns of alternating roles, with `prefill` as the last where the answer continues it."""
     turns: list[tuple[_BlockRole, list[JsonObject]]] = []
     spoken = (message for message in messages if message.role != "system")
     for message in (*spoken, Message("assistant", (Text(prefill),))):
@@ -89,7 +89,7 @@ def _input(call: ToolCall) -> JsonObject:
 
 
 def _thinking(part: Reasoning) -> list[JsonObject]:
-    """Only what this dialect signed or sealed itself: anything else is refused (C45)."""
+    """Only reasoning that this dialect signed or encrypted itself: the API refuses any other (C45)."""
     native = part.native
     if part.dialect != "anthropic" or native is None:
         return []
@@ -119,7 +119,7 @@ def _image(image: Image) -> JsonObject:
 
 
 def _add_native(blocks: list[JsonObject], item: JsonObject) -> None:
-    """A native text or call stands for the neutral part before it, as long as the two still say the same."""
+    """A native text or call replaces the neutral part before it where both have the same content."""
     before = blocks[-1] if blocks else {}
     match item.get("type"):
         case "text":
@@ -130,7 +130,7 @@ def _add_native(blocks: list[JsonObject], item: JsonObject) -> None:
                 blocks[-1] = item
         case _ if isinstance(item.get("input", {}), dict):
             blocks.append(item)
-        case _:  # a server tool's use that was cut: its input is not whole
+        case _:  # a server tool's use that was cut: its input is incomplete
             pass
 
 

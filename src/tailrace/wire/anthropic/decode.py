@@ -31,7 +31,7 @@ from tailrace.wire.sse import SseDecoder
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
-    """Nearly every event of a stream. Whatever does not fit in here takes the long way."""
+    """Nearly every event of a stream. Any other event leaves the fast path."""
 
     index: int
     delta: Piece
@@ -60,7 +60,7 @@ class AnthropicDecoder:
     def __init__(self, quirks: WireQuirks = NONE) -> None:
         self._sse = SseDecoder()
         self._cumulative = quirks.cumulative_text
-        self._message: JsonObject | None = None  # what message_start said, and message_delta since
+        self._message: JsonObject | None = None  # the fields of message_start and of message_delta since
         self._usage: JsonObject = {}
         self._blocks: list[Block] = []  # in order of arrival
         self._newest: dict[int, Block] = {}  # by block index; a server that reuses one means a new block
@@ -127,10 +127,10 @@ class AnthropicDecoder:
         elif block.call is None and text:  # the input of a tool that the provider runs
             out.append(_native(delta={"type": "input_json_delta", "partial_json": text}))
 
-    # ── the long way: every other event, and every frame that is not quite as documented ──────────────────────
+    # ── beside the fast path: every other event, and every block that is not quite as documented ───────────────
 
     def _decode_block(self, frame: bytes, out: list[AnyDelta]) -> bool:
-        """Reads the frame, and says whether there is anything to read after it."""
+        """Decodes any block. False where it ended the answer."""
         event = self._sse.parse(frame)
         if event is not None and event.event != "ping":
             try:
@@ -174,10 +174,10 @@ class AnthropicDecoder:
     def _message_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
         message = body.get("message")
         if self._message is not None or not isinstance(message, dict):
-            return  # gateways that retry upstream send a second one: the answer has begun, the first stands
+            return  # gateways that retry upstream send a second one: the first is kept
         self._message = {"content": [], **message}
         content = message.get("content")
-        for block in content if isinstance(content, list) else ():  # an answer that goes on from blocks it had
+        for block in content if isinstance(content, list) else ():  # an answer that continues earlier blocks
             if isinstance(block, dict):
                 self._end(self._begin(len(self._blocks), block, out), out)
         self._read_usage(message.get("usage"), out)
@@ -197,7 +197,7 @@ class AnthropicDecoder:
             out.append(FinishDelta(reason))
 
     def _read_usage(self, usage: object, out: list[AnyDelta]) -> None:
-        """Counts are totals so far: they replace, and are never added up (A21)."""
+        """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
         if isinstance(usage, dict):
             _replace_known(self._usage, usage)
             out.append(UsageDelta(usage_of(self._usage)))
@@ -208,7 +208,7 @@ class AnthropicDecoder:
             return
         before = self._block_of(body)
         if before is not None and not before.closed and not before.pieces and before.start == start:
-            return  # said twice
+            return  # a repeated start
         self._begin(index if _is_index(index) else len(self._blocks), start, out)
 
     def _begin(self, index: int, start: JsonObject, out: list[AnyDelta]) -> Block:
@@ -226,7 +226,7 @@ class AnthropicDecoder:
         elif begun := text_of(start.get(block.field)):
             out.append(TextDelta(begun) if block.grows_by is TextPiece else ReasoningDelta(begun))
         if start.get("type") == "fallback" and isinstance(to := start.get("to"), dict) and self._message is not None:
-            self._message["model"] = to.get("model", self._message.get("model"))  # the one that answers from here
+            self._message["model"] = to.get("model", self._message.get("model"))  # the model that answers from here on
         return block
 
     def _end(self, block: Block, out: list[AnyDelta]) -> None:
@@ -275,7 +275,7 @@ def _is_index(value: object) -> TypeGuard[int]:
 
 
 def _replace_known(target: JsonObject, changes: dict[str, Any]) -> None:
-    """A null says that there is nothing to report, not that what was reported is void."""
+    """Null means no news: it does not replace a reported value."""
     for name, value in changes.items():
         if value is not None or name not in target:
             target[name] = value

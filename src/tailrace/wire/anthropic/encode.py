@@ -1,4 +1,4 @@
-"""Answers in the words of the Messages API, for our own server: deltas to its events, completions to its body.
+"""Answers as the Messages API sends them, for clients of our server: deltas to events, completions to a body.
 
 Owns the grammar of what we send: one block open at a time, indexes without gaps, one end. Knows nothing of HTTP.
 """
@@ -43,7 +43,7 @@ _STOP_REASONS: dict[Stop, str] = {
     "pause": "pause_turn",
     "unknown": "end_turn",
 }
-# What the other dialects call the end of an answer; this one's own words pass as they are.
+# The finish reasons of the other dialects in this one; its own are kept.
 _FOREIGN_REASONS = {
     "stop": "end_turn",
     "completed": "end_turn",
@@ -83,7 +83,7 @@ class StreamEncoder:
         return _event("message_start", {"type": "message_start", "message": message})
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
-        """The events that say these deltas. Choices but the first have no form in this dialect."""
+        """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
         out: list[bytes] = []
         for delta in deltas:
             if self._ended:
@@ -114,7 +114,7 @@ class StreamEncoder:
         return b"".join(out)
 
     def close(self, stop: Stop | None = None) -> bytes:
-        """The end of the answer; `stop` overrides what the deltas said. After an error, nothing: that was it (H94)."""
+        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         out = [self.start()]
@@ -122,7 +122,7 @@ class StreamEncoder:
         self._ended = True
         reason = _STOP_REASONS[stop] if stop else self._stop_reason or "end_turn"
         if reason == "end_turn" and self._calls:
-            reason = "tool_use"  # clients run what was called only under this word
+            reason = "tool_use"  # clients run the calls only under this reason
         end = {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": self._stop_sequence},
@@ -139,7 +139,7 @@ class StreamEncoder:
         out += (self._head, _json_text(text), b"}}\n\n")
 
     def _native(self, item: JsonObject, out: list[bytes]) -> None:
-        """What this dialect's own decoder kept for us, in its place."""
+        """Parts that only this dialect has, from its own decoder, in their place."""
         match item:
             case {"start": dict(start)}:
                 self._close_blocks(out)
@@ -159,7 +159,7 @@ class StreamEncoder:
                 pass
 
     def _open_for(self, kind: object, out: list[bytes]) -> None:
-        """A thought that is not shown is signed all the same, and a citation may come before its text."""
+        """Hidden reasoning has a signature too, and a citation may come before its text."""
         if kind == "signature_delta" and self._kind is not ReasoningDelta:
             self._open_text(ReasoningDelta, out)
         elif kind == "citations_delta" and self._kind is not TextDelta:
@@ -184,7 +184,7 @@ class StreamEncoder:
                 self._begin_call(out)
 
     def _begin_call(self, out: list[bytes]) -> None:
-        """The call that has waited longest, with every piece that came meanwhile."""
+        """Begins the oldest held call, with all its pieces so far."""
         self._call = next(iter(self._held))
         self._calls.add(self._call)
         pieces = self._held.pop(self._call)
@@ -200,9 +200,9 @@ class StreamEncoder:
             out += (self._head, _json_text(delta.arguments), b"}}\n\n")
 
     def _arguments_complete(self) -> bool:
-        """Nothing more can come for the open call: its arguments are one closed object. Until then the pieces of
-        another call wait, for a source may send the pieces of several in turns and clients expect one after the
-        other. Checked when a call begins, not at each piece."""
+        """The arguments of the open call are one closed object. Until then the pieces of another call are held: a
+        source may interleave calls, and clients expect one after the other. Checked when a call begins, not at each
+        piece."""
         try:
             msgspec.json.decode("".join(self._arguments), type=dict)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -227,7 +227,7 @@ class StreamEncoder:
             out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._blocks - 1}))
 
     def _close_blocks(self, out: list[bytes]) -> None:
-        """Whatever comes next must not overtake the calls that wait."""
+        """Closes the open block and sends the held calls, so that nothing overtakes them."""
         self._stop_block(out)
         while self._held:
             self._begin_call(out)
@@ -235,7 +235,7 @@ class StreamEncoder:
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "") -> JsonObject:  # noqa: A002 - the field's name
-    """The completion as a non-streaming answer: of this dialect its own body, of another one the same said here."""
+    """The completion as a non-streaming body. An answer of this dialect keeps its own body."""
     if completion.dialect == "anthropic":
         return completion.body
     content: list[JsonObject] = []
@@ -243,7 +243,7 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
-            case Reasoning(text):  # without a signature: there is none for another dialect's thoughts
+            case Reasoning(text):  # another dialect's reasoning has no signature
                 content += [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
             case _:
                 content += blocks_of(Message("assistant", (part,)))
@@ -279,7 +279,7 @@ def message_body(
 
 
 def usage_body(usage: Usage, source: Dialect) -> JsonObject:
-    """Here the cached tokens are counted beside the input tokens, in the other dialects among them."""
+    """`input_tokens` excludes the cached tokens here and includes them in the other dialects."""
     beside = 0 if source == "anthropic" else usage.cache_read_tokens
     body: JsonObject = {
         "input_tokens": max(usage.input_tokens - beside, 0),

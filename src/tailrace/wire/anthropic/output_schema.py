@@ -1,7 +1,7 @@
 """A JSON schema in the subset that the API's structured outputs take.
 
-Objects are closed, and a constraint outside the subset becomes part of the description: the model still reads it, and
-whoever asked still validates the answer against the schema as it was.
+Objects are closed. A constraint outside the subset becomes part of the description: the model still reads it, and the
+caller validates the answer against the original schema.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SCHEMAS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}
 def output_schema(schema: JsonObject) -> JsonObject:
     """The nearest schema that the API accepts."""
     kept: JsonObject = {}
-    loose: JsonObject = {}  # constraints that can only be put into words
+    loose: JsonObject = {}  # constraints that go into the description
     for name, value in schema.items():
         if name in _NAMED_SCHEMAS and isinstance(value, dict):
             kept[name] = {key: _schema(item) for key, item in value.items()}

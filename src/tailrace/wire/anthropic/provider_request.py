@@ -1,6 +1,6 @@
 """`ModelRequest` to the body of a Messages API request.
 
-Owns the names of the request's fields. What the dialect has no word for (`seed`) is left out.
+Owns the names of the request's fields. The API has no `seed`: it is left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
-    """The request in the dialect's words. `extra` is merged in last and wins."""
+    """The request body. `extra` is merged in last and wins."""
     body: JsonObject = {
         "model": request.model,
         "max_tokens": request.max_tokens or default_max_tokens(request.model),

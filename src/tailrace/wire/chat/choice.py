@@ -1,7 +1,7 @@
 """One choice of a streamed answer: its deltas in, the whole `choice` of the non-streaming body out.
 
-What a field is made of decides how it grows: known text is joined, lists are extended, objects are updated, and
-any other field, known or not, is what its last non-null value says.
+The type of a field decides how it grows: known text is joined, lists are extended, objects are updated, and any other
+field, known or not, has its last value that is not null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CALL_REASONS = frozenset({"tool_calls", "function_call"})
 _CHOICE_FIELDS = frozenset({"index", "delta", "message", "text", "finish_reason", "logprobs"})
 GROWING = frozenset({"content", "refusal", "tool_calls", "function_call", "audio", *TEXT_FIELDS, DETAILS})
 _DELTA_FIELDS = GROWING | {"role", "index", "token_id"}
-_NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # what the other deltas say all of
+_NEUTRAL_FIELDS = _DELTA_FIELDS - {"audio", DETAILS}  # fully covered by the neutral deltas
 
 
 class ChoiceState:
@@ -57,7 +57,7 @@ class ChoiceState:
         """Takes in one element of a chunk's `choices`."""
         delta = choice.get("delta")
         if not isinstance(delta, dict) and not self._began:
-            delta = choice.get("message")  # the whole answer in one event: a server that does not stream this model
+            delta = choice.get("message")  # the complete answer in one event: a server that does not stream this model
         native: JsonObject = {}
         if isinstance(delta, dict) and delta:
             self._began = True
@@ -96,7 +96,7 @@ class ChoiceState:
         thought = self.reasoning.add(delta)
         content, new = delta.get("content"), ""
         if isinstance(content, str):
-            new = self._beyond_shown(content) if self._cumulative else content
+            new = self._new_end(content) if self._cumulative else content
             self.content.add_text(new)
         elif isinstance(content, list):
             new, thought_in_parts = self.content.add_parts(content)
@@ -124,8 +124,8 @@ class ChoiceState:
         grow_fields(self._message, delta, _DELTA_FIELDS)
 
     def _native_in(self, delta: JsonObject) -> JsonObject:
-        """The fields that only this dialect has, where they say something new: a server that puts the same word into
-        every chunk says it once."""
+        """The fields that only this dialect has, where they are new: a value that a server repeats in every chunk is
+        passed on once."""
         fields = {
             name: value
             for name, value in delta.items()
@@ -133,8 +133,8 @@ class ChoiceState:
         }
         return {"delta": fields} if fields else {}
 
-    def _beyond_shown(self, content: str) -> str:
-        """What a text adds that repeats all text before it (A17)."""
+    def _new_end(self, content: str) -> str:
+        """The new end of a text that repeats all text before it (A17)."""
         if not content.startswith(self._shown):
             return content
         new, self._shown = content[len(self._shown) :], content
@@ -170,7 +170,7 @@ class ChoiceState:
             grow_fields(self._logprobs, logprobs, frozenset())
 
     def _finish(self, reason: str, deltas: list[AnyDelta]) -> None:
-        """A second reason replaces the first unless that one said that tools are called (B36)."""
+        """A second reason replaces the first unless the first is a tool call (B36)."""
         self.tool_calls.flush(deltas)
         if reason != self.finish_reason and self.finish_reason not in CALL_REASONS:
             self.finish_reason = reason

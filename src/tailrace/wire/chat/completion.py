@@ -1,7 +1,7 @@
 """A `chat.completion` body as a `Completion`: one reader for streamed and unstreamed answers.
 
-Total: a body with something missing or of another type gives a completion with less in it. Whether the body is an
-error is for `failure.failure_in` to say.
+Never raises: a body with missing fields or fields of another type gives a completion with less in it.
+`failure.failure_in` decides whether the body is an error.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
         parts.append(ToolCall(_made_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
     audio = message.get("audio")
     if isinstance(audio, dict) and text_of(audio.get("id")):
-        parts.append(Native("chat", {"audio": {"id": audio["id"]}}))  # all that the next request may say of it
+        parts.append(Native("chat", {"audio": {"id": audio["id"]}}))  # the next request may refer to it by its id only
     return tuple(parts)
 
 

@@ -9,10 +9,10 @@ from tailrace.wire.chat.reasoning import text_of_thinking
 
 
 class Content:
-    """Text is joined once, when the body is asked for. A string after parts goes on as a text part."""
+    """Text is joined once, in `rebuilt`. A string after parts continues as a text part."""
 
     def __init__(self) -> None:
-        self.seen = False  # a string or parts came: the body says "" rather than null
+        self.seen = False  # a string or parts came: the body has "" rather than null
         self._text: list[str] = []
         self._typed = False  # parts came: the body is a list
         self._parts: list[_Part] = []
@@ -63,7 +63,7 @@ class Content:
             part.pieces.append(thought)
             part.assign(item)
             return "", thought
-        self._begin("").fields = item  # a kind we do not know comes whole
+        self._begin("").fields = item  # a part of an unknown kind is complete
         return "", ""
 
     def _last_part(self, kind: str) -> _Part:
@@ -80,7 +80,7 @@ class _Part:
     __slots__ = ("fields", "kind", "pieces")
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind  # "text" and "thinking" grow; "" is whole as it came
+        self.kind = kind  # "text" and "thinking" grow; "" is complete as it came
         self.pieces: list[str] = []
         self.fields: JsonObject = {}
 

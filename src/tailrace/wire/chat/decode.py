@@ -28,12 +28,12 @@ from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 
-_HEAD = ("id", "created", "model")  # the first that says something stands: Azure's first chunk has them empty
+_HEAD = ("id", "created", "model")  # the first value that is not empty is kept: they are empty in Azure's first chunk
 # Not part of the non-streaming body, or put together elsewhere.
 _CHUNK_FIELDS = frozenset({"choices", "object", "usage", "x_groq", "error", *_HEAD, *PADDING_FIELDS})
 _GROQ_HOISTED = ("usage", "usage_breakdown")  # at the top of Groq's non-streaming body, inside `x_groq` in the stream
-_UNNAMED = "message"  # what the SSE specification calls an event that has no name
-_LESSONS = 4  # templates learnt without one of them being of use before learning is given up
+_UNNAMED = "message"  # the SSE specification's name of an event without one
+_LESSONS = 4  # unused templates in a row after which learning is given up
 
 
 class ChatDecoder:
@@ -101,7 +101,7 @@ class ChatDecoder:
     def _decode_block(self, block: bytes, deltas: list[AnyDelta]) -> None:
         event = self._sse.parse(block)
         if event is None:
-            return  # comments and fields alone: nothing was said (A09, A11)
+            return  # comments and fields alone (A09, A11)
         data = event.data.strip()
         if data == b"[DONE]":
             self._finish(deltas)
@@ -147,7 +147,7 @@ class ChatDecoder:
         return choice
 
     def _add_fields(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
-        """Lists at the top (citations, search results) come whole every time; all else as in a choice."""
+        """Lists at the top (citations, search results) are complete in every chunk; all else is as in a choice."""
         for field in _HEAD:
             if field in chunk and not self._head.get(field):
                 self._head[field] = chunk[field]
@@ -199,17 +199,17 @@ class ChatDecoder:
         self._ended = True
         deltas.append(error)
 
-    # ── the short way ────────────────────────────────────────────────────────────────────────────────────────
+    # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 
     def _forget_template(self) -> None:
-        """Another chunk may change what a template takes for settled. Where it was of use, a new one will be."""
+        """Another chunk may change fields that the template holds constant. After a used one, learning restarts."""
         if self._template is not None and self._template.was_used:
             self._lessons = _LESSONS
         self._template = None
 
     def _learn(self, block: bytes, chunk: JsonObject) -> None:
-        """Makes this chunk the template of the next, where all it did was to make one text longer: applied again,
-        its other fields must change nothing."""
+        """Makes this chunk the template of the next, where it did nothing but make one text longer: applied again, its
+        other fields must change nothing."""
         if self._lessons == 0 or chunk.get("usage") is not None or "x_groq" in chunk:
             return
         choices = chunk.get("choices")
@@ -249,7 +249,7 @@ class ChatDecoder:
         return None
 
     def _growing_call(self, choice: ChoiceState, item: Any) -> tuple[Path, list[str], Any] | None:
-        """Only a call with an id, named by its index alone: every other piece needs the rules for keying."""
+        """Only for a call with an id whose piece has its index alone: other pieces need the rules of `ToolCalls`."""
         call = choice.tool_calls.at(item.get("index")) if isinstance(item, dict) else None
         if call is None or not call.id or not call.announced:
             return None

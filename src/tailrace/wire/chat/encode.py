@@ -35,7 +35,7 @@ _REASONS: dict[Stop, str] = {
     "pause": "stop",
     "unknown": "stop",
 }
-# What other dialects say at the end, in this one's words; whatever is not here passes as it is.
+# The finish reasons of other dialects in this one; a reason that is not here is kept.
 _REASON_OF = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -55,7 +55,7 @@ class StreamEncoder:
     """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from.
 
     The first chunk of each choice carries the role. Finish reasons are held until `close`: text may still follow one,
-    and whoever closes may know better.
+    and the caller of `close` may override it.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class StreamEncoder:
     ) -> None:
         head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         self._head = b"data: " + _encode(head)[:-1]
-        # Chunks say `usage: null` where the last one is to say it (H93).
+        # Where the last chunk has the usage, the others have `usage: null` (H93).
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._include_usage = include_usage
         self._source = source
         self._usage = usage_body(Usage(), source)
-        self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: what stands before and after a text
+        self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
         self._reasons: dict[int, str] = {}
         self._called: set[int] = set()  # choices with tool calls
         self._ended = False
@@ -87,7 +87,7 @@ class StreamEncoder:
         return b"".join(out)
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
-        """The chunks that say these deltas."""
+        """The chunks of these deltas."""
         out: list[bytes] = []
         for delta in deltas:
             if self._ended:
@@ -117,7 +117,7 @@ class StreamEncoder:
         return b"".join(out)
 
     def close(self, stop: Stop | None = None) -> bytes:
-        """The end of the answer; `stop` overrides what the deltas said. After an error, nothing: that was it (H94)."""
+        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         self._ended = True
@@ -127,7 +127,7 @@ class StreamEncoder:
                 self._begin(choice, out)
             reason = _REASONS[stop] if stop else self._reasons.get(choice, "stop")
             if reason == "stop" and choice in self._called:
-                reason = "tool_calls"  # clients run what was called only under this word
+                reason = "tool_calls"  # clients run the calls only under this reason
             out.append(self._chunk(choice, {}, reason))
         if self._include_usage:
             out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage)))
@@ -141,7 +141,7 @@ class StreamEncoder:
         return before, after
 
     def _native(self, delta: NativeDelta, out: list[bytes]) -> None:
-        """What this dialect's own decoder kept for us."""
+        """Fields that only this dialect has, from its own decoder."""
         if delta.dialect == "chat":
             if delta.choice not in self._open:
                 self._begin(delta.choice, out)
@@ -173,7 +173,7 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002
-    """The answer as a non-streaming body. One of this dialect is its own body, untouched."""
+    """The answer as a non-streaming body. An answer of this dialect keeps its own body."""
     if completion.dialect == "chat":
         return completion.body
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}

@@ -1,4 +1,4 @@
-"""A `ModelRequest` in the words of Chat Completions."""
+"""`ModelRequest` to the body of a Chat Completions request."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _sampling(request: ModelRequest) -> JsonObject:
 
 
 def _tools(request: ModelRequest) -> JsonObject:
-    """How to choose among tools may only be said where there are tools."""
+    """The API refuses `tool_choice` without tools."""
     if not request.tools and "tools" not in request.extra:
         return {}
     fields: JsonObject = {"tools": [_tool(tool) for tool in request.tools]} if request.tools else {}
@@ -153,7 +153,7 @@ def _assistant(message: Message) -> list[JsonObject]:
                 extras |= {extra["id"]: extra for extra in item.get("tool_calls", [])}
                 fields |= {k: v for k, v in item.items() if k not in ("content", "tool_calls")}
             case Reasoning() | Native() | Image() | ToolResult():
-                pass  # another dialect's, or nothing an assistant can say here
+                pass  # another dialect's, or not allowed in an assistant's message
     said: JsonObject = {"role": "assistant", "content": _joined(content)}
     if calls:
         said["content"] = said["content"] or None

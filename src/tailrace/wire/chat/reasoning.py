@@ -1,7 +1,6 @@
-"""Where servers of this dialect put what the model thought, while it streams and in the whole message.
+"""Where servers of this dialect put reasoning, while it streams and in the complete message.
 
-The same thought may stand in several fields of one message (C41): everything is kept in the body, one of them is
-the text.
+The same text may be in several fields of one message (C41): the body keeps all of them, one is the text.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class ReasoningState:
         self._open: dict[tuple[object, object], _Detail] = {}  # by type and index
 
     def add(self, delta: JsonObject) -> str:
-        """Takes in the fields of a delta; returns the text that is new, once, wherever it stood."""
+        """Adds the fields of a delta; returns the new text once, also where several fields have it."""
         new = ""
         for field in TEXT_FIELDS:
             value = delta.get(field)
@@ -105,7 +104,7 @@ def text_of_thinking(part: JsonObject) -> str:
 
 
 def text_of_message(message: JsonObject) -> str:
-    """What the model thought, from whichever field has it whole; content parts are not looked at."""
+    """The reasoning text: the longest of the fields. Content parts are not considered."""
     candidates = [value for field in TEXT_FIELDS if isinstance(value := message.get(field), str)]
     details = message.get(DETAILS)
     if isinstance(details, list):

@@ -1,9 +1,9 @@
-"""The short way for the bulk of a stream: chunks that differ from the one before in a single string.
+"""The fast path for the bulk of a stream: chunks that differ from the one before in a single string.
 
 A server writes hundreds of chunks around one growing text, equal but for the text. From a chunk that was parsed in
-full the template learns the bytes before and after it; a block with the same bytes around one JSON string then says
-the same with another text, and only that string is decoded. Exact, not a guess: the string goes through the same
-JSON decoder, and the place is accepted only if a probe put there parses into the same chunk with the probe as text.
+full the template learns the bytes before and after the text. A block with the same bytes around one JSON string is the
+same chunk with another text, and only that string is decoded. This is exact: the string goes through the same JSON
+decoder, and a place is accepted only if a probe put there parses into the same chunk with the probe as its text.
 """
 
 from __future__ import annotations

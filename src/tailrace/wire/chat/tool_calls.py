@@ -74,16 +74,16 @@ class GrowingCall:
         self.name = ""
         self.kind = ""
         self.pieces: list[str] = []  # of the arguments' text
-        self.extra: JsonObject = {}  # fields of the call that are not ours to know (`extra_content`, …)
-        self.function: JsonObject = {}  # the same of the object that names the function
+        self.extra: JsonObject = {}  # unknown fields of the call (`extra_content`, …)
+        self.function: JsonObject = {}  # unknown fields of its `function`
         self.announced = False  # a delta with the name has been handed out
         self._end = ObjectEnd()
         self._scanned = 0  # pieces seen by `_end`
         self._whole = False
 
     def add(self, arguments: str, start: int) -> int:
-        """Takes the next piece, from `start`. Without an id two objects in a row are two calls (B25): returns where
-        the rest begins that is beyond this one's."""
+        """Adds the next piece, from `start`. Without an id two objects in a row are two calls (B25): returns the offset
+        of the rest that belongs to the next call."""
         if self.id:
             self.pieces.append(arguments[start:])
             return len(arguments)
@@ -134,7 +134,7 @@ class ToolCalls:
         return self._by_index.get(index) if isinstance(index, int) else None
 
     def flush(self, deltas: list[AnyDelta]) -> None:
-        """Announces what was held back for the rest of a name that will not come."""
+        """Announces the calls that were held back for more pieces of their names."""
         for call in self.calls:
             if call.name and not call.announced:
                 self._announce(call, deltas)
@@ -242,7 +242,7 @@ def _keep_unknown(kept: JsonObject, item: JsonObject, known: frozenset[str]) -> 
 
 
 def arguments_text(value: object) -> str:
-    """Arguments as JSON text; a server that sends them as an object gets them written out (B31)."""
+    """Arguments as JSON text, also where a server sends them as an object (B31)."""
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()

@@ -22,12 +22,12 @@ from tailrace.wire.responses.output_items import objects
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
-_UNENDED = frozenset({"", "queued", "in_progress"})  # a status that is not the end of anything
+_UNENDED = frozenset({"", "queued", "in_progress"})  # the status of a response that has not ended
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "length", "content_filter": "filter"}
 
 
 def completion_from_body(body: JsonObject) -> Completion:
-    """Never raises: what is missing or of another kind than documented reads as absent."""
+    """Never raises: a field that is missing or of an undocumented type counts as absent."""
     parts = tuple(part for item in objects(body.get("output")) for part in _parts_of(item))
     status = text_of(body.get("status"))
     refusals = [part.text for part in parts if isinstance(part, Refusal)]
@@ -45,7 +45,7 @@ def completion_from_body(body: JsonObject) -> Completion:
 
 
 def usage_of(value: object) -> Usage:
-    """The dialect's usage object in neutral words. `input_tokens` includes the cached ones."""
+    """The usage in neutral form. `input_tokens` includes the cached ones."""
     if not isinstance(value, dict):
         return Usage()
     into, out = value.get("input_tokens_details"), value.get("output_tokens_details")

@@ -1,7 +1,7 @@
 """A streamed answer in the Responses dialect: bytes in, neutral deltas out, the `response` object at the end.
 
-Owns the way from bytes to events, and its fast path; what an event does to the answer is `grow`'s to know. The JSON's
-own `type` says what an event is, the SSE `event:` line only where that is missing: servers leave out one or the other.
+Owns the way from bytes to events, and its fast path; `stream_events` knows what an event does to the answer. The type
+of an event is the `type` in its JSON, else its SSE `event:` line: servers leave out one or the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ResponsesDecoder:
     def __init__(self, quirks: WireQuirks = NONE) -> None:
         self._sse = SseDecoder()
         self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text)
-        self._head = b""  # what came before the data in the last block: the next one nearly always begins alike
+        self._head = b""  # the bytes before the data in the last block: nearly always the same in the next
 
     @property
     def complete(self) -> bool:
@@ -81,8 +81,8 @@ class ResponsesDecoder:
         return self._answer.rebuilt_body()
 
     def _apply_block(self, block: bytes, out: list[AnyDelta]) -> bool:
-        """Reads one block of any shape and says whether it ended the answer. `[DONE]`, empty data and comments sent
-        as data say nothing (A10)."""
+        """Decodes and applies one block of any shape. True where it ended the answer. `[DONE]`, empty data and comments
+        sent as data are ignored (A10)."""
         answer = self._answer
         sent = self._sse.parse(block)
         if sent is None or not (data := sent.data.strip()) or data == b"[DONE]" or data.startswith(b":"):
@@ -98,8 +98,8 @@ class ResponsesDecoder:
 
 
 def _head_of(block: bytes) -> bytes:
-    """What stands before the data where a block is shaped as nearly all are: a `data: ` line alone, or under an
-    `event: ` line. Nothing for other shapes: such a block, like one that holds no plain delta, is read with care."""
+    """The bytes before the data of a block in the usual shape: a `data: ` line alone, or under an `event: ` line. Empty
+    for other shapes, which leave the fast path."""
     if block.startswith(b"data: "):
         return block[:6]
     if block.startswith(b"event: ") and block.startswith(b"\ndata: ", at := block.find(b"\n")):

@@ -1,7 +1,7 @@
-"""Answers in the words of the Responses API, for our own server: deltas to its events, completions to its body.
+"""Answers as the Responses API sends them, for clients of our server: deltas to events, completions to a body.
 
-Owns the grammar of what we send: every item and part opened, grown, closed and repeated whole at the end (H95), under
-one sequence of numbers. Knows nothing of HTTP. A body that was not streamed is the end of a stream nobody watched, so
+Owns the grammar of what we send: every item and part is opened, grown, closed and repeated in full at the end (H95),
+under one sequence of numbers. Knows nothing of HTTP. A non-streaming body is the last state of an encoded stream, so
 the two cannot differ.
 """
 
@@ -35,7 +35,7 @@ from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
 
-# What the dialects call an end that is not the end of the answer, and the reason this one gives for it.
+# The finish reasons of an incomplete answer in every dialect, and the reason that this one gives.
 _INCOMPLETE_REASONS = {
     "length": "max_output_tokens",
     "max_tokens": "max_output_tokens",
@@ -50,7 +50,7 @@ _INCOMPLETE_REASONS = {
 
 
 class _TextForm(msgspec.Struct, frozen=True):
-    """How one kind of text is said."""
+    """The item, part and events of one kind of text."""
 
     item: str
     prefix: str  # of the item's id
@@ -81,7 +81,7 @@ _FORMS: dict[type[AnyDelta], _TextForm] = {
 
 
 class _OpenText:
-    """A text under way: what its events repeat, and what it said so far."""
+    """An open text: the fields that its events repeat, and its pieces so far."""
 
     __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
 
@@ -105,8 +105,8 @@ class _OpenText:
 class StreamEncoder:
     """Deltas in, bytes of the event stream out.
 
-    `source` is the dialect that the deltas were decoded from; `fields` are the request's that a response repeats
-    (`instructions`, `tools`, `metadata`, …).
+    `source` is the dialect that the deltas were decoded from; `fields` are fields of the request that a response
+    repeats (`instructions`, `tools`, `metadata`, …).
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class StreamEncoder:
         return b"".join(out)
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
-        """The events that say these deltas. Choices but the first have no form in this dialect."""
+        """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
         out: list[bytes] = [] if self._started else [self.start()]
         for delta in deltas:
             if self._ended:
@@ -191,7 +191,7 @@ class StreamEncoder:
         return b"".join(out)
 
     def close(self, stop: Stop | None = None) -> bytes:
-        """The end of the answer; `stop` overrides what the deltas said. After an error nothing: that was it (H94)."""
+        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         out = [self.start()]
@@ -204,13 +204,15 @@ class StreamEncoder:
         return b"".join(out)
 
     def cancel(self) -> bytes:
-        """The end of an answer that was called off: what was said of it stands."""
+        """The end of a cancelled answer: the output so far is kept."""
         if self._ended:
             return b""
         out = [self.start()]
         self._end("incomplete", out)
         self._response["status"] = "cancelled"
-        self._send("response.incomplete", {"response": self._response}, out)  # the schema has no other word
+        self._send(
+            "response.incomplete", {"response": self._response}, out
+        )  # the schema has no event for a cancelled response
         return b"".join(out)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +275,7 @@ class StreamEncoder:
         self._item = None
 
     def _native(self, item: JsonObject, out: list[bytes]) -> None:
-        """What this dialect's own decoder kept for us, in its place."""
+        """Parts that only this dialect has, from its own decoder, in their place."""
         match item:
             case {"annotation": dict(annotation)} if self._text is not None and self._kind is TextDelta:
                 index = len(self._text.annotations)
@@ -298,7 +300,7 @@ class StreamEncoder:
                 pass
 
     def _seal_thought(self, sealed: str, out: list[bytes]) -> None:
-        """A thought that is not shown comes sealed all the same."""
+        """Adds the encrypted form of a reasoning item, whose text may be hidden."""
         if self._item is None or self._item["type"] != "reasoning":
             self._close_text(out)
             self._close_item("completed", out)
@@ -316,7 +318,7 @@ class StreamEncoder:
             self._grow(call, delta.arguments, out)
 
     def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
-        """Calls may grow in turns: each keeps its place. One that is whole ends before the next begins."""
+        """Calls may be interleaved: each keeps its place. A complete call is closed before the next begins."""
         self._close_text(out)
         self._close_item("completed", out)
         self._close_calls("completed", out, whole_only=True)
@@ -360,7 +362,7 @@ class StreamEncoder:
         self._send("response.output_item.done", {"output_index": index, "item": self._items[index]}, out)
 
     def _end(self, status: str, out: list[bytes]) -> None:
-        """Closes what is open: with the response's status, for that is where it was cut off."""
+        """Closes the open items with the response's status."""
         self._close_text(out)
         self._close_item(status, out)
         self._close_calls(status, out)
@@ -369,8 +371,8 @@ class StreamEncoder:
         self._response |= {"status": status, "output": self._items, "usage": usage}
 
     def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
-        """An `error` event and `response.failed`: some clients look for the one, some for the other. What is open
-        stays so on the wire: a client may run a call as soon as it is told that the call is done."""
+        """Sends an `error` event and `response.failed`: some clients look for the one, some for the other. Open items
+        stay open on the wire: a client may run a call as soon as its done event arrives."""
         sequence = self._sequence
         self._end("incomplete", [])
         self._sequence = sequence
@@ -392,7 +394,7 @@ def encode_body(
     created_at: int = 0,
     fields: JsonObject | None = None,
 ) -> JsonObject:
-    """The completion as a non-streaming answer: of this dialect its own body, of another one the same said here."""
+    """The completion as a non-streaming body. An answer of this dialect keeps its own body."""
     if completion.dialect == "responses":
         return completion.body
     encoder = StreamEncoder(
@@ -408,7 +410,7 @@ def encode_body(
 
 
 def usage_body(usage: Usage, source: Dialect) -> JsonObject:
-    """Here the cached tokens count among the input tokens; in Anthropic's dialect they stand beside them."""
+    """`input_tokens` includes the cached tokens here and excludes them in Anthropic's dialect."""
     beside = usage.cache_read_tokens + usage.cache_write_tokens if source == "anthropic" else 0
     return {
         "input_tokens": usage.input_tokens + beside,

@@ -24,7 +24,7 @@ def objects(value: object) -> list[JsonObject]:
 
 
 class OutputItem:
-    """One item. Once `done`, `head` is the whole of it and the pieces no longer count (B40)."""
+    """One item. Once `done`, `head` is the complete item and the pieces no longer count (B40)."""
 
     __slots__ = ("_logprobs", "_parts", "_texts", "announced", "call", "done", "head", "last_emitted", "position")
 
@@ -54,7 +54,7 @@ class OutputItem:
         return found
 
     def indices(self, slot: Slot) -> Iterator[int]:
-        """Where the texts of this kind are: those that came, in order, then free places without end."""
+        """The indices of the texts of this kind: those that came, in order, then free ones without end."""
         came = sorted(index for known, index in self._texts if known is slot)
         return itertools.chain(came, itertools.count(came[-1] + 1 if came else 0))
 
@@ -117,8 +117,7 @@ def _holder(item: JsonObject, path: tuple[str, ...]) -> JsonObject:
 
 
 class Output:
-    """All items. An id that is known decides; then the index; servers that rotate ids or leave the index out are
-    both understood."""
+    """All items. A known id finds the item, else the index: some servers rotate ids, some leave out the index."""
 
     def __init__(self) -> None:
         self.items: list[OutputItem] = []
@@ -143,7 +142,7 @@ class Output:
         return item
 
     def added(self, head: JsonObject, index: int) -> OutputItem:
-        """An item announces itself. A new id is a new item, even at an index that is taken."""
+        """The item of an `output_item.added` event. A new id is a new item, even at an index that is taken."""
         item_id = text_of(head.get("id"))
         item = self._by_id.get(item_id) if item_id else self._by_index.get(index)
         if item is None or item.done:
@@ -156,7 +155,7 @@ class Output:
         if item is None:
             item = self._by_index.get(index)
             if item is not None and item.type != slot.item and item.type in _BLANK:
-                item = None  # another kind of item has this index: the server counts as it likes
+                item = None  # another kind of item has this index: the server counts differently
         if item is None and not item_id and index == NO_INDEX:
             item = next((i for i in reversed(self.items) if i.type == slot.item and not i.done), None)
         if item is None:
@@ -180,7 +179,7 @@ class Output:
         return [item.rebuilt(status) for item in sorted(self.items, key=lambda item: item.position)]
 
 
-# What an item of each type has beside its texts, for those that nobody announced.
+# The fields of an item of each type beside its texts, where `output_item.added` never came.
 _BLANK: dict[str, JsonObject] = {
     "message": {"role": "assistant", "status": "in_progress"},
     "reasoning": {"summary": []},

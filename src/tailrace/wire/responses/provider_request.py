@@ -1,7 +1,7 @@
-"""A neutral request in the words of the Responses API.
+"""`ModelRequest` to the body of a Responses API request.
 
-Owns the request body alone: what the dialect cannot say (`stop`, `seed`) is left out, and what another dialect alone
-can read (foreign reasoning, foreign native items) is dropped.
+Owns the request body alone. The API has no `stop` and no `seed`: they are left out. Reasoning and native items of other
+dialects are dropped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["instructions"] = request.system
     if request.tools:
         body["tools"] = [_tool(spec) for spec in request.tools]
-    if request.tools or "tools" in request.extra:  # where there are none, the API refuses to be told how to choose
+    if request.tools or "tools" in request.extra:  # the API refuses a tool_choice without tools
         if isinstance(request.tool_choice, NamedTool):
             body["tool_choice"] = {"type": "function", "name": request.tool_choice.name}
         elif request.tool_choice is not None:
@@ -75,7 +75,7 @@ def _tool(spec: ToolSpec) -> JsonObject:
         "name": spec.name,
         "description": spec.description,
         "parameters": spec.parameters,
-        "strict": bool(spec.strict),  # left out, this API takes it for true; the neutral default is false
+        "strict": bool(spec.strict),  # the API's default is true, the neutral one false
     }
 
 

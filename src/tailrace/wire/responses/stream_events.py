@@ -1,7 +1,7 @@
-"""What each event of the stream does to the answer: the deltas it means and the response object it leaves.
+"""What each event of the stream does to the answer: the deltas that it yields and the response object that it grows.
 
-Owns the dialect's grammar; knows nothing of bytes. `done` events are authoritative over the sum of the deltas (B40):
-what the deltas left out is handed out then, and the body takes the whole.
+Owns the dialect's grammar; knows nothing of bytes. `done` events win over the sum of the deltas (B40): a text that the
+deltas left out is emitted then, and the body has the text of the `done` event.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tailrace.wire.responses.text_slots import (
 )
 
 _SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
-# What the name of a terminal event says of the response, where the response does not say it itself.
+# The status that a terminal event stands for, where its response has none.
 _TERMINAL = {
     "response.completed": "completed",
     "response.done": "completed",
@@ -51,7 +51,7 @@ _TERMINAL = {
 
 
 class Piece(msgspec.Struct, gc=False):
-    """What a `*.delta` event says. Its other fields (`sequence_number`, `obfuscation`) have no place in the body."""
+    """The fields of a `*.delta` event. The others (`sequence_number`, `obfuscation`) have no place in the body."""
 
     type: str = ""
     delta: str = ""
@@ -63,21 +63,21 @@ class Piece(msgspec.Struct, gc=False):
 
 
 class Growing:
-    """The text that grew last and what identifies its events: the next event nearly always goes on with it."""
+    """The text that grew last, and what identifies its events: nearly always the next event continues it."""
 
     __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "summary_index", "to_delta", "type")
 
     def __init__(self) -> None:
-        self.type: str | None = None  # none grows: no event is of this type, not even one whose JSON names none
+        self.type: str | None = None  # None: no text grows; equal to the type of no event
         self.item_id = ""
         self.output_index = self.content_index = self.summary_index = 0
         self.append: Callable[[str], None] = list[str]().append
-        self.to_delta: Callable[[str], AnyDelta] | None = None  # the neutral delta a piece makes
+        self.to_delta: Callable[[str], AnyDelta] | None = None  # the neutral delta of a piece
         self.logprobs: list[Any] = []
 
 
 class GrowingAnswer:
-    """Everything the stream has said so far."""
+    """The answer so far."""
 
     def __init__(self, *, cumulative_text: bool = False) -> None:
         self.growing = Growing()
@@ -90,7 +90,7 @@ class GrowingAnswer:
     # ── the fast path ────────────────────────────────────────────────────────────────────────────────────────
 
     def switch_to(self, piece: Piece, out: list[AnyDelta]) -> bool:
-        """Makes `growing` the text this piece belongs to. False where the event has to be read in full."""
+        """Makes `growing` the text of this piece. False where the event must leave the fast path."""
         slot = DELTA_SLOTS.get(piece.type)
         if slot is None or slot.index == "command_index" or self._cumulative:
             return False
@@ -110,7 +110,7 @@ class GrowingAnswer:
     # ── events of any kind ───────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
-        """One event. Kinds that are not known change nothing: what they are about comes whole in its item."""
+        """Applies one event. An unknown kind is a no-op: its item is complete in `output_item.done`."""
         self.growing.type = None
         if (slot := DELTA_SLOTS.get(kind)) is not None:
             self._grow(slot, event, out)
@@ -132,7 +132,7 @@ class GrowingAnswer:
             out.append(self.fail(error_of(event)))
 
     def fail(self, error: ErrorDelta) -> ErrorDelta:
-        """Ends the answer with this error. A cut says nothing about the response, a reported error does."""
+        """Ends the answer with this error. A reported error makes the response `failed`, a cut leaves its status."""
         self.ended = True
         if not error.cut:
             self._response |= {"status": "failed", "error": {"code": error.code, "message": error.message}}
@@ -200,10 +200,10 @@ class GrowingAnswer:
             item.annotate(index, event.get("annotation"))
             out.append(NativeDelta("responses", {"annotation": event.get("annotation")}))
 
-    def _end(self, named: str, response: JsonObject, out: list[AnyDelta]) -> None:
+    def _end(self, default_status: str, response: JsonObject, out: list[AnyDelta]) -> None:
         status = text_of(response.get("status"))
         if status not in _TERMINAL.values():
-            status = named
+            status = default_status
         self._response |= {**response, "status": status}
         self.ended = True
         self._catch_up(objects(response.get("output")), out)
@@ -216,8 +216,8 @@ class GrowingAnswer:
             out.append(error_in(response, status))
 
     def _catch_up(self, output: list[JsonObject], out: list[AnyDelta]) -> None:
-        """Hands out what only the terminal event brought. An item that cannot be told to be new is taken for one
-        that was streamed: some servers give each item another id here."""
+        """Emits the items that only the terminal event has. An item of a type that was streamed counts as streamed:
+        some servers give each item another id here."""
         streamed = {item.type for item in self._output.items}
         for index, whole in enumerate(output):
             item = self._output.find(text_of(whole.get("id")), index)
@@ -234,8 +234,8 @@ class GrowingAnswer:
         return item, max(0, _index(event, slot.index)) if slot.index else 0
 
     def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
-        """The whole item. Its texts are matched to the streamed ones by kind and order: an index of the stream need
-        not be the place in the list (servers of gpt-oss count the reasoning in)."""
+        """Completes the item. Its texts are matched to the streamed ones by kind and order: the index in the stream may
+        differ from the place in the list (servers of gpt-oss count the reasoning too)."""
         if item.done:
             item.finish(whole)
             return
@@ -252,7 +252,7 @@ class GrowingAnswer:
             out.append(NativeDelta("responses", {"item": whole}))
 
     def _settle(self, item: OutputItem, slot: Slot, index: int, whole: str, out: list[AnyDelta]) -> None:
-        """The whole of one text: hands out what was not, where what was is its beginning."""
+        """Completes one text: emits the rest where the emitted text is its beginning."""
         pieces = item.pieces(slot, index)
         said = "".join(pieces)
         if len(whole) > len(said) and whole.startswith(said):
@@ -274,8 +274,8 @@ class GrowingAnswer:
         item.last_emitted = (slot, index)
 
     def _announce(self, item: OutputItem, out: list[AnyDelta]) -> None:
-        """Hands out a call's id and name once both its name and its place are known, with the arguments that came
-        before them (B30)."""
+        """Emits a call's id and name once its name and its place are known, with the arguments that came before
+        (B30)."""
         name = text_of(item.head.get("name"))
         if item.announced or not name or item.call is None:
             return
@@ -300,7 +300,7 @@ def _delta_maker(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | No
 
 
 def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
-    """The texts of a finished item that a reader is told, by kind and in order."""
+    """The visible texts of a finished item, by kind and in order."""
     texts: dict[Slot, list[str]] = {}
     call = CALL_SLOTS.get(text_of(item.get("type")))
     if call is not None and item.get(call.done_key) not in (None, ""):

@@ -1,8 +1,7 @@
 """Where the text of a streamed event belongs in the finished response, one row per kind of text.
 
-Owns the vocabulary of the dialect's growing fields. The stream's events come in families: `<name>.delta` brings the
-next piece, `<name>.done` the whole. A family that is not listed grows nothing that `output_item.done` does not bring
-again.
+Owns the names of the dialect's growing fields. The stream's events come in families: `<name>.delta` has the next piece,
+`<name>.done` the complete text. The texts of a family that is not listed are complete in `output_item.done`.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ class Slot(msgspec.Struct, frozen=True):
     """One growing text: `item[path]`, or `item[path][index]` where it is one of several (`index` is set), or
     `item[path][index][field]` where those are objects (`part` is set)."""
 
-    item: str  # the type of item that has such a text: what is made where `output_item.added` never came
+    item: str  # the type of the text's item: created where `output_item.added` never came
     kind: TextKind  # what it means to a reader
     path: tuple[str, ...]
     index: str = ""  # the event's key for the place in the list
     part: str = ""  # the type of the list's objects
     field: str = ""  # their key for the text
-    done_key: str = ""  # the key of `<name>.done` for the whole text
+    done_key: str = ""  # the key of the complete text in `<name>.done`
 
 
 def _part(item: str, kind: TextKind, path: str, part: str, field: str) -> Slot:
@@ -60,7 +59,7 @@ DELTA_SLOTS: dict[str, Slot] = {f"{name}.delta": slot for name, slot in SLOTS.it
 DONE_SLOTS: dict[str, Slot] = {f"{name}.done": slot for name, slot in SLOTS.items()}
 PART_SLOTS: dict[str, Slot] = {slot.part: slot for slot in SLOTS.values() if slot.part}
 CALL_SLOTS: dict[str, Slot] = {slot.item: slot for slot in SLOTS.values() if slot.kind == "call"}
-# These bring one object of an item's list, bare at first and whole at the end.
+# Events with one object of an item's list, empty at first and complete at the end.
 PART_ADDED = {
     "response.content_part.added": "content",
     "response.reasoning_part.added": "content",
