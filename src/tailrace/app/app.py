@@ -42,7 +42,7 @@ from tailrace.providers.call import Caller
 from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
 from tailrace.tools.toolbox import builtin_tools
-from tailrace.tools.typed import one_line
+from tailrace.tools.typed import preview_line
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -182,7 +182,7 @@ class App:
             return None
         from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
-        label = one_line(spec.message.text)
+        label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 

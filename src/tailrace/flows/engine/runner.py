@@ -39,6 +39,7 @@ from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError,
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
+from tailrace.redact import without_secrets
 
 STOP = "stop"  # what `tailrace stop` says to any run
 WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the record
@@ -46,7 +47,6 @@ WATCH = "tailrace.watch"  # said by a viewer in another process; not part of the
 # process says so; from another process it takes this long until a new instance hears.
 LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
-MIN_SECRET_CHARS = 6  # shorter values would blot out ordinary words
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
 
@@ -252,10 +252,7 @@ class InstanceRunner:
 
     def _redacted(self, text: str) -> str:
         """Without what came from the environment: an error may quote the parameters it failed with (J114)."""
-        for value in self._with.environment.values():
-            if len(value) >= MIN_SECRET_CHARS:
-                text = text.replace(value, "…")
-        return text
+        return without_secrets(text, self._with.environment.values())
 
     @contextlib.contextmanager
     def _while_ours(self) -> Iterator[None]:
