@@ -46,7 +46,7 @@ from tailrace.providers.presets import PRESETS
 from tailrace.providers.transport import open_transport
 from tailrace.runs.host import OnEnd
 from tailrace.tools.toolbox import builtin_tools
-from tailrace.tools.typed import one_line
+from tailrace.tools.typed import preview_line
 from tailrace.wire.client_request import ClientRequest
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class App:
             return None
         from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 
-        label = one_line(spec.message.text)
+        label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
 
 

@@ -18,12 +18,12 @@ import msgspec
 from tailrace import __version__
 from tailrace.errors import ConfigError
 from tailrace.messages import Dialect
+from tailrace.redact import without_secrets
 
 ANTHROPIC_VERSION = "2023-06-01"
 _PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
-_MIN_SECRET_CHARS = 6  # shorter ones would blot out ordinary words
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -78,14 +78,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def redacted(self, text: str) -> str:
         """The same text without this endpoint's secrets: peers have echoed keys in their errors (J114)."""
-        for secret in self._secrets():
-            text = text.replace(secret, "…")
-        return text
-
-    def _secrets(self) -> list[str]:
         named = [value for name, value in self.headers.items() if _SECRET_HEADER.search(name)]
         words = [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
-        return sorted({word for word in words if len(word) >= _MIN_SECRET_CHARS}, key=len, reverse=True)
+        return without_secrets(text, words)
 
 
 def url_of(base_url: str, dialect: Dialect) -> str:

@@ -15,7 +15,7 @@ from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.tools.paths import PathRefused, placed
 from tailrace.tools.process import run_process
-from tailrace.tools.typed import Arguments, TypedTool, failed, one_line
+from tailrace.tools.typed import Arguments, TypedTool, failed, preview_line
 
 DEFAULT_TIMEOUT_S = 120
 MAX_TIMEOUT_S = 1800
@@ -47,7 +47,7 @@ class Terminal(TypedTool[TerminalArgs]):
         self._environment = {**environment, "PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb"}
 
     def preview(self, args: JsonObject) -> str:
-        return one_line(str(args.get("command", "")))
+        return preview_line(str(args.get("command", "")))
 
     def effect(self, args: JsonObject) -> Effect:
         return Effect("command", str(args.get("command", "")))

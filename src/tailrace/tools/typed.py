@@ -59,10 +59,10 @@ def invalid_arguments(args: JsonObject, expected: type[msgspec.Struct]) -> str:
 
 def preview_of(args: JsonObject) -> str:
     """The first text among the arguments: what a call is about, in most tools."""
-    return one_line(next((value for value in args.values() if isinstance(value, str)), ""))
+    return preview_line(next((value for value in args.values() if isinstance(value, str)), ""))
 
 
-def one_line(text: str, max_chars: int = _MAX_PREVIEW_CHARS) -> str:
+def preview_line(text: str, max_chars: int = _MAX_PREVIEW_CHARS) -> str:
     """The beginning of a text for a line on a screen."""
     line = " ".join(text.split())
     return line if len(line) <= max_chars else line[: max_chars - 1] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -174,6 +175,14 @@ def test_names_are_known_where_they_mean_something() -> None:
     )
     with pytest.raises(DefinitionError, match="no name 'error'"):
         checked(step(params={"x": "{{error.message}}"}))
+
+
+def test_a_budget_in_dollars_needs_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked(step(), budget={"max_cost_usd": 1})
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    checked(step(), budget={"max_tokens": 1})
+    with pytest.raises(DefinitionError, match=r"budget\.max_cost_usd.*tailrace\[prices\]"):
+        checked(step(), budget={"max_cost_usd": 1})
 
 
 def test_a_schema_of_the_input_that_cannot_be_checked_is_a_mistake() -> None:

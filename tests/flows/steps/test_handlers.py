@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,9 +21,9 @@ from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import DefinitionError
 from tailrace.flows.engine.service import Instance
+from tailrace.flows.steps.cost import cost_usd
 from tailrace.flows.steps.http import HttpStep, host_problem
 from tailrace.flows.steps.llm_params import ProviderParam
-from tailrace.flows.steps.prices import cost_usd
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.providers.transport import open_transport
@@ -270,11 +271,18 @@ async def test_a_base_url_is_asked_without_a_key(tmp_path: Path) -> None:
         assert not any({"authorization", "x-api-key"} & request.headers.keys() for request in server.requests)
 
 
-def test_an_estimate_counts_cached_tokens_as_each_dialect_does() -> None:
+def test_an_estimate_counts_cached_tokens_as_each_dialect_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_args: object) -> None:
+        raise AssertionError("prices were fetched")
+
+    monkeypatch.setattr("socket.socket.connect", connect)
     usage = Usage(1000, 100, cache_read_tokens=600)
     assert cost_usd("gpt-4o", usage, "chat") == pytest.approx((400 * 2.5 + 600 * 1.25 + 100 * 10) / 1e6)
     assert cost_usd("claude-sonnet-4-5", usage, "anthropic") == pytest.approx((1000 * 3 + 600 * 0.3 + 100 * 15) / 1e6)
+    assert cost_usd("openai/gpt-4o", usage, "chat") == cost_usd("gpt-4o", usage, "chat")
     assert cost_usd("nobody-knows", usage, "chat") is None
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    assert cost_usd("gpt-4o", usage, "chat") is None
 
 
 async def test_a_thousand_instances_at_once_all_end(tmp_path: Path) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from flows.stages import DIALECTS, FAST_RETRY, ask, sequence, spoken, stage, types
+from flows.stages import DIALECTS, FAST_RETRY, FaultyRoutes, ask, sequence, spoken, stage, types
 from tailrace.config.sections import CallPolicy
 from tailrace.events import LlmDelta, UsageRecorded
-from tailrace.flows.definition.definition import DefinitionError
-from tailrace.messages import Dialect
+from tailrace.flows.definition.definition import Budget, DefinitionError
+from tailrace.flows.steps.base import StepError
+from tailrace.flows.steps.cost import cost_usd
+from tailrace.flows.steps.llm_call import LlmCall
+from tailrace.messages import Dialect, Usage
+from tailrace.providers.call import Caller
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import REPLIES, Reply, reply
 
@@ -349,6 +355,18 @@ async def test_a_spent_budget_asks_no_model_again(tmp_path: Path) -> None:
         assert priced.outputs.keys() == {"a"}
         assert priced.error is not None
         assert priced.error.code == "budget"
+
+
+def test_a_budget_counts_cached_tokens_as_the_provider_does() -> None:
+    """Of 100k tokens 90k are cached: they cost a tenth, and are counted once."""
+    llm = LlmCall(Caller(), FaultyRoutes("http://127.0.0.1:9", cast("Any", None)))
+    usage = Usage(100_000, cache_read_tokens=90_000)
+    expected = cost_usd("gpt-5", usage, "chat") or 0.0
+    assert expected == pytest.approx((10_000 * 1.25 + 90_000 * 0.125) / 1e6)
+    for limit, enough in ((expected * 1.01, True), (expected * 0.99, False)):
+        step = SimpleNamespace(budget=Budget(max_cost_usd=limit), spent={("chat", "gpt-5"): usage})
+        with nullcontext() if enough else pytest.raises(StepError, match="is spent"):
+            llm._check_budget(cast("Any", step))
 
 
 async def test_a_dry_run_calls_nobody_and_still_finds_mistakes(tmp_path: Path) -> None:

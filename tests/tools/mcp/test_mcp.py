@@ -66,8 +66,8 @@ async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) 
     assert variable.effect({"name": "X"}) == Effect("external", f'{server}__variable {{"name":"X"}}')
     assert tools[f"{server}__die"].repeatable is False
     assert add.invalid({"a": 1, "b": 2}) == ""
-    assert add.invalid({"a": 1}) == "Invalid arguments: 'b' is a required property - at `$`"
-    assert add.invalid({"a": "x", "b": 2}) == "Invalid arguments: 'x' is not of type 'integer' - at `$.a`"
+    assert add.invalid({"a": 1}) == 'Invalid arguments: "b" is a required property - at `$`'
+    assert add.invalid({"a": "x", "b": 2}) == 'Invalid arguments: "x" is not of type "integer" - at `$.a`'
     assert await add.run({"a": 2, "b": 3}, here) == ToolOutcome("5")
     both = await asyncio.gather(*(add.run({"a": n, "b": n}, here) for n in range(5)))
     assert [outcome.output for outcome in both] == ["0", "2", "4", "6", "8"]

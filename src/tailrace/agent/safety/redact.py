@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable
 
 from tailrace.messages import Message, Part, Text, ToolCall, ToolResult
+from tailrace.redact import secret_values
 
 REDACTED = "[redacted]"
-_MIN_SECRET_CHARS = 6  # shorter values ("x", "test") would redact ordinary words
 _MAX_WORD_CHARS = 512  # a longer run of non-blanks is data, not a key: it is not held back
 
 
@@ -20,7 +20,7 @@ class Redactor:
     """What is secret, compiled once. `redact` is for whole texts; `stream` gives a filter for one streamed text."""
 
     def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self.secrets = tuple(sorted({s for s in secrets if len(s) >= _MIN_SECRET_CHARS}, key=len, reverse=True))
+        self.secrets = tuple(secret_values(secrets))
         self.words = tuple(patterns)
         alternatives = [re.escape(secret) for secret in self.secrets] + [f"(?:{word})" for word in self.words]
         self.pattern = re.compile("|".join(alternatives)) if alternatives else None

@@ -7,6 +7,7 @@ still fail, but not by a word that is misspelt.
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
@@ -45,6 +46,9 @@ class ParamsCheck(Protocol):
 def check(definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()) -> None:
     """Raises `DefinitionError` for the first mistake."""
     _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
+    priced = definition.budget is not None and definition.budget.max_cost_usd is not None
+    if priced and importlib.util.find_spec("genai_prices") is None:
+        raise DefinitionError("$.budget.max_cost_usd", 'prices need an extra: pip install "tailrace[prices]"')
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)

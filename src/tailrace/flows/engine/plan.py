@@ -64,7 +64,7 @@ class Plan:
         self._root = Row(self._board, None, definition.blocks, Frame(self._board.outputs, {"input": given}))
         self.step_outputs: dict[str, Any] = {}  # of the steps alone: what the instance is sealed with
         self.usage = Usage()
-        self.usage_by_model: dict[str, Usage] = {}
+        self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
         self.paused = False
         self.stopped = False  # somebody has said `cancel`
         self.signals: list[SignalReceived] = []  # that no step has taken
@@ -150,9 +150,9 @@ class Plan:
                 self._hear(event)
             case StateChanged(state):
                 self.known_state = state
-            case UsageRecorded(usage, _, model):
+            case UsageRecorded(usage, provider, model):
                 self.usage += usage
-                self.usage_by_model[model] = self.usage_by_model.get(model, Usage()) + usage
+                self.usage_by_model[provider, model] = self.usage_by_model.get((provider, model), Usage()) + usage
             case RunFinished():
                 self.finished = event
             case _:  # a step is withdrawn by the fact that decides it, not by the one that says so

@@ -39,6 +39,7 @@ from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError,
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
 from tailrace.ports import Journal, Lease, Signal
+from tailrace.redact import without_secrets
 from tailrace.runs.record import RecordedFold
 from tailrace.runs.signals import STOP, FlatTaskGroup, listen, run_beside
 
@@ -48,7 +49,6 @@ WATCH = "tailrace.watch"  # the signal of a viewer in another process; not part 
 # of `listen_now`; a new instance may notice one from another process so much later.
 LISTEN_AFTER_S = 0.25
 _RNG = random.Random()  # noqa: S311 - spreads retries, guards nothing
-MIN_SECRET_CHARS = 6  # shorter values would blot out ordinary words
 INTERRUPTED = "it was interrupted before it finished; it may or may not have taken effect, so it was not run again"
 
 
@@ -254,10 +254,7 @@ class InstanceRunner:
 
     def _redacted(self, text: str) -> str:
         """Without what came from the environment: an error may quote the parameters it failed with (J114)."""
-        for value in self._with.environment.values():
-            if len(value) >= MIN_SECRET_CHARS:
-                text = text.replace(value, "…")
-        return text
+        return without_secrets(text, self._with.environment.values())
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tailrace.flows.schema.schema import Schema, types_of
 
 BRACKETS: Final = {"{": "}", "[": "]"}
+MAX_NUMBER_CHARS: Final = 400
 
 
 def may_be_wrapped(schema: Schema) -> bool:
@@ -41,7 +42,10 @@ def read_answer(text: str, schema: Schema) -> tuple[Any, list[str]]:
             return None, ["there is no JSON in the answer"]
         text = text[start:]
     try:
-        value, end = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant).raw_decode(text.lstrip())
+        decoder = json.JSONDecoder(
+            object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_read_int, parse_float=_read_float
+        )
+        value, end = decoder.raw_decode(text.lstrip())
         if not may_be_wrapped(schema) and text.lstrip()[end:].strip():
             return None, ["there is more than JSON in the answer"]
     except (ValueError, RecursionError) as exc:
@@ -55,6 +59,20 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a name is given twice in one object")
     return found
+
+
+def _read_int(digits: str) -> int:
+    return int(_short(digits))
+
+
+def _read_float(digits: str) -> float:
+    return float(_short(digits))
+
+
+def _short(digits: str) -> str:
+    if len(digits) > MAX_NUMBER_CHARS:
+        raise ValueError(f"a number of more than {MAX_NUMBER_CHARS} characters")
+    return digits
 
 
 def _no_constant(name: str) -> Any:

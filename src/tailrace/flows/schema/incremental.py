@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tailrace.flows.schema.extract import BRACKETS, beginning_of, may_be_wrapped, read_answer
-from tailrace.flows.schema.schema import Schema, is_type, item_schema, type_name, types_of
+from tailrace.flows.schema.extract import BRACKETS, MAX_NUMBER_CHARS, beginning_of, may_be_wrapped, read_answer
+from tailrace.flows.schema.schema import Schema, item_schema, type_name, types_of
 
 _SPACE: Final = " \t\n\r"
 _PLAIN: Final = re.compile(r'[^"\\\x00-\x1f]+')
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _NUMBER_BEGUN: Final = re.compile(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:(?<=\d)[eE][+-]?\d*)?)?")
+_NUMBER_CHARS: Final = re.compile(r"[0-9+\-.eE]+")
 _HEX: Final = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _WORDS: Final[Mapping[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
@@ -52,7 +53,8 @@ class PartialAnswer:
         self._begun = False
         self._ended = False
         self._stack: list[_Container] = []
-        self._token = ""  # a text, number or word that is not complete; a text without its quotes
+        self._token: list[str] = []  # pieces of a text, number or word that is not complete; a text without its quotes
+        self._token_chars = 0
         self._kind = ""  # of that token: "string", "key", "number", "word"
         self._escape = ""
         self._parts: tuple[Mapping[str, Any], ...] = ()  # what must hold for the value that is being read
@@ -121,7 +123,7 @@ class PartialAnswer:
         elif top.close == "}" and top.expects in ("first", "key"):
             if char != '"':
                 raise _Invalid(f"expected a name in quotes, found {char!r}")
-            self._kind, self._token = "key", ""
+            self._begin_token("key")
         else:
             self._begin_value(char, self._parts_of_next(top))
 
@@ -136,9 +138,12 @@ class PartialAnswer:
                 raise _Invalid("nested too deeply")
             self._stack.append(_Container(char, parts))
         elif char == '"':
-            self._kind, self._token = "string", ""
+            self._begin_token("string")
         else:
-            self._kind, self._token = ("number" if kind == "number" else "word"), char
+            self._begin_token("number" if kind == "number" else "word", char)
+
+    def _begin_token(self, kind: str, first: str = "") -> None:
+        self._kind, self._token, self._token_chars = kind, [first] if first else [], len(first)
 
     def _in_text(self, piece: str, at: int) -> int:
         if self._escape:
@@ -147,9 +152,9 @@ class PartialAnswer:
         if char == '"':
             kind, self._kind = self._kind, ""
             if kind == "key":
-                self._name(self._token)
+                self._name("".join(self._token))
             else:
-                self._finish(self._token, self._parts)
+                self._finish("".join(self._token), self._parts)
             return at + 1
         if char == "\\":
             self._escape = char
@@ -174,37 +179,45 @@ class PartialAnswer:
         return at + 1
 
     def _more_text(self, text: str) -> None:
-        if self._token and "\ud800" <= self._token[-1] <= "\udbff" and "\udc00" <= text[0] <= "\udfff":
-            pair = (self._token[-1] + text[0]).encode("utf-16", "surrogatepass").decode("utf-16")
-            self._token, text = self._token[:-1] + pair, text[1:]
-        self._token += text
+        if self._ends_in_half_a_pair() and "\udc00" <= text[0] <= "\udfff":
+            half = self._token.pop()
+            pair = (half[-1] + text[0]).encode("utf-16", "surrogatepass").decode("utf-16")
+            self._token.append(half[:-1] + pair)
+            text = text[1:]
+        if text:
+            self._token.append(text)
+            self._token_chars += len(text)
         if self._kind == "string":
             self._check_text()
+
+    def _ends_in_half_a_pair(self) -> bool:
+        return bool(self._token) and "\ud800" <= self._token[-1][-1] <= "\udbff"
 
     def _in_word(self, piece: str, at: int) -> int:
         """Numbers and words end where something else begins."""
         if self._kind == "word":
-            word, value = _WORDS[self._token[0]]
-            self._token += piece[at]
-            if not word.startswith(self._token):
-                raise _Invalid(f"{self._token!r} is no JSON value")
-            if self._token == word:
+            self._token.append(piece[at])
+            begun = "".join(self._token)
+            word, value = _WORDS[begun[0]]
+            if not word.startswith(begun):
+                raise _Invalid(f"{begun!r} is no JSON value")
+            if begun == word:
                 self._kind = ""
                 self._finish(value, self._parts)
             return at + 1
-        if piece[at] in "0123456789+-.eE":
-            self._token += piece[at]
-            if _NUMBER_BEGUN.fullmatch(self._token) is None:
-                raise _Invalid(f"{self._token!r} is no number")
-            return at + 1
+        if more := _NUMBER_CHARS.match(piece, at):
+            self._token.append(more[0])
+            self._token_chars += len(more[0])
+            if self._token_chars > MAX_NUMBER_CHARS:
+                raise _Invalid(f"a number of more than {MAX_NUMBER_CHARS} characters")
+            if _NUMBER_BEGUN.fullmatch(begun := "".join(self._token)) is None:
+                raise _Invalid(f"{begun!r} is no number")
+            return more.end()
         self._kind = ""
-        if _NUMBER.fullmatch(self._token) is None:
-            raise _Invalid(f"{self._token!r} is no number")
-        try:
-            value = int(self._token) if self._token.lstrip("-").isdigit() else float(self._token)
-        except ValueError:
-            raise _Invalid("a number of more digits than can be read") from None
-        self._finish(value, self._parts)
+        number = "".join(self._token)
+        if _NUMBER.fullmatch(number) is None:
+            raise _Invalid(f"{number!r} is no number")
+        self._finish(int(number) if number.lstrip("-").isdigit() else float(number), self._parts)
         return at  # what ended it is read next
 
     # ── what the schema says ─────────────────────────────────────────────────────────────────────────────────
@@ -261,24 +274,24 @@ class PartialAnswer:
                     raise _Invalid(f"{self._place(inside=True)}: {kind} is none of the values that are allowed")
 
     def _check_text(self) -> None:
-        text = self._token
-        if "\ud800" <= text[-1] <= "\udbff":  # its other half may follow
-            text = text[:-1]
+        """Cheap at each piece: the text is put together only as long as it may be one of a few choices."""
+        half = self._ends_in_half_a_pair()  # its other half may follow
+        length = self._token_chars - half
         for part in self._parts:
-            if len(text) > part.get("maxLength", len(text)):
+            if length > part.get("maxLength", length):
                 raise _Invalid(f"{self._place(inside=True)}: longer than {part['maxLength']} characters")
             for choices in _choices(part):
-                if not any(isinstance(choice, str) and choice.startswith(text) for choice in choices):
-                    raise _Invalid(f"{self._place(inside=True)}: {text!r} begins none of the allowed values")
+                texts = [choice for choice in choices if isinstance(choice, str) and len(choice) >= length]
+                text = "".join(self._token)[:length] if texts else ""
+                if not any(choice.startswith(text) for choice in texts):
+                    raise _Invalid(f"{self._place(inside=True)}: the text begins none of the allowed values")
 
     def _finish(self, value: Any, parts: tuple[Mapping[str, Any], ...]) -> None:
         """A value is whole: now everything that is said of it can be checked."""
-        place = self._place(inside=True)
         for part in parts:
-            # `allOf` and `$ref` are among the parts themselves
-            alone = {key: inner for key, inner in part.items() if key not in ("allOf", "$ref")}
-            for problem in self._schema.check(value, alone, ""):
-                raise _Invalid(problem if problem[0] != "/" or place == "/" else f"{place}: {problem.lstrip('/: ')}")
+            for problem in self._schema.part_errors(value, part):  # what it refers to is a part of its own
+                place = self._place(inside=True)
+                raise _Invalid(f"{place}{problem[1:]}" if problem.startswith("/:") else place.rstrip("/") + problem)
         if not self._stack:
             self._ended = True
             return
@@ -303,4 +316,5 @@ def _choices(part: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _begins_like(choice: Any, kind: str) -> bool:
-    return is_type(choice, "number") if kind == "number" else type_name(choice) == kind
+    found = type_name(choice)
+    return found == kind or (kind == "number" and found == "integer")

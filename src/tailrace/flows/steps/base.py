@@ -87,7 +87,7 @@ class StepContext(msgspec.Struct, frozen=True):
     now: Callable[[], float]
     has_retry: bool = False  # the step says itself how it is to be tried again
     budget: Budget | None = None
-    spent: Mapping[str, Usage] = {}  # by the instance before this try, by model
+    spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
 
     @property
     def key(self) -> str:

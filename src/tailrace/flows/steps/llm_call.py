@@ -13,18 +13,19 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tailrace.errors import Permanent, ProviderError
+from tailrace.errors import ConfigError, Permanent, ProviderError
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.flows.steps.base import Handler, StepContext, StepError
+from tailrace.flows.steps.cost import cost_usd
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
-from tailrace.flows.steps.prices import PRICES, Price, cost_usd
 from tailrace.flows.steps.step_stream import StepStream, text_of
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    Dialect,
     JsonObject,
     Message,
     ModelRequest,
@@ -57,10 +58,9 @@ class Routes(Protocol):
 class LlmCall(Handler[LlmParams]):
     Params = LlmParams
 
-    def __init__(self, caller: Caller, routes: Routes, *, prices: Sequence[Price] = PRICES) -> None:
+    def __init__(self, caller: Caller, routes: Routes) -> None:
         self._caller = caller
         self._routes = routes
-        self._prices = prices
 
     def invalid(self, params: JsonObject) -> tuple[str, str] | None:
         if "messages" not in params and "prompt" not in params:
@@ -136,10 +136,18 @@ class LlmCall(Handler[LlmParams]):
         if step.budget.max_tokens is not None and spent >= step.budget.max_tokens:
             raise StepError(f"the budget of {step.budget.max_tokens} tokens is spent ({spent})", code="budget")
         if step.budget.max_cost_usd is not None:
-            costs = [cost_usd(model, usage, "anthropic", self._prices) for model, usage in step.spent.items()]
-            cost = sum(known for known in costs if known is not None)
+            cost = sum(
+                cost_usd(model, usage, self._dialect(provider, model)) or 0.0
+                for (provider, model), usage in step.spent.items()
+            )
             if cost >= step.budget.max_cost_usd:
                 raise StepError(f"the budget of ${step.budget.max_cost_usd:g} is spent (${cost:.4f})", code="budget")
+
+    def _dialect(self, provider: str, model: str) -> Dialect:
+        try:
+            return self._routes.route(ProviderParam(provider, model)).provider.dialect
+        except ConfigError:  # an address from the definition, without an entry in the config
+            return "anthropic" if model.startswith("claude") else "chat"
 
     def _output(self, answer: _StepAnswer, params: LlmParams) -> JsonObject:
         completion = answer.completion
@@ -161,7 +169,7 @@ class LlmCall(Handler[LlmParams]):
             output["tried"] = list(answer.tried)
         if params.response_schema is not None and answer.checked:
             output |= {"schema_valid": True, "repair_attempts": answer.repairs, "parsed": answer.value}
-        cost = cost_usd(output["model"], completion.usage, completion.dialect, self._prices)
+        cost = cost_usd(output["model"], completion.usage, completion.dialect)
         return output if cost is None else {**output, "cost_usd": cost}
 
 

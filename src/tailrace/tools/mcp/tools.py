@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tailrace.tools.typed import clipped, failed, preview_of
 
 if TYPE_CHECKING:
     import mcp_types
+    from jsonschema_rs import Validator
 
     from tailrace.tools.mcp.link import Link
 
@@ -162,29 +163,23 @@ def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> 
     return {name: Link(name, settings, environment) for name, settings in servers.items()}
 
 
-def _validator(schema: JsonObject) -> Any:
+def _validator(schema: JsonObject) -> Validator | None:
     """Checks arguments by the server's schema, which may refer to nothing outside itself; None where it is no schema:
-    then the server alone has the word."""
-    from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
+    then the server alone checks them."""
+    from jsonschema_rs import ReferencingError, RegexOptions, ValidationError, validator_for
 
-    kind = validator_for(schema, default=Draft202012Validator)
     try:
-        kind.check_schema(schema)
-    except SchemaError:
+        return validator_for(schema, pattern_options=RegexOptions(), offline=True)
+    except (ValidationError, ReferencingError, ValueError):
         return None
-    return kind(schema, registry=Registry())
 
 
-def _invalid(validator: Any, args: JsonObject) -> str:
-    from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
-
-    if validator is None:
-        return ""
+def _invalid(validator: Validator | None, args: JsonObject) -> str:
     try:
-        error = best_match(validator.iter_errors(args))
-    except Unresolvable:
+        error = next(validator.iter_errors(args), None) if validator else None
+    except ValueError as exc:  # half a surrogate pair
+        return f"Invalid arguments: {exc}"
+    if error is None:
         return ""
-    return "" if error is None else f"Invalid arguments: {error.message} - at `{error.json_path}`"
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.instance_path)
+    return f"Invalid arguments: {error.message} - at `${path}`"

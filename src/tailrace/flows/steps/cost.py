@@ -1,0 +1,31 @@
+"""What a call costs by the list prices of genai-prices (the extra `prices`): an estimate in dollars.
+
+The prices are those that came with the package: nothing is fetched. Without the extra no cost is known.
+"""
+
+from __future__ import annotations
+
+from tailrace.messages import Dialect, Usage
+
+
+def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:
+    """The estimate; None where the model has no price or the extra is not installed."""
+    try:
+        from genai_prices import Usage as PricedUsage
+        from genai_prices import calc_price
+    except ModuleNotFoundError:
+        return None
+    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    priced = PricedUsage(
+        # Anthropic counts the cached tokens beside the input's, the others among them.
+        input_tokens=usage.input_tokens + cached if dialect == "anthropic" else max(usage.input_tokens, cached),
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+    )
+    for name in dict.fromkeys((model, model.rpartition("/")[2])):  # `openai/gpt-5`, as routers name it
+        try:
+            return round(float(calc_price(priced, name).total_price), 9)
+        except LookupError:
+            continue
+    return None
