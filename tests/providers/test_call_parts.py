@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
-from tailrace.providers.backoff import delay_s, retry_after_s
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, deadlines_of, idle_timeout_s
 from tailrace.providers.no_streaming import says_no_streaming
-from tailrace.providers.overlap import Overlap
-from tailrace.providers.route_order import RouteOrder
+from tailrace.providers.retry.backoff import delay_s, retry_after_s
+from tailrace.providers.retry.overlap import Overlap
+from tailrace.providers.retry.route_order import RouteOrder
 from tailrace.testing.clock import driven
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -13,8 +13,8 @@ from tailrace.errors import Permanent, ProviderError, Retryable, StreamCut
 from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import Verdict
-from tailrace.providers.continuation import MARK
 from tailrace.providers.quirks import CONTINUE
+from tailrace.providers.retry.continuation import MARK
 from tailrace.testing.provider import reply
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."

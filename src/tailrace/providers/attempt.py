@@ -26,8 +26,8 @@ from tailrace.messages import (
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
-from tailrace.providers.overlap import Overlap
 from tailrace.providers.provenance import replayable_messages
+from tailrace.providers.retry.overlap import Overlap
 from tailrace.wire.token_estimate import request_tokens
 
 

@@ -16,11 +16,11 @@ from tailrace.errors import ProviderError, Retryable, TimedOut
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, NullListener
-from tailrace.providers.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.provenance import with_maker, without_opaque_items
-from tailrace.providers.route_order import RouteOrder
+from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
+from tailrace.providers.retry.route_order import RouteOrder
 
 _STALLS = ("first_token", "idle", "progress")
 

@@ -16,9 +16,9 @@ import msgspec
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, StreamDecoder
-from tailrace.providers.backoff import retry_after_s
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
+from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport import HttpReply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable
-from tailrace.providers.backoff import delay_s
+from tailrace.providers.retry.backoff import delay_s
 
 log = logging.getLogger("tailrace.providers")
 MOVES_ON = frozenset({429, 503, 529})  # "not now": another provider may answer at once

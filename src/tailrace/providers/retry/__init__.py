@@ -1,0 +1,1 @@
+"""What follows an attempt that failed: which route is next, after what wait, and how the text goes on. Pure."""
