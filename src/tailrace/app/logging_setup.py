@@ -1,6 +1,6 @@
-"""What Tailrace logs about itself: one line per record, text or JSON, and never a secret (J114).
+"""The log: one line per record, text or JSON, without secrets (J114).
 
-Redaction happens where a line is made, so that it holds for every library's records too.
+The formatter redacts, so that records of libraries are redacted too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIELDS = ("request_id", "method", "route", "status", "duration_ms", "key")
 
 
 class _Lines(logging.Formatter):
-    """A record as one line without secrets. A traceback follows the text, and is a field of the JSON."""
+    """A record as one redacted line. A traceback follows the text; in JSON it is a field."""
 
     def __init__(self, redactor: Redactor, form: Format) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _Lines(logging.Formatter):
 
 
 class _WithoutPeersBytes(logging.Filter):
-    """aiohttp quotes a malformed request in its traceback, keys and all: that it was malformed is enough."""
+    """Drops tracebacks: aiohttp's quote a malformed request, keys included."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and record.exc_info[0] is not None:

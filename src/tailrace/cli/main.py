@@ -1,8 +1,8 @@
-"""The command line's frame: which commands there are, and how each of them may end.
+"""The entry point of the command line: the table of commands, and their exit codes.
 
 A command is a module of this package with `add_arguments(parser)` and `run(args, config) -> int`. It is imported when
-it is name for and not before: `tailrace --help` is as fast as Python starts. Where one module serves several
-commands, `parser.get_default("command")` and `args.command` say which one is meant.
+it is called and not before: `tailrace --help` is as fast as Python starts. Where one module serves several commands,
+`parser.get_default("command")` and `args.command` tell which one runs.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 incomplete, 130 interrupted.
 """
@@ -29,7 +29,7 @@ LOG_LEVELS = ("debug", "info", "warning")
 
 
 class CliCommand(NamedTuple):
-    """`reads_config=False`: works beside a broken config file too, and its `run` takes the arguments alone."""
+    """`reads_config=False`: works with a broken config file too; its `run` takes the arguments alone."""
 
     help: str
     module: str
@@ -54,7 +54,7 @@ COMMANDS: dict[str, CliCommand] = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Speaks of mistakes as the rest of the program does."""
+    """Prints mistakes in the format of every other error."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -66,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. `--help` and a wrong use end in `SystemExit`, as argparse does."""
     try:
         code = _run(_with_command(sys.argv[1:] if argv is None else list(argv)))
-        sys.stdout.flush()  # a reader that went away is noticed here, not while the interpreter shuts down
+        sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter shuts down
     except TailraceError as exc:
         print_error(str(exc))
         return FAILED
     except BrokenPipeError:
-        # Whoever read our output has read enough. What is still buffered must not be flushed into it at exit.
+        # The reader of stdout has closed the pipe: what is still buffered must not be flushed into it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except KeyboardInterrupt:
@@ -80,9 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_error(message: str) -> None:
-    """One line on stderr that a person can act on; control characters in it reach no terminal (J122)."""
+    """One line on stderr. Control characters are escaped (J122)."""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
-    print(f"error: {shown}", file=sys.stderr)  # noqa: T201 - this is the place that speaks
+    print(f"error: {shown}", file=sys.stderr)  # noqa: T201 - the one place that prints errors
 
 
 def _with_command(argv: list[str]) -> list[str]:
@@ -96,7 +96,7 @@ def _run(argv: list[str]) -> int:
     name = argv[0]
     command = COMMANDS.get(name)
     if command is None:
-        _parser().parse_args(argv)  # --help, --version or a word that is no command: each ends here
+        _parser().parse_args(argv)  # --help, --version or an unknown command: each exits here
         raise AssertionError(f"argparse let {name!r} pass")
     module = import_module(command.module)
     args = parser_of(name).parse_args(argv[1:])
@@ -135,7 +135,7 @@ def _log_to_stderr(config: Config, level: Level) -> None:
 
 
 def _parser() -> Parser:
-    """The top level, for its help and its complaints alone."""
+    """The top level: only for its help and its error messages."""
     parser = Parser(
         prog="tailrace", description="A streaming-first runtime for LLM agents. Without a command: tailrace chat."
     )

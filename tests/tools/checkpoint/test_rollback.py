@@ -56,7 +56,7 @@ def answering(here: Workplace, home: Path, answer: bytes) -> subprocess.Complete
 def test_with_nobody_to_ask_it_shows_and_does_nothing(here: Workplace, home: Path, changed: Path) -> None:
     done = rollback(here, home)
     assert (done.returncode, done.stdout) == (2, "~ a\n- new\n")
-    assert done.stderr == "error: nobody to ask; to do it: tailrace rollback --yes\n"
+    assert done.stderr == "error: no terminal to ask on; to do it: tailrace rollback --yes\n"
     assert changed.read_text(encoding="utf-8") == "two\n"
 
 

@@ -1,6 +1,6 @@
-"""A person's conversation with the agent: which session, which model, which switches.
+"""The user's conversation with the agent: its session, its model, its switches.
 
-Owns what is asked and of which session; starts turns and finds those of before. Knows nothing of any screen.
+Owns the current session; starts turns and finds earlier ones. Knows no screen.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
 from tailrace.messages import user
 from tailrace.ports import ENDED, Run
 
-_LISTED_RUNS = 500  # how far back sessions are looked for
+_LISTED_RUNS = 500  # how far back the list of sessions reaches
 
 
 async def check_model(app: App, choice: ModelChoice) -> None:
-    """Finds out before the first question what would make every one fail; downloads and loads the embedded model, so
-    that a call's deadlines are about answering alone. Raises `ConfigError`, `ProviderError`."""
+    """Checks before the first question that the model can be called; downloads and loads the embedded model, so that
+    this time does not count against a call's deadlines. Raises `ConfigError`, `ProviderError`."""
     app.models.routes(choice)
     if choice.provider != LOCAL:
         return
@@ -50,7 +50,7 @@ def turn_of(options: Options, question: str) -> TurnSpec:
 
 
 def question_of(run: Run) -> str:
-    """What was asked in that run."""
+    """The user's message of that run."""
     try:
         return msgspec.convert(run.new.input, TurnSpec).message.text
     except msgspec.ValidationError:  # written by another version
@@ -58,7 +58,7 @@ def question_of(run: Run) -> str:
 
 
 class SessionSummary(msgspec.Struct, frozen=True):
-    """A conversation of before, in one line. `unfinished` is its run that has not ended."""
+    """An earlier conversation, in one line. `unfinished` is its run that has not ended."""
 
     id: str
     question: str
@@ -80,7 +80,7 @@ def _age(seconds: float) -> str:
 
 
 def sessions_of(runs: Sequence[Run]) -> list[SessionSummary]:
-    """Runs, newest first, by the session they belong to."""
+    """Runs, newest first, grouped by session."""
     by_session: dict[str, list[Run]] = {}
     for run in runs:
         if run.new.session:
@@ -98,7 +98,7 @@ def sessions_of(runs: Sequence[Run]) -> list[SessionSummary]:
 
 
 class Conversation:
-    """One person's place in it. `options` hold the switches; the session changes with `/new` and `/resume`."""
+    """One user's conversation. `options` hold the switches; the session changes with `/new` and `/resume`."""
 
     def __init__(self, app: App, options: Options) -> None:
         self.app = app
@@ -118,7 +118,7 @@ class Conversation:
         self.options = msgspec.structs.replace(self.options, **changes)
 
     async def use_model(self, name: str) -> None:
-        """Raises `TailraceError` where it cannot be asked; the model stays as it was."""
+        """Raises `TailraceError` where the model cannot be called; the current model then stays."""
         choice = named(self.app.config, name)
         if not choice.name:
             raise ConfigError("expected <provider>/<model>", key="model")
@@ -132,14 +132,14 @@ class Conversation:
     async def stop(self, run_id: str) -> None:
         await self.app.agents.stop(run_id, by=REQUESTER)
 
-    # ── what was said before ─────────────────────────────────────────────────────────────────────────────────
+    # ── earlier sessions ─────────────────────────────────────────────────────────────────────────────────────
 
     async def sessions(self) -> list[SessionSummary]:
         """Newest first."""
         return sessions_of(await self.app.journal.runs(kind=KIND, limit=_LISTED_RUNS))
 
     async def find(self, word: str) -> SessionSummary:
-        """The session of that id, or that place in the list; empty: one that is not finished, else the newest other.
+        """The session with this id or number in the list; for an empty word, an unfinished one, else the newest other.
         Raises `TailraceError` where there is none."""
         sessions = await self.sessions()
         others = [session for session in sessions if session.id != self.session]
@@ -154,15 +154,15 @@ class Conversation:
         return candidates[0]
 
     async def resume(self, session: SessionSummary) -> Run | None:
-        """Goes on in that session. Returns its unfinished run, which somebody executes from now on: whoever has it,
-        or this process where its own died."""
+        """Continues that session. Returns its unfinished run: its owner goes on executing it, or this process takes it
+        over where the owner has died."""
         self.switch(session=session.id)
         if session.unfinished is None:
             return None
         await self.app.agents.recover(session=session.id)
         run = await self.app.journal.get(session.unfinished.id)
         if run.state == "parked":
-            raise RunParked(run.parked.message if run.parked else f"run {run.id} is set aside")
+            raise RunParked(run.parked.message if run.parked else f"run {run.id} is parked")
         return run
 
     async def turns(self, limit: int) -> list[Run]:

@@ -1,4 +1,4 @@
-"""The conversation without a screen: a dumb terminal, or an answer that goes elsewhere. Lines in, lines out."""
+"""The chat without a screen, for a dumb terminal or a redirected stdout: lines in, lines out."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LineChat:
     def __init__(self, conversation: Conversation, asker: TerminalAsker | None) -> None:
         self._conversation = conversation
         self._asker = asker
-        self._waiting: asyncio.Future[object] | None = None  # what Ctrl-C interrupts: a line, or a turn
-        self._interrupts = 0  # in a row, with nothing asked in between
+        self._waiting: asyncio.Future[object] | None = None  # what Ctrl-C cancels: reading a line, or a turn
+        self._interrupts = 0  # in a row, without a line in between
         self._left = False
 
     def notify(self, text: str) -> None:
@@ -43,7 +43,7 @@ class LineChat:
         await self._until_ended(self._shot().join(run.id))
 
     async def interrupt(self) -> bool:
-        return False  # nobody can type a command while an answer comes
+        return False  # no command can be typed during an answer
 
     def leave(self) -> None:
         self._left = True

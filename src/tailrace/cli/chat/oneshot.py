@@ -1,6 +1,6 @@
 """One question, one answer: the answer alone on stdout, all else on stderr.
 
-A viewer of the run's log like any other. Streamed or not, the bytes on stdout are the same.
+A viewer of the run's log. Streamed or not, the bytes on stdout are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tailrace.events import (
 )
 from tailrace.ports import without_reasoning
 
-FRAME_S: Final = 0.05  # a terminal is written to this often at most; a pipe at once
+FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
 EXIT: Final[dict[RunStatus, int]] = {
     "completed": DONE,
     "incomplete": INCOMPLETE,
@@ -49,10 +49,10 @@ _C1: Final = re.compile("[\x7f-\x9f]")
 
 
 class PlainText:
-    """The visible text of a run, piece by piece. Every message ends its line; a blank line stands between two."""
+    """The visible text of a run, event by event. Every message ends with a line end; a blank line separates two."""
 
     def __init__(self) -> None:
-        self._last = ""  # the end of what was written of the open message
+        self._last = ""  # the last character of the open message
         self._between = ""
 
     def text_of_event(self, event: AnyEvent) -> str:
@@ -79,7 +79,7 @@ class PlainText:
 
 
 class OneShot:
-    """Asks one question and shows what becomes of it."""
+    """Asks one question and prints the run."""
 
     def __init__(
         self, app: App, *, streamed: bool, as_json: bool, reasoning: bool = False, asker: TerminalAsker | None = None
@@ -92,20 +92,20 @@ class OneShot:
         self._out = StdoutWriter(sys.stdout.fileno())
         self._text = PlainText()
         self._clean = Sanitizer()
-        self._held: list[str] = []  # what a viewer who does not want a stream gets at the end
+        self._held: list[str] = []  # without streaming: the text until the end
         self._tools: dict[int, ToolCallChunk] = {}
         self._denied = False
         self._seq = 0
         self.finished: RunFinished | None = None
 
     async def ask(self, spec: TurnSpec, session: str = "") -> int:
-        """The exit code. Cancelled, or unable to write, it stops the run first."""
+        """Returns the exit code. When it is cancelled, or stdout cannot be written, it stops the run first."""
         spec = msgspec.structs.replace(spec, reachable=self._asker is not None)
         run = await self._app.agents.submit(spec, session=session)
         return await self.join(run.id)
 
     async def join(self, run_id: str) -> int:
-        """The same for a run that has begun."""
+        """The same for a run that has been started."""
         try:
             await self.watch(run_id)
         except asyncio.CancelledError:
@@ -119,14 +119,14 @@ class OneShot:
         return self._exit_code()
 
     async def watch(self, run_id: str) -> None:
-        """Shows the log from where it was left until it ends."""
+        """Prints the log from the last printed entry to its end."""
         async for batch in self._app.journal.tail(run_id, after=self._seq):
             await self._show(batch)
             self._seq = batch[-1].seq
             for entry in batch:
                 await self._handle(run_id, entry.event)
             if self._out.is_terminal and self.finished is None:
-                await asyncio.sleep(FRAME_S)  # what comes meanwhile is taken in one go
+                await asyncio.sleep(FRAME_S)  # what arrives meanwhile comes as one batch
 
     async def _show(self, batch: Sequence[Entry]) -> None:
         if self._as_json:
@@ -148,14 +148,16 @@ class OneShot:
         return line
 
     async def _handle(self, run_id: str, event: AnyEvent) -> None:
-        """Everything but the answer."""
+        """Everything but the answer's text."""
         match event:
             case ApprovalAsked(requester=requester) if self._asker is not None and requester == REQUESTER:
                 decision = await self._asker.ask(event, timeout_s=self._app.config.approvals.timeout_s)
                 if decision is not None:
                     await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
             case ApprovalAsked(command=command, reason=reason):
-                print_status(f"not executed: {sanitized_line(command)} ({reason}; nobody to ask: --yolo approves)")
+                print_status(
+                    f"not executed: {sanitized_line(command)} ({reason}; no terminal to ask on; --yolo approves it)"
+                )
             case ApprovalAnswered(decision="deny"):
                 self._denied = True
             case ToolCallChunk(index=index):
@@ -183,8 +185,8 @@ class OneShot:
             print_error(finished.error.message)
 
     def _exit_code(self) -> int:
-        if self.finished is None:  # the journal was closed under it, or the run was put aside
-            print_error("the run did not come to its end; tailrace runs shows it")
+        if self.finished is None:  # the journal was closed, or the run was parked
+            print_error("the run has not ended; see: tailrace runs")
             return FAILED
         code = EXIT[self.finished.status]
         return INCOMPLETE if code == DONE and self._denied else code

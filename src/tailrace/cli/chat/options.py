@@ -1,14 +1,14 @@
-"""What a conversation from the command line is asked for with, whichever surface shows it."""
+"""The options of `tailrace chat`, for every surface."""
 
 from __future__ import annotations
 
 from tailrace.messages import Value
 
-REQUESTER = "cli"  # whom an approval is put to, and who may answer it: the person at this machine
+REQUESTER = "cli"  # who answers the approvals of these runs: the user at this machine
 
 
 class Options(Value):
-    """What was asked for on the command line."""
+    """The parsed command line."""
 
     model: str = ""  # "<provider>/<model>"; empty: the configured one
     streamed: bool = False

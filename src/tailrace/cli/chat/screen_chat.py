@@ -1,7 +1,7 @@
-"""A conversation at a screen: what the person types, what the agent does, both at once.
+"""The chat on a screen: the user types while the agent works.
 
-Owns who is doing what: one turn at a time, commands in between, questions to the person. How it looks is the
-transcript's, where it is drawn the screen's.
+Owns the order of things: one turn at a time, commands in between, approvals. The transcript decides what is shown, the
+screen draws it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tailrace.errors import TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run
 
-AGAIN_S: Final = 3.0  # within so long, Ctrl-C again leaves
+AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
 
 
 class ScreenChat:
@@ -99,7 +99,7 @@ class ScreenChat:
         self._lines.put_nowait(text)
 
     def interrupted(self) -> None:
-        """Once: the turn, or what is being typed. Twice in a row: out."""
+        """Once: stops the turn, or clears the input. Twice in a row: leaves."""
         at = time.monotonic()
         again = at - self._interrupted_at < AGAIN_S
         self._interrupted_at = at
@@ -146,7 +146,7 @@ class ScreenChat:
             self.notify(f"a run was in flight when its terminal died; /resume joins it:\n  {left.describe(now())}")
 
     async def _work(self) -> None:
-        """Does what was typed, in order."""
+        """Handles the typed lines in order."""
         while True:
             line = await self._lines.get()
             try:
@@ -166,7 +166,7 @@ class ScreenChat:
             else:
                 self.notify(f"answer {CHOICES}")
         elif line.strip():
-            await self.interrupt()  # one turn at a time: a new message takes over
+            await self.interrupt()  # one turn at a time: a new message interrupts the old one
             self._transcript.add_question(line.strip())
             self._screen.changed()
             self._begin(await self._conversation.ask(line.strip()))
@@ -185,7 +185,7 @@ class ScreenChat:
             self._screen.changed()
 
     async def _settle_turn(self) -> None:
-        """Whoever leaves does not wait for the answer: the turn is stopped and on record."""
+        """On leaving, the turn is stopped and recorded; its answer is not awaited."""
         await self.interrupt()
         if self._turns:
             session = self._conversation.session
@@ -193,7 +193,7 @@ class ScreenChat:
 
 
 class _Notices(logging.Handler):
-    """What libraries have to say must not be written across the screen."""
+    """Shows log records as notices: stderr would be written across the screen."""
 
     def __init__(self, terminal: ScreenChat) -> None:
         super().__init__(logging.WARNING)

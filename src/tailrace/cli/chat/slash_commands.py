@@ -1,6 +1,6 @@
-"""What a person can type after a slash. The same on every surface of the terminal.
+"""The slash commands of the chat, the same on every surface.
 
-Each command acts on the conversation and says what it did; how that is shown is the surface's.
+Each command acts on the conversation and notifies the surface of what it did.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from tailrace.cli.chat.conversation import Conversation, new_session, now
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 
-PAST_TURNS: Final = 5  # how many of a resumed session are shown again
+PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
 
 
 class ChatSurface(Protocol):
-    """Where the conversation takes place."""
+    """Where the conversation is shown."""
 
     def notify(self, text: str) -> None:
-        """Words of the program itself."""
+        """Shows a message of the program itself."""
 
     def replay(self, run: Run) -> Awaitable[None]:
-        """Shows a run of before, as it was."""
+        """Shows an ended run."""
 
     def watch(self, run: Run) -> Awaitable[None]:
-        """Shows a run that has not ended from its beginning, and goes on with it."""
+        """Shows a run that has not ended, from its beginning, and follows it."""
 
     def interrupt(self) -> Awaitable[bool]:
-        """Stops the turn under way; False where there is none."""
+        """Stops the running turn; False where there is none."""
 
     def leave(self) -> None:
         """Ends the conversation."""
 
     def aside(self) -> AbstractAsyncContextManager[None]:
-        """While the block runs, others may write to the terminal."""
+        """Within the block, other code may write to the terminal."""
 
 
 class SlashCall(NamedTuple):
-    """A command as it was call: what it acts on, where it speaks, and the rest of the line."""
+    """One call of a command: its conversation, its surface, the rest of the line."""
 
     conversation: Conversation
     surface: ChatSurface
@@ -62,7 +62,7 @@ class SlashCommand(msgspec.Struct, frozen=True):
 
 
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
-    """Does what the line says. Never raises `TailraceError`: what went wrong is said."""
+    """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
     command = SLASH_COMMANDS.get(word)
     if command is None:
@@ -86,7 +86,7 @@ async def _help(call: SlashCall) -> None:
 
 async def _model(call: SlashCall) -> None:
     if call.argument:
-        async with call.surface.aside():  # the embedded model shows how far its download has come
+        async with call.surface.aside():  # the embedded model's download shows its progress
             await call.conversation.use_model(call.argument)
     choice = call.conversation.choice
     stand_ins = "".join(f", then {ref.provider}/{ref.name}" for ref in choice.fallbacks)
@@ -146,7 +146,7 @@ async def _reasoning(call: SlashCall) -> None:
 
 
 async def _rollback(call: SlashCall) -> None:
-    """In two steps: what it would do is shown before it is done."""
+    """In two steps: shows the changes first, applies them with `yes`."""
     from tailrace.tools.checkpoint.checkpoint import Checkpoints
 
     word, _, agreed = call.argument.partition(" ")
@@ -175,8 +175,8 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/help": SlashCommand("this list", _help),
     "/model": SlashCommand("show or change the model", _model, "[provider/model]"),
     "/new": SlashCommand("begin a new session", _new),
-    "/sessions": SlashCommand("list the sessions of before", _sessions),
-    "/resume": SlashCommand("go on with one of them, and join what still runs", _resume, "[N or id]"),
+    "/sessions": SlashCommand("list the earlier sessions", _sessions),
+    "/resume": SlashCommand("continue one of them, and join its run", _resume, "[N or id]"),
     "/stop": SlashCommand("interrupt the answer", _stop),
     "/yolo": SlashCommand("approve without asking, or ask again", _yolo),
     "/verbose": SlashCommand("show what tools print, or not", _verbose),

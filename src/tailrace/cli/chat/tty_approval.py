@@ -1,6 +1,6 @@
 """Approvals on the controlling terminal, for a command whose stdin and stdout may be anything.
 
-Owns `/dev/tty` while it asks. What is shown is the whole command, as the approval is bound to it.
+Owns `/dev/tty` while it asks. It shows the whole command, because the approval is bound to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Self
 from tailrace.cli.screen.sanitize import sanitized, sanitized_line
 from tailrace.events import ApprovalAsked, Decision
 
-# The whole word or its first letter; nothing else counts, so that what somebody happened to type approves nothing.
+# The whole word or its first letter: text that was typed before the question appeared must not approve anything.
 ANSWERS: Final[dict[str, Decision]] = {
     "o": "once",
     "once": "once",
@@ -36,14 +36,14 @@ def decision_of(answer: str) -> Decision | None:
 
 
 class TerminalAsker:
-    """Asks on one terminal. `open` gives None where there is nobody to ask (J108)."""
+    """Asks on one terminal. `open` returns None where there is none (J108)."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def open(cls, path: str = "/dev/tty") -> Self | None:
-        """None without a controlling terminal, and in the background: nobody looks there."""
+        """None without a controlling terminal, and for a background job."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         except OSError:
@@ -58,7 +58,7 @@ class TerminalAsker:
         os.close(self._descriptor)
 
     async def ask(self, question: ApprovalAsked, *, timeout_s: float) -> Decision | None:
-        """None when the time is up, or the terminal went away."""
+        """None after the timeout, and when the terminal is closed."""
         self._write(f"\n{sanitized_line(question.tool_name, 60)} wants to run ({sanitized_line(question.reason)}):\n\n")
         self._write("".join(f"  {line}\n" for line in sanitized(question.command).split("\n")))
         try:
@@ -78,7 +78,7 @@ class TerminalAsker:
 
 
 async def read_line(descriptor: int) -> str | None:
-    """What is typed at a terminal up to the end of the line; None at the end of input."""
+    """One line from a terminal; None at the end of input."""
     loop = asyncio.get_running_loop()
     typed = b""
     while not typed.endswith(b"\n"):

@@ -1,7 +1,7 @@
 """`tailrace chat`: one question, or a conversation in the terminal.
 
-Owns the arguments and who answers them: `oneshot` for a question, `terminal` for a person at a screen, `plain` for one
-at anything less. Each of them runs on the application; nothing here knows a provider.
+Owns the arguments and the choice of the surface: `oneshot` for one question, `screen_chat` on a capable terminal,
+`line_chat` elsewhere. Knows no provider.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tailrace.config.load import Config
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-q", metavar="QUESTION", help="ask this and end; without it, and with a pipe, ask what it says"
+        "-q", metavar="QUESTION", help="ask this and exit; without it, stdin is the question unless it is a terminal"
     )
-    parser.add_argument("--provider", help="whom to ask: local, openai, anthropic, openrouter, … or one of the config")
-    parser.add_argument("--model", help="the model's name there")
+    parser.add_argument("--provider", help="the provider: local, openai, anthropic, openrouter, … or one of the config")
+    parser.add_argument("--model", help="the provider's name of the model")
     parser.add_argument(
         "--stream",
         action=argparse.BooleanOptionalAction,
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the events of the run, one a line")
     parser.add_argument("--session", metavar="ID", default="", help="go on with this conversation")
-    parser.add_argument("--max-turns", metavar="N", type=_count, help="how often the model may be asked in one turn")
-    parser.add_argument("--yolo", action="store_true", help="approve what would be asked; the hard list stays blocked")
+    parser.add_argument("--max-turns", metavar="N", type=_count, help="model calls in one turn, at most")
+    parser.add_argument("--yolo", action="store_true", help="approve without asking; the hard list stays blocked")
     parser.add_argument("--checkpoints", action="store_true", help="a snapshot before the first change of a turn")
 
 
@@ -90,7 +90,7 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
     from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.tty_approval import TerminalAsker
 
-    _cancel_when_told_to_end()
+    _cancel_on_sigterm()
     async with open_app(config) as app:
         await check_model(app, named(config, options.model))
         asker = TerminalAsker.open()
@@ -115,12 +115,12 @@ async def _converse(config: Config, options: Options) -> int:
 
 
 def _can_draw(config: Config) -> bool:
-    """Whether there is a screen: a terminal on both sides that can move its cursor."""
+    """Whether stdout is a terminal that can move its cursor."""
     return sys.stdout.isatty() and (config.environment.get("TERM") or "dumb") not in ("dumb", "unknown")
 
 
-def _cancel_when_told_to_end() -> None:
-    """SIGTERM stops the run as Ctrl-C does: a question that nobody waits for any more is not worth an answer."""
+def _cancel_on_sigterm() -> None:
+    """SIGTERM stops the run, as Ctrl-C does."""
     task = asyncio.current_task()
     if task is not None and sys.platform != "win32":
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -1,6 +1,6 @@
 """`tailrace completion bash|zsh|fish`: a script for the shell that completes commands and their options.
 
-What there is to complete is read from the commands themselves, when the script is made.
+The options are read from the commands themselves when the script is made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def options_of(name: str) -> list[str]:
-    """The long options of a command, and the words that one of its arguments must be."""
+    """The long options of a command, and the choices of its arguments."""
     words: list[str] = []
     for action in parser_actions(parser_of(name)):
         words += [option for option in action.option_strings if option.startswith("--")]

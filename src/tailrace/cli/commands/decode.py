@@ -1,7 +1,7 @@
-"""`tailrace decode`: what recorded responses of a provider say, one JSON object a line.
+"""`tailrace decode`: the content of recorded provider responses, one JSON object a line.
 
-Owns reading files in bounded pieces and telling apart what they hold: an event stream, the same payloads one JSON
-object a line, or the plain JSON body of an answer that was not streamed. What the bytes mean is for `wire` to say.
+Owns reading files in bounded pieces and detecting their format: an event stream, the same payloads one JSON object a
+line, or the JSON body of an answer that was not streamed. `wire` decodes the bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import WireQuirks
 
 PIECE_BYTES: Final = 64 * 1024
-MAX_STREAM_BYTES: Final = 256 * 1024 * 1024  # past any real answer; what is decoded is kept until the end
+MAX_STREAM_BYTES: Final = 256 * 1024 * 1024  # beyond any real answer; the decoder keeps everything until the end
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 # How an event stream begins: with a comment or a field (WHATWG HTML, section 9.2.5), after blank lines at most.
 STREAM_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry)?:")
 JSON_START: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")
 BODY_KEY: Final[dict[Dialect, str]] = {"chat": "choices", "responses": "output", "anthropic": "content"}
-# Worst last. What failed outweighs what was cut, and both outweigh what is complete.
+# Worst last: failed, then cut, then complete.
 SEVERITY: Final = (DONE, INCOMPLETE, FAILED)
 
 
@@ -63,12 +63,12 @@ class DecodedAnswer(msgspec.Struct):
 
 
 class Unreadable(Exception):
-    """These bytes hold no answer in this dialect; says why."""
+    """These bytes are no answer in this dialect; the message says why."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="a recorded response body; - is stdin")
-    parser.add_argument("--dialect", required=True, choices=get_args(Dialect), help="what the provider speaks")
+    parser.add_argument("--dialect", required=True, choices=get_args(Dialect), help="the provider's dialect")
 
 
 def run(args: Namespace) -> int:
@@ -134,7 +134,7 @@ def _from_json(data: bytes, wire: Wire) -> tuple[DecodedAnswer, int]:
 
 
 def _payloads(data: bytes) -> list[bytes] | None:
-    """The payloads of a stream, one a line, as some recorders keep them; None where the first line is not one."""
+    """The payloads of a stream, one a line, as some recorders store them; None where the first line is none."""
     lines = [line.strip() for line in data.split(b"\n") if line.strip()]
     try:
         decode_object(lines[0])
@@ -148,17 +148,17 @@ def _from_lines(lines: list[bytes], wire: Wire) -> tuple[DecodedAnswer, int]:
     framed = b"".join(b"data: %b\n\n" % line for line in lines)
     reader.feed(framed)
     if wire.dialect == "chat" and reader.finished:
-        reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such a recorder drops
+        reader.feed(b"data: [DONE]\n\n")  # part of the framing, which such recorders drop
     return reader.report(framed[:PIECE_BYTES])
 
 
 class RecordingReader:
-    """One stream on its way through the decoder. Keeps what the report needs and no deltas."""
+    """Decodes one stream. Keeps what the report needs, no deltas."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._decoder = wire.decoder(WireQuirks())
-        self._spoke = False  # a delta other than an error came: the stream is in this dialect
+        self._spoke = False  # a delta other than an error came: the stream is of this dialect
         self._error: ErrorDelta | None = None
         self.finished = False
 
@@ -170,11 +170,11 @@ class RecordingReader:
         self._take_deltas(self._decoder.feed(data))
 
     def report(self, head: bytes) -> tuple[DecodedAnswer, int]:
-        """The report, and the exit code it stands for. `head` is how the stream began."""
+        """The report and its exit code. `head` is the beginning of the stream."""
         self._take_deltas(self._decoder.close())
         error = self._error
         if error is not None and not self._spoke and error.code in {"stream_cut", "protocol_error"}:
-            _refuse_what_is_no_stream(head, self._wire)
+            _refuse_other_formats(head, self._wire)
         answer = _report(self._wire.completion_from_body(self._decoder.rebuilt_body()), complete=self._decoder.complete)
         if error is None:
             return answer, DONE if answer.complete else INCOMPLETE
@@ -190,8 +190,8 @@ class RecordingReader:
                 self.finished = self.finished or isinstance(delta, FinishDelta)
 
 
-def _refuse_what_is_no_stream(head: bytes, wire: Wire) -> None:
-    """Says better than "cut" what is wrong with a stream of which the decoder understood nothing."""
+def _refuse_other_formats(head: bytes, wire: Wire) -> None:
+    """Raises `Unreadable` with a better reason than "cut" where the decoder understood nothing."""
     if not STREAM_START.match(head):
         raise Unreadable(f"neither an event stream nor JSON; it begins with {head[:24]!r}")
     for other in DIALECTS.values():

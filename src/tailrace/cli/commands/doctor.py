@@ -1,6 +1,6 @@
-"""`tailrace doctor`: is everything there that the config asks for, and what to do about what is not.
+"""`tailrace doctor`: checks everything that the config needs, and says how to fix what is missing.
 
-Looks and reports; changes nothing. Each check stands alone: one that fails hides no other.
+Changes nothing. The checks are independent: one that fails hides no other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
-# What is imported for it, and the extra that brings it.
+# The module that is imported, and the extra that installs it.
 EXTRAS: Final = {
     "telegram": ("telegram", "telegram"),
     "discord": ("discord", "discord"),
@@ -42,7 +42,7 @@ EXTRAS: Final = {
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at. `advice` says what to do about it."""
+    """The result of one check. `advice` says what to do."""
 
     state: State
     what: str
@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--offline", action="store_true", help="do not look whether endpoints can be reached")
+    parser.add_argument("--offline", action="store_true", help="do not contact providers and platforms")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +85,7 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     yield await _database(config)
 
 
-# ── what is on this machine ──────────────────────────────────────────────────────────────────────────────────
+# ── on this machine ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _files(config: Config) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _files(config: Config) -> Iterator[Finding]:
 
 
 def _refs(config: Config) -> list[ModelRef]:
-    """The models that are asked, in the order in which they are."""
+    """The configured model and its fallbacks, in order."""
     return [ModelRef(config.model.provider, config.model.name), *config.model.fallbacks]
 
 
@@ -174,7 +174,7 @@ def _secrets(config: Config) -> Iterator[Finding]:
             if variable and config.secret(variable) is None:
                 yield Finding("broken", f"platforms.{name}: {variable} is not set", "export it before you start")
         if not settings.allow:
-            yield Finding("note", f"platforms.{name} serves nobody", f"platforms.{name}.allow: [your id]")
+            yield Finding("note", f"platforms.{name} serves no user", f"platforms.{name}.allow: [your id]")
     for name, provider in config.providers.items():
         if provider.key_env and config.secret(provider.key_env) is None:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
@@ -199,13 +199,13 @@ async def _database(config: Config) -> Finding:
 
 
 def _damage(file: Path) -> str:
-    """What SQLite finds wrong with its pages; empty when nothing is."""
+    """The first problem that SQLite finds in the file; empty when there is none."""
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    return "" if said == "ok" else str(said)
+        (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    return "" if result == "ok" else str(result)
 
 
-# ── what is elsewhere ────────────────────────────────────────────────────────────────────────────────────────
+# ── over the network ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _endpoints(config: Config) -> AsyncIterator[Finding]:
@@ -226,7 +226,7 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
         endpoint = endpoint_of(config, name)
         url, headers = models_url(endpoint.url()), endpoint.request_headers()
     except ConfigError:
-        return None  # said already
+        return None  # reported already
     timeout = aiohttp.ClientTimeout(total=REACH_TIMEOUT_S)
     try:
         async with (
@@ -237,28 +237,30 @@ async def _endpoint(config: Config, name: str) -> Finding | None:
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         reason = endpoint.redacted(str(exc)) or "no answer in time"
         return Finding(
-            "broken", f"{name}: {endpoint.host} cannot be reached ({reason})", "is it up, and is the network?"
+            "broken",
+            f"{name}: {endpoint.host} cannot be reached ({reason})",
+            "check that it runs and that the network reaches it",
         )
     if status in (401, 403):
         return Finding("broken", f"{name}: {endpoint.host} refused the key ({status})", "set a valid key")
     return Finding("ok", f"{name}: {endpoint.host} answers")
 
 
-def _said_already(platform_name: str, problem: ConfigError) -> bool:
-    """By what was looked at on this machine: an extra that is not installed, a secret that is not set."""
+def _reported_already(platform_name: str, problem: ConfigError) -> bool:
+    """By the checks on this machine: an extra that is not installed, a secret that is not set."""
     module, _ = EXTRAS.get(platform_name, ("", ""))
     return problem.key.endswith("_env") or bool(module and find_spec(module) is None)
 
 
 async def _platforms(config: Config) -> AsyncIterator[Finding]:
-    """Whether each enabled platform knows us: the token is tried where it costs nothing."""
+    """Whether each enabled platform accepts the token, tried with a call that costs nothing."""
     from tailrace.platforms.runtime.registry import enabled, make_platform
 
     for name in enabled(config):
         try:
             platform_ = make_platform(config, name)
         except ConfigError as exc:
-            if not _said_already(name, exc):
+            if not _reported_already(name, exc):
                 yield Finding("broken", str(exc), f"see docs/platforms/{name}.md")
             continue
         try:
@@ -272,7 +274,7 @@ async def _platforms(config: Config) -> AsyncIterator[Finding]:
 
 
 def models_url(url: str) -> str:
-    """The list of models beside a dialect's route: asking for it costs nothing and needs the key."""
+    """The address of the provider's list of models: a request that costs nothing and needs the key."""
     parts = urlsplit(url)
     path = parts.path.removesuffix("/chat/completions").removesuffix("/responses").removesuffix("/messages")
     return urlunsplit((parts.scheme, parts.netloc, f"{path}/models", "", ""))

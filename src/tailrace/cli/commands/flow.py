@@ -1,7 +1,7 @@
 """`tailrace flow run | check | resume`: a sequence from a file, in this process.
 
-What models say goes to stdout as it comes, a line per step to stderr; `--json` prints the events of the instance's
-stream instead. An instance that is interrupted stays on record and can be gone on with.
+The models' text goes to stdout as it comes, a line per step to stderr; `--json` prints the events of the instance's
+stream instead. An interrupted instance stays in the journal and can be resumed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a value of the input; JSON where it is JSON, else text",
     )
-    run.add_argument("--dry-run", action="store_true", help="validate everything, ask nobody")
-    run.add_argument("--key", default="", help="an idempotency key: the instance that has it is shown, not run again")
+    run.add_argument("--dry-run", action="store_true", help="validate everything, call no model")
+    run.add_argument("--key", default="", help="an idempotency key: an instance that has it is shown, not run again")
     check = commands.add_parser("check", help="find mistakes without running anything")
     check.add_argument("file", metavar="FILE")
-    resume = commands.add_parser("resume", help="go on with an instance that was interrupted, or watch it")
+    resume = commands.add_parser("resume", help="resume an interrupted instance, or watch it")
     resume.add_argument("instance", metavar="INSTANCE")
     for command in (run, resume):
         command.add_argument("--json", action="store_true", help="print the events of the instance, one a line")
@@ -118,7 +118,7 @@ async def _show(app: App, instance_id: str, *, as_json: bool) -> int:
 
 
 class InstancePrinter:
-    """An instance on two streams: what models say on stdout, a line per step on stderr."""
+    """Prints an instance: the models' text on stdout, a line per step on stderr."""
 
     def __init__(self) -> None:
         self._began: dict[str, float] = {}
@@ -167,14 +167,14 @@ class InstancePrinter:
         sys.stderr.flush()
 
     def _break(self) -> None:
-        """Ends the line of the step that writes."""
+        """Ends the open line of text."""
         if self._speaking and not self._last.endswith("\n"):
             sys.stdout.write("\n")
             sys.stdout.flush()
         self._speaking = ""
 
     def _end(self) -> None:
-        """Nothing was said on the way: the last step's output is the answer."""
+        """Without any streamed text, the last step's output is the answer."""
         self._break()
         if not self._spoke and self._output is not None:
             text = _text_of(self._output)

@@ -1,7 +1,7 @@
-"""`tailrace gateway`: the chat platforms alone, until it is stop to stop; `--pair` lets a new user in.
+"""`tailrace gateway`: the chat platforms alone, until a signal stops it; `--pair` lets a new user in.
 
-The first SIGINT or SIGTERM ends it in order: no new work, answers under way have `server.drain_s`, what is cut says so
-in its message and goes on when the gateway is started again. The second ends it at once.
+The first SIGINT or SIGTERM starts the drain: no new work, answers in flight have `server.drain_s`, a cut answer
+says so in its message and continues after the restart. The second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ log = logging.getLogger("tailrace.gateway")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pair", metavar="CODE", help="let the user in to whom the bot gave this code")
-    parser.add_argument("--log", choices=("text", "json"), default="text", help="how to write the log to stderr")
+    parser.add_argument("--pair", metavar="CODE", help="let in the user to whom the bot gave this code")
+    parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
@@ -71,12 +71,12 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
             log.info("webhooks are at %s", address)
         if recovered := await app.recover():
-            log.info("going on with %d unfinished runs", len(recovered))
+            log.info("resuming %d unfinished runs", len(recovered))
         sys.stdout.write(f"tailrace serves {', '.join(platform.name for platform in gateway.platforms)}\n")
         sys.stdout.flush()
         async with asyncio.TaskGroup() as group:
             taking_over = group.create_task(app.keep_recovering())
             await stop.wait()
             taking_over.cancel()
-        log.info("stopping; answers under way have %g s to end", config.server.drain_s)
+        log.info("stopping; answers in flight have %g s to end", config.server.drain_s)
         gateway.take_no_more()

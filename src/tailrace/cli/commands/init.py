@@ -1,6 +1,7 @@
-"""`tailrace init`: writes a config with streaming on, and asks as little as it can.
+"""`tailrace init`: writes a config with streaming on, and asks as little as possible.
 
-Works beside no config or a broken one. Secrets are never asked for and never written: they stay in the environment.
+Works without a config and with a broken one. Secrets are never asked for and never written: they stay in the
+environment.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--provider", help=f"who answers: {LOCAL}, {', '.join(PRESETS)}; asked for where it is not given"
     )
-    parser.add_argument("--model", help="the model's name there")
-    parser.add_argument("--force", action="store_true", help="replace the file that is there")
+    parser.add_argument("--model", help="the provider's name of the model")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         print_error(f"which model of {provider}? name it with --model")
         return USAGE
     _write(file, _config(provider, model))
-    load(os.environ)  # what was written is read the same way as ever
+    load(os.environ)  # the new file must load
     _tell(file, provider)
     return DONE
 
@@ -88,7 +89,7 @@ def _suggested() -> str:
 
 
 def _ask(what: str, default: str, question: str) -> str:
-    """What the person says, or the default where there is no person."""
+    """The user's answer; the default where stdin is no terminal."""
     if not sys.stdin.isatty():
         return default
     sys.stderr.write(f"{question}\n{what}{f' [{default}]' if default else ''}: ")
@@ -108,7 +109,7 @@ def _config(provider: str, model: str) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all: a half-written config is worse than none."""
+    """Atomic: a half-written config is worse than none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_suffix(".tmp")
     temporary.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """`tailrace rollback [N]`: puts the working directory back to a checkpoint, after showing what that would do.
 
-Thin: asks and prints. What a checkpoint is and how it is restored is for `tools.checkpoint` to know.
+Thin: asks and prints. `tools.checkpoint` makes and restores checkpoints.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace, config: Config) -> int:
-    """0 done, 1 left as it is, 2 a wrong number or nobody to ask. Raises `CheckpointError`."""
+    """0 done, 1 declined, 2 a wrong number or no terminal to ask on. Raises `CheckpointError`."""
     number = 1 if args.number is None else args.number
     if number < 1:
         print_error(f"checkpoints count from 1, the latest; there is no {number}")
@@ -48,7 +48,7 @@ def run(args: Namespace, config: Config) -> int:
     _show(plan, checkpoints.diff(plan) if args.diff else "")
     if not args.yes:
         if not sys.stdin.isatty():
-            print_error("nobody to ask; to do it: tailrace rollback --yes")
+            print_error("no terminal to ask on; to do it: tailrace rollback --yes")
             return USAGE
         if not _agreed():
             _say("left as it is\n")
@@ -83,7 +83,7 @@ def _agreed() -> bool:
 
 
 def _print(text: str) -> None:
-    """Names and contents of files are anybody's: nothing in them commands the terminal (J122)."""
+    """Names and contents of files may hold control sequences: they are removed (J122)."""
     safe = Sanitizer().feed(text.encode("utf-8", "replace").decode("utf-8", "replace"))
     sys.stdout.write(f"{safe}\n")
 

@@ -1,6 +1,6 @@
-"""`tailrace runs | show | tail | stop`: runs of this machine's journal, also those another process executes.
+"""`tailrace runs | show | tail | stop`: the runs in the journal, including those of other processes.
 
-Thin: everything it shows is the journal's, in words for a person or, with `--json`, as the events themselves.
+Thin: it prints what the journal holds, as text or, with `--json`, as the events themselves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tailrace.runs.recovery import stop
 
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that nobody asked for
+OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 OUTPUT_PREVIEW = 60  # characters of an answer in the list
 
 
@@ -75,7 +75,7 @@ async def _run(args: Namespace, config: Config) -> int:
 
 
 async def _latest(journal: Journal, args: Namespace, states: tuple[RunState, ...] | None) -> list[Run]:
-    """The newest runs that somebody asked for, page by page: what the product keeps for itself is passed over."""
+    """The newest runs, read page by page, without the program's own records."""
     found: list[Run] = []
     before: str | None = None
     while len(found) < args.limit:
@@ -90,7 +90,7 @@ async def _latest(journal: Journal, args: Namespace, states: tuple[RunState, ...
 async def _list(journal: Journal, args: Namespace) -> int:
     states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
     for found in await _latest(journal, args, states):
-        _say(_run_json(found) if args.json else _line(found))
+        _print(_run_json(found) if args.json else _line(found))
     return DONE
 
 
@@ -108,12 +108,12 @@ async def _show(journal: Journal, args: Namespace) -> int:
     found = await journal.get(args.run)
     entry = await journal.snapshot(args.run)
     if args.json:
-        _say(entry_to_json(*without_reasoning([entry])).decode())
+        _print(entry_to_json(*without_reasoning([entry])).decode())
         return DONE
     if not isinstance(entry.event, Snapshot):
         raise TypeError(entry)
     for line in _described(found, entry.event):
-        _say(line)
+        _print(line)
     return DONE
 
 
@@ -143,12 +143,12 @@ def _described(run: Run, state: Snapshot) -> list[str]:
 
 
 async def _tail(journal: Journal, args: Namespace) -> int:
-    """Ends with the run, and with the exit code that says how that ended."""
+    """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
     async for batch in journal.tail(args.run, after=args.after):
         entries = list(without_reasoning(batch))
         if args.json:
-            _say("\n".join(entry_to_json(entry).decode() for entry in entries))
+            _print("\n".join(entry_to_json(entry).decode() for entry in entries))
         else:
             sys.stdout.write("".join(map(_shown, entries)))
         sys.stdout.flush()
@@ -180,7 +180,7 @@ def _shown(entry: Entry) -> str:
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:
-    """Waits until the run has ended: until then it may still act."""
+    """Waits until the run has ended: until then its tools may still run."""
     owner = f"tailrace stop {os.getpid()}"
     try:
         by = os.environ.get("USER", "")
@@ -191,7 +191,7 @@ async def _stop(journal: Journal, args: Namespace) -> int:
         async for _ in journal.tail(args.run, after=found.last_seq):
             pass
         found = await journal.get(args.run)
-    _say(_run_json(found) if args.json else f"{found.id}: {found.state}")
+    _print(_run_json(found) if args.json else f"{found.id}: {found.state}")
     return DONE
 
 
@@ -200,9 +200,9 @@ def _run_json(run: Run) -> str:
 
 
 def _safe(text: str) -> str:
-    """J122: what a model wrote moves no cursor and writes no clipboard."""
+    """Model output must not move the cursor or write the clipboard (J122)."""
     return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(text + "\n")

@@ -1,7 +1,7 @@
-"""`tailrace serve`: the API, the web page and every enabled platform, until it is stop to stop.
+"""`tailrace serve`: the API, the web page and every enabled platform, until a signal stops it.
 
-The first SIGINT or SIGTERM ends it in order: no new work, what is under way has `server.drain_s`, runs that have not
-ended by then are given back for the next process. The second ends it at once.
+The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`, runs that have not
+ended by then are released for the next process. The second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger("tailrace.serve")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", help="where to listen; any other than this machine needs a key")
-    parser.add_argument("--port", type=int, help="0 is any free one")
-    parser.add_argument("--log", choices=("text", "json"), default="text", help="how to write the log to stderr")
+    parser.add_argument("--host", help="the address to bind; any other than loopback needs a key")
+    parser.add_argument("--port", type=int, help="0 takes any free port")
+    parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
-    """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be had."""
+    """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be bound."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_serve(args, config))
@@ -62,19 +62,19 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
         ):
             if recovered := await app.recover():
-                log.info("going on with %d unfinished runs", len(recovered))
-            print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - what this command has to say
+                log.info("resuming %d unfinished runs", len(recovered))
+            print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - this command's output
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(_warm_up(app)), group.create_task(app.keep_recovering())]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
             gateway.take_no_more()
-            log.info("stopping; what is under way has %g s to end", config.server.drain_s)
+            log.info("stopping; requests in flight have %g s to end", config.server.drain_s)
 
 
 async def _warm_up(app: App) -> None:
-    """Loads the embedded model where it is the one in use, so that the first question does not wait for it."""
+    """Loads the embedded model where it is configured, so that the first question does not wait for it."""
     if app.config.model.provider != "local":
         return
     try:
@@ -84,7 +84,7 @@ async def _warm_up(app: App) -> None:
 
 
 def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
-    """The platforms' webhooks as routes: open, because their signature is their key (J120)."""
+    """The platforms' webhooks as routes: open, because their signature authenticates them (J120)."""
     from tailrace.platforms.runtime.webhooks import answer
     from tailrace.server.http.route import Route
 

@@ -1,8 +1,8 @@
 """Markdown cut into its top-level blocks while it arrives.
 
-Pure. A block that is finished will never change, whatever follows: it can be drawn once and forgotten. Only the open
-one is drawn again, so the cost of a long answer is the cost of its parts. What would grow without end (a listing, a
-list, a table) is cut into parts that join without a seam.
+Pure. A finished block never changes, whatever follows: it is drawn once and forgotten. Only the open block is drawn
+again, so the cost of a long answer is linear. Blocks that could grow without end (a listing, a list, a table) are cut
+into parts that join without a gap.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tailrace.delivery.text.balance import balance
 
-MAX_CODE_LINES: Final = 100  # of one part of a listing; it is cut earlier, where code likes to be cut
+MAX_CODE_LINES: Final = 100  # of one part of a listing; it is cut earlier at a blank line before unindented code
 MIN_CODE_LINES: Final = 24
 MIN_LIST_LINES: Final = 24  # after so many the next item of the list begins a new part
 MAX_TABLE_ROWS: Final = 100
@@ -73,7 +73,7 @@ class BlockSplitter:
         return self._pop_done()
 
     def close(self) -> list[Block]:
-        """The rest, now that nothing follows."""
+        """The remaining blocks; the text has ended."""
         if line := "".join(self._partial):
             self._line(line)
         self._partial = []
@@ -82,7 +82,7 @@ class BlockSplitter:
 
     @property
     def open(self) -> Block | None:
-        """The block that grows, as far as it can be shown: a row of a table is shown when it is whole."""
+        """The growing block, as far as it can be shown: a table's row is shown when it is complete."""
         line = "".join(self._partial)
         if self._inside == "fence":
             return self._code([*self._lines, self._dedented(line)] if line else self._lines)
@@ -90,7 +90,7 @@ class BlockSplitter:
             return Block("markdown", "\n".join(self._lines), joined=self._joined)
         if self._inside in ("nothing", "text") and len(self._lines) <= 1:
             if (self._lines[0] if self._lines else line).lstrip().startswith("|"):
-                return None  # most likely the head of a table; the next line tells
+                return None  # probably the head of a table; the next line decides
             if not self._lines and _FENCE.match(line):
                 return None
         lines = [*self._lines, line]

@@ -1,6 +1,6 @@
-"""How things look: every piece of a transcript as lines of styled text, for a width.
+"""How the transcript looks: every piece as lines of styled text, for a width.
 
-Owns colours, indentation and the box. Knows no terminal: whoever has one turns the lines into what it understands.
+Owns colours, indentation and the box. Knows no terminal: the screen writes the lines.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class BlockPiece(msgspec.Struct, frozen=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True):
-    """What the person said."""
+    """The user's message."""
 
     text: str
 
 
 class ReasoningLine(msgspec.Struct, frozen=True):
-    """A line of what the model thought."""
+    """One line of the model's reasoning."""
 
     text: str
 
@@ -92,7 +92,7 @@ class ToolLine(msgspec.Struct, frozen=True):
 
 
 class NoticeLine(msgspec.Struct, frozen=True):
-    """Words of the program, not of the model. `style` says how they sound."""
+    """A message of the program, not of the model."""
 
     text: str
     style: str = "dim"
@@ -100,7 +100,7 @@ class NoticeLine(msgspec.Struct, frozen=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True):
-    """An approval is asked for: all of what would run."""
+    """An approval: the whole command that would run."""
 
     tool_name: str
     reason: str
@@ -159,10 +159,10 @@ def _markdown(block: Block) -> Markdown:
 
 
 class Painter:
-    """Pieces become lines."""
+    """Renders pieces as lines."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """`console` says which colours there are; it is never written to."""
+        """`console` tells which colours there are; nothing is written to it."""
         self._console = console or Console(file=io.StringIO(), color_system=None)
         self._console.push_theme(_THEME)
 
@@ -170,7 +170,7 @@ class Painter:
         return [line for piece in pieces for line in self._piece(piece, width)]
 
     def ansi(self, lines: Iterable[Line]) -> str:
-        """The lines as a terminal takes them, each with its end."""
+        """The lines with escape sequences and line ends."""
         system = color_system(self._console)
         plain = self._console.no_color
         out: list[str] = []
@@ -258,7 +258,7 @@ def _indented(lines: list[Line], indent: int) -> list[Line]:
 
 
 def _stripped(line: Line) -> Line:
-    """Without blanks at the end: they would wrap when the window gets narrower."""
+    """Without trailing blanks: they would wrap when the window gets narrower."""
     while line and not line[-1].text.strip() and not (line[-1].style and line[-1].style.bgcolor):
         line = line[:-1]
     if line and line[-1].text != (text := line[-1].text.rstrip()):
@@ -267,7 +267,7 @@ def _stripped(line: Line) -> Line:
 
 
 def _trimmed(lines: list[Line]) -> list[Line]:
-    """Without blank lines at either end: the gap between blocks is the box's affair."""
+    """Without blank lines at either end: `_block` makes the gap between blocks."""
     first, last = 0, len(lines)
     while first < last and not lines[first]:
         first += 1

@@ -1,7 +1,7 @@
-"""Keeps what a model wrote from commanding the terminal (J122).
+"""Removes terminal control sequences from text of models and tools (J122).
 
-Pure. Escape sequences of every kind are taken out whole, wherever the text is cut into chunks; of the other control
-characters only the line end and the tab are left.
+Pure. Escape sequences of every kind are removed whole, wherever the text is cut into chunks; of the other control
+characters only the line end and the tab stay.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 _KEPT: Final = "\n\t"
-# What may be in a plain stretch of text goes through without a look at each character.
+# Text without any of these passes without a look at each character.
 _CONTROLS: Final = frozenset(chr(i) for i in (*range(0x20), *range(0x7F, 0xA0)) if chr(i) not in _KEPT)
 _ESC: Final = "\x1b"
 # ECMA-48 8.3: the strings that ESC or a C1 character opens (DCS, SOS, OSC, PM, APC), and CSI.
@@ -26,7 +26,7 @@ _State = Literal["text", "escape", "intermediate", "csi", "string", "string-esca
 class Sanitizer:
     """Text in, harmless text out. Any split of the same text gives the same result, joined.
 
-    A sequence that is never ended swallows no more than the rest of its line: no real one holds a line end."""
+    A sequence that never ends removes at most the rest of its line: no real one contains a line end."""
 
     def __init__(self) -> None:
         self._state: _State = "text"
@@ -85,6 +85,6 @@ def sanitized(text: str) -> str:
 
 
 def sanitized_line(text: str, limit: int = 200) -> str:
-    """The same for a line of its own: white space of any kind is one space, and it ends after so many characters."""
+    """The text as one line: runs of white space become one space, and it is cut to `limit` characters."""
     line = " ".join(sanitized(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -1,7 +1,7 @@
-"""The terminal: settled lines go to its own scrollback, once; below them what moves, and the input line.
+"""The terminal: finished lines go to its scrollback, once; below them the moving lines and the input line.
 
-Owns the prompt_toolkit application, the frames and the keys. Knows nothing of runs: a `Transcript` says what there is
-to draw. A frame is one write, at most twenty a second, and never takes more than a tenth of the time.
+Owns the prompt_toolkit application, the drawing and the keys. Knows no run: a `Transcript` supplies the pieces. One
+draw is one write; there are at most twenty a second, and drawing never takes more than a tenth of the time.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from tailrace.cli.screen.transcript import SPIN_EVERY_S, Transcript
 from tailrace.private_apis import on_resize, redraw, runs_in_terminal
 
 FRAME_S: Final = 0.05
-IDLE_SHARE: Final = 9  # a frame that took long is followed by nine times as long without one
+IDLE_SHARE: Final = 9  # a draw is followed by a pause of nine times its duration
 INPUT_ROWS: Final = 10
-# DEC mode 2026: the terminal shows nothing until the frame is whole. Those that do not know it ignore it.
+# DEC mode 2026, synchronised output: the terminal shows the frame at its end. Others ignore it.
 BEGIN_FRAME: Final = "\x1b[?2026h"
 END_FRAME: Final = "\x1b[?2026l"
 
 
 class FrameOutput(Vt100_Output):
-    """Writes a whole frame in one go."""
+    """Writes a whole frame with one flush."""
 
     _holding = False
 
     @contextlib.contextmanager
     def frame(self) -> Iterator[None]:
-        if self._holding:  # part of a larger one
+        if self._holding:  # nested: the outer frame flushes
             yield
             return
         self._holding = True
@@ -66,16 +66,16 @@ class FrameOutput(Vt100_Output):
             super().flush()
 
     def erase_down(self) -> None:
-        """From the second column, the line itself apart: erasing from the very first cell of the screen makes tmux
-        keep all of it in its history, and what moves belongs in no history."""
+        """Erases from the second column, and the line itself apart: when the first cell of the screen is erased, tmux
+        copies the whole screen to its history, moving lines included."""
         self.write_raw("\x1b[K\x1b[C\x1b[J\x1b[D")
 
 
 class ScreenListener(Protocol):
-    """Whoever acts on what the person does."""
+    """Receives the user's input."""
 
     def entered(self, text: str) -> None:
-        """The input was sent."""
+        """The user pressed Enter."""
 
     def interrupted(self) -> None:
         """Ctrl-C."""
@@ -105,7 +105,7 @@ class TerminalScreen:
         self._commands = sorted(commands)
         self._changed = asyncio.Event()
         self._moving: list[Line] = []
-        self._draft: str | None = None  # what was being typed when a question came in between
+        self._draft: str | None = None  # the input that an approval question displaced
         self._input = Buffer(history=history, multiline=True)
         plain = bool(environment("NO_COLOR"))
         self._output = FrameOutput(
@@ -113,7 +113,7 @@ class TerminalScreen:
             lambda: _size_of(target),
             term=environment("TERM"),
             default_color_depth=ColorDepth.DEPTH_1_BIT if plain else None,
-            enable_cpr=False,  # where the cursor is does not matter to what we draw
+            enable_cpr=False,  # drawing does not depend on the cursor's position
         )
         self.app: Application[int] = Application(
             layout=Layout(self._layout(), focused_element=self._input),
@@ -122,7 +122,7 @@ class TerminalScreen:
             output=self._output,
             erase_when_done=True,
             full_screen=False,
-            terminal_size_polling_interval=None,  # the signal tells
+            terminal_size_polling_interval=None,  # SIGWINCH tells
         )
         on_resize(self.app, self._resized)
         self._reflowing = _reflows(environment)
@@ -131,11 +131,11 @@ class TerminalScreen:
     # ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def changed(self) -> None:
-        """There is something new to draw."""
+        """Schedules a draw."""
         self._changed.set()
 
     async def draw_forever(self) -> None:
-        """A frame when something changed, and while something spins."""
+        """Draws when something changed, and while the spinner turns."""
         while True:
             began = time.perf_counter()
             self._changed.clear()
@@ -152,7 +152,7 @@ class TerminalScreen:
         moving = self._painter.lines(update.moving, width)
         before, self._moving = len(self._shown_moving()), moving
         shrinks = len(self._shown_moving()) < before
-        self._mind_approval()
+        self._swap_draft()
         if not self.app.is_running or runs_in_terminal(self.app):
             if settled:
                 self._output.write_raw(self._painter.ansi(settled))
@@ -172,8 +172,7 @@ class TerminalScreen:
             self.draw()
 
     def _folded_rows(self) -> int:
-        """How much higher what we drew has become: a terminal that reflows has folded the lines that are now too
-        long."""
+        """How many rows higher the drawn lines have become: a terminal that reflows has folded the long ones."""
         drawn = self.app.renderer.last_rendered_screen
         if drawn is None:
             return 0
@@ -188,8 +187,8 @@ class TerminalScreen:
     def _size(self) -> Size:
         return self._output.get_size()
 
-    def _mind_approval(self) -> None:
-        """A question takes the input line; what was being typed comes back afterwards."""
+    def _swap_draft(self) -> None:
+        """An approval question takes the input line; the draft comes back afterwards."""
         if self._transcript.approval is not None and self._draft is None:
             self._draft = self._input.text
             self._input.reset()
@@ -219,8 +218,8 @@ class TerminalScreen:
         )
 
     def _shown_moving(self) -> list[Line]:
-        """The end of what moves. Half the window at most: when it gets narrower and lines fold, all of it must still
-        be on the screen to be drawn over."""
+        """The last moving lines, half the window at most: when the window gets narrower and lines fold, all of them
+        must still be on the screen to be drawn over."""
         return self._moving[-max(1, self._size.rows // 2) :]
 
     def _moving_fragments(self) -> StyleAndTextTuples:
@@ -260,7 +259,7 @@ class TerminalScreen:
 
     def _enter(self, event: KeyPressEvent) -> None:
         text = event.current_buffer.text
-        if text.endswith("\\"):  # a line that goes on
+        if text.endswith("\\"):  # a continued line
             event.current_buffer.delete_before_cursor()
             event.current_buffer.newline(copy_margin=False)
             return
@@ -293,13 +292,13 @@ class TerminalScreen:
 
     @contextlib.asynccontextmanager
     async def aside(self) -> AsyncIterator[None]:
-        """While the block runs the screen is somebody else's to write to."""
+        """Within the block, other code may write to the terminal."""
         async with in_terminal():
             yield
 
 
 def _reflows(environment: Callable[[str], str | None]) -> bool:
-    """Whether the terminal folds lines anew when its width changes. Most do; those known not to are named."""
+    """Whether the terminal reflows lines when its width changes. Most do; the known exceptions are listed."""
     if environment("TMUX"):
         return True
     return not ((environment("TERM") or "").startswith(("linux", "screen")) or environment("XTERM_VERSION"))
@@ -308,7 +307,7 @@ def _reflows(environment: Callable[[str], str | None]) -> bool:
 def _size_of(target: TextIO) -> Size:
     try:
         columns, rows = os.get_terminal_size(target.fileno())
-    except OSError:  # it has gone
+    except OSError:  # the terminal is closed
         columns, rows = 80, 24
     return Size(rows=rows or 24, columns=columns or 80)
 
@@ -323,7 +322,7 @@ def _common_start(words: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _style(style: Style | None) -> str:
-    """The same in prompt_toolkit's words."""
+    """The style in prompt_toolkit's syntax."""
     if style is None:
         return ""
     words = [name for name in ("bold", "italic", "underline", "strike", "dim", "reverse") if getattr(style, name)]
@@ -338,7 +337,7 @@ _BRIGHT: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan")
 
 
 def _color(number: int | None, code: str) -> str:
-    """The sixteen colours are the terminal's own; any other is what it is."""
+    """The sixteen ANSI colours by name, so that the terminal's theme applies; any other by its code."""
     if number is None or number > 15:
         return code
     if number < 8:

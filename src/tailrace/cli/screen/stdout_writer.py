@@ -1,6 +1,6 @@
-"""Where the answer goes: stdout, written so that a reader who does not read holds up nobody.
+"""Writes to stdout without blocking the loop: a reader that does not read does not stop the run.
 
-Bytes are written when the other side takes them. Waiting for that is waiting, not blocking: the run goes on.
+Bytes are written when the descriptor is writable; until then the writer awaits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import os
 import select
 import stat
 
-_PIECE_BYTES = select.PIPE_BUF  # so much a pipe that is ready takes without blocking
+_PIECE_BYTES = select.PIPE_BUF  # a writable pipe takes this much without blocking
 
 
 class StdoutWriter:
-    """One descriptor. Raises `BrokenPipeError` when whoever read it has gone."""
+    """One descriptor. Raises `BrokenPipeError` when its reader has closed it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -28,7 +28,7 @@ class StdoutWriter:
             if self._can_wait:
                 await self._ready()
                 written = os.write(self._descriptor, rest[:_PIECE_BYTES])
-            else:  # a file: always ready, and no selector would take it
+            else:  # a file: always writable, and no selector accepts it
                 written = os.write(self._descriptor, rest)
             rest = rest[written:]
 

@@ -1,7 +1,7 @@
-"""What a person sees of runs: events in, pieces to draw out.
+"""What the user sees of runs: events in, pieces to draw out.
 
-Owns what is settled and what is still moving. What is settled is handed out once, in order, and forgotten; what moves
-is made anew for every frame, and its size does not depend on how long the answer has become. Knows no terminal.
+Owns the settled and the moving pieces. Settled pieces are handed out once, in order, and forgotten; moving pieces are
+made anew for every draw, and their size does not depend on the length of the answer. Knows no terminal.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from tailrace.events import (
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
-QUIET_S: Final = 0.4  # how long nothing comes before the spinner says so
+QUIET_S: Final = 0.4  # silence before the spinner appears
 VERBOSE_LINES: Final = 20
 
 
 class ScreenUpdate(NamedTuple):
-    """`settled` is drawn once; `moving` replaces what moved before."""
+    """`settled` is drawn once; `moving` replaces the moving pieces before it."""
 
     settled: list[Piece]
     moving: list[Piece]
@@ -61,7 +61,7 @@ class _OpenMessage:
         self.chunks = AttemptText()
         self.splitter = BlockSplitter()
         self.clean = Sanitizer()
-        self.begun = False  # its border is drawn
+        self.begun = False  # its top border is drawn
         self.blocks = 0
 
     def feed(self, text: str) -> list[Piece]:
@@ -86,8 +86,8 @@ class _OpenMessage:
 
 
 class Transcript:
-    """The state of the screen above the input line. `clock` counts seconds, from anywhere; `requester` is the person
-    who looks at it: only their own questions are put to them."""
+    """The screen above the input line. `clock` is monotonic, in seconds; `requester` is the user: only approvals of
+    their own runs are asked here."""
 
     def __init__(self, clock: Callable[[], float], *, streamed: bool = True, requester: str = "") -> None:
         self._clock = clock
@@ -98,12 +98,12 @@ class Transcript:
         self.approval: ApprovalAsked | None = None
         self._settled: list[Piece] = []
         self._message: _OpenMessage | None = None
-        self._thoughts: list[str] = []  # the line of reasoning that has not ended
+        self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
         self._tools: dict[int, tuple[ToolCallChunk, float]] = {}
         self._outputs: list[str] = []
         self._status = ""
-        self._since: float | None = None  # something is under way, and nothing has come from it since
+        self._since: float | None = None  # when the running turn last sent something; None without one
         self._began = 0.0
 
     # ── what is drawn ────────────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +114,7 @@ class Transcript:
 
     @property
     def spinning(self) -> bool:
-        """Whether a frame is due although nothing happened."""
+        """Whether a draw is due although nothing happened."""
         return self._since is not None and self.approval is None
 
     def _moving(self) -> list[Piece]:
@@ -139,11 +139,11 @@ class Transcript:
         self.waiting()
 
     def waiting(self) -> None:
-        """A run is under way."""
+        """A run has started."""
         self._since = self._began = self._clock()
 
     def add_notice(self, text: str, style: str = "dim") -> None:
-        """Words of the program itself. In the middle of a message they stand between two of its blocks."""
+        """A message of the program itself. During an answer it stands between two blocks."""
         self._settled.append(NoticeLine(sanitized(text), style))
 
     def apply(self, entry: Entry) -> None:
@@ -187,7 +187,7 @@ class Transcript:
         self._settled += message.close()
 
     def _withdraw(self, attempt: int) -> None:
-        """What that attempt said is not part of the message. What is in the scrollback stays there, and says so."""
+        """Removes that attempt's text from the message. Lines in the scrollback stay, with a notice below them."""
         message = self._message
         if message is None or not message.chunks.withdraw(attempt):
             return
@@ -244,7 +244,7 @@ class Transcript:
     def _answered(self, answered: ApprovalAnswered) -> None:
         self.approval = None
         if answered.decision == "deny":
-            why = {"timeout": " (no answer in time)", "nobody": " (nobody to ask)"}.get(answered.by, "")
+            why = {"timeout": " (no answer in time)", "nobody": " (no one to ask)"}.get(answered.by, "")
             self._settled.append(NoticeLine(f"✗ denied{why}", "red"))
         else:
             self._settled.append(NoticeLine(f"✓ approved: {answered.decision}", "green"))
@@ -274,7 +274,7 @@ class Transcript:
             self._settled.append(NoticeLine(f"{usage.input_tokens} tokens in, {usage.output_tokens} out"))
 
     def _catch_up(self, state: Snapshot) -> None:
-        """A run whose pieces are no longer kept: its messages and tools, as they were when they ended."""
+        """A compacted run: its messages and tools in their last state."""
         *earlier, last = state.messages or (None,)
         for text in earlier:
             if text is not None:

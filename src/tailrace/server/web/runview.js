@@ -16,7 +16,7 @@ const ENDINGS = {
 };
 
 export class RunView {
-  /** `answer(approvalId, decision)` is called when somebody decides; it resolves to whether that was heard. */
+  /** `answer(approvalId, decision)` is called when the user decides; it resolves to whether the server accepted it. */
   constructor(question, answer) {
     this.answer = answer;
     this.seq = 0;
