@@ -28,14 +28,14 @@ def broken_routes(_: RequestPipeline) -> Sequence[Route]:
     async def broken(_: web.Request) -> web.Response:
         raise RuntimeError("sk-very-secret at /home/somebody")
 
-    return [Route(method="GET", path=path, handler=broken, access="any", summary="Fails.") for path in DIALECTS]
+    return [Route("GET", path, broken, "any", "Fails.") for path in DIALECTS]
 
 
 def echo_routes(_: RequestPipeline) -> Sequence[Route]:
     async def echo(request: web.Request) -> web.Response:
         return web.json_response(len(await read_object(request)))
 
-    return [Route(method="POST", path="/echo", handler=echo, access="any", summary="Counts.")]
+    return [Route("POST", "/echo", echo, "any", "Counts.")]
 
 
 @pytest.mark.parametrize("path", DIALECTS)
@@ -235,7 +235,7 @@ async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tm
                 left.set()
             return web.Response()
 
-        return [Route(method="GET", path="/slow", handler=handler, access="any", summary="Slow.")]
+        return [Route("GET", "/slow", handler, "any", "Slow.")]
 
     async with api(tmp_path, extra=(slow,)) as server:
         asking = asyncio.ensure_future(server.client.get(server.url + "/slow"))

@@ -40,9 +40,7 @@ def playing(play: Play, ended: asyncio.Event | None = None) -> RouteModule:
                 if ended is not None:
                     ended.set()
 
-        return [
-            Route(method="GET", path="/v1/chat/play", handler=handler, access="any", summary="Plays.", streams=True)
-        ]
+        return [Route("GET", "/v1/chat/play", handler, "any", "Plays.", streams=True)]
 
     return routes
 

@@ -93,7 +93,7 @@ def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
 
     def routes(_: RequestPipeline) -> Sequence[Route]:
         return [
-            Route(method=method, path=path, handler=handle, access="open", summary="A platform's signed webhook.")
+            Route(method, path, handle, "open", "A platform's signed webhook.")
             for path in gateway.hook_paths
             for method in ("GET", "POST")
         ]

@@ -17,7 +17,7 @@ Body: TypeAlias = Any
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class Route(msgspec.Struct, frozen=True):
     """One method on one path. `path` is in aiohttp's form (`/runs/{id}`); its parameters are texts.
 
     A handler returns its response, or raises: `as_api_error` translates every exception into the error body of the

@@ -48,29 +48,14 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         )
 
     return (
+        Route("GET", "/healthz", health, "open", "The process is alive.", answer=Health),
+        Route("GET", "/readyz", readiness, "any", "The process can take work.", answer=Readiness, errors=(503,)),
         Route(
-            method="GET",
-            path="/healthz",
-            handler=health,
-            access="open",
-            summary="The process is alive.",
-            answer=Health,
-        ),
-        Route(
-            method="GET",
-            path="/readyz",
-            handler=readiness,
-            access="any",
-            summary="The process can take work.",
-            answer=Readiness,
-            errors=(503,),
-        ),
-        Route(
-            method="GET",
-            path="/metrics",
-            handler=metrics,
-            access="admin",
-            summary="Prometheus metrics.",
+            "GET",
+            "/metrics",
+            metrics,
+            "admin",
+            "Prometheus metrics.",
             answer={"type": "string"},
             media_type="text/plain",
         ),

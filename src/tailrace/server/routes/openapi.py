@@ -89,14 +89,7 @@ def routes(others: Iterable[Route]) -> Sequence[Route]:
     async def show(_: web.Request) -> web.Response:
         return web.Response(body=document_bytes, content_type="application/json")
 
-    own = Route(
-        method="GET",
-        path="/openapi.json",
-        handler=show,
-        access="any",
-        summary="This document.",
-        answer={"type": "object"},
-    )
+    own = Route("GET", "/openapi.json", show, "any", "This document.", answer={"type": "object"})
     document_bytes = msgspec.json.encode(document([*others, own]))
     return (own,)
 

@@ -34,11 +34,11 @@ def routes(_: RequestPipeline) -> Sequence[Route]:
     directory = files("tailrace.server") / "web"
     return tuple(
         Route(
-            method="GET",
-            path=path,
-            handler=_serve((directory / name).read_bytes(), media_type),
-            access="open",
-            summary=f"The web page: {name}.",
+            "GET",
+            path,
+            _serve((directory / name).read_bytes(), media_type),
+            "open",
+            f"The web page: {name}.",
             answer={"type": "string"},
             media_type=media_type,
         )

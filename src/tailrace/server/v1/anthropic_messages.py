@@ -69,25 +69,18 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
 
     return (
         Route(
-            method="POST",
-            path="/v1/messages",
-            handler=create,
-            access="models",
-            summary="A message, streamed or whole.",
+            "POST",
+            "/v1/messages",
+            create,
+            "models",
+            "A message, streamed or whole.",
             headers=_VERSION_HEADER,
             body=_REQUEST,
             answer=_ANSWER,
             streams=True,
             errors=(404, 408, 409, 413, 422, 429, 502, 504),
         ),
-        Route(
-            method="POST",
-            path="/v1/messages/count_tokens",
-            handler=count,
-            access="models",
-            summary="Not implemented: answers 501.",
-            errors=(501,),
-        ),
+        Route("POST", "/v1/messages/count_tokens", count, "models", "Not implemented: answers 501.", errors=(501,)),
     )
 
 

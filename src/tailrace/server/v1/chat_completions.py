@@ -54,11 +54,11 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
 
     return (
         Route(
-            method="POST",
-            path="/v1/chat/completions",
-            handler=complete,
-            access="models",
-            summary="A chat completion, streamed or whole.",
+            "POST",
+            "/v1/chat/completions",
+            complete,
+            "models",
+            "A chat completion, streamed or whole.",
             body=_REQUEST,
             answer=_ANSWER,
             streams=True,

@@ -72,21 +72,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         return json_response(models_of(config)[0] if model_id == AGENT else raw_model(config, model_id))
 
     return (
-        Route(
-            method="GET",
-            path="/v1/models",
-            handler=show_all,
-            access="models",
-            summary="The agent and the configured models.",
-            answer=ModelList,
-        ),
-        Route(
-            method="GET",
-            path="/v1/models/{id:.+}",
-            handler=show,
-            access="models",
-            summary="One model by its name.",
-            answer=Model,
-            errors=(404,),
-        ),
+        Route("GET", "/v1/models", show_all, "models", "The agent and the configured models.", answer=ModelList),
+        Route("GET", "/v1/models/{id:.+}", show, "models", "One model by its name.", answer=Model, errors=(404,)),
     )
