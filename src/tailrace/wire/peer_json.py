@@ -76,3 +76,12 @@ def _decode_repaired(data: bytes) -> object:
 def text_of(value: object) -> str:
     """A field that should be text; empty where it is anything else."""
     return value if isinstance(value, str) else ""
+
+
+def is_object_text(text: str) -> bool:
+    """The text is one complete JSON object, as the arguments of a finished call are."""
+    try:
+        msgspec.json.decode(text, type=dict)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return False
+    return True

@@ -32,7 +32,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.error_bodies import anthropic_error_body
-from tailrace.wire.peer_json import without_lone_surrogates
+from tailrace.wire.peer_json import is_object_text, without_lone_surrogates
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -203,11 +203,7 @@ class StreamEncoder:
         """The arguments of the open call are one closed object. Until then the pieces of another call are held: a
         source may interleave calls, and clients expect one after the other. Checked when a call begins, not at each
         piece."""
-        try:
-            msgspec.json.decode("".join(self._arguments), type=dict)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-            return False
-        return True
+        return is_object_text("".join(self._arguments))
 
     def _open_block(self, kind: type[AnyDelta], start: JsonObject, head: bytes, out: list[bytes]) -> None:
         out.append(self.start())

@@ -29,7 +29,7 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.message_deltas import message_deltas
-from tailrace.wire.peer_json import without_lone_surrogates
+from tailrace.wire.peer_json import is_object_text, without_lone_surrogates
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.sse import encode_event
 
@@ -340,7 +340,7 @@ class StreamEncoder:
         for index in sorted(self._open_calls):
             call = self._calls[index]
             arguments = call.text
-            if whole_only and not _is_object(arguments):
+            if whole_only and not is_object_text(arguments):
                 continue
             self._open_calls.discard(index)
             call.item |= {"arguments": arguments or "{}", "status": status}
@@ -422,11 +422,3 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.input_tokens + beside + usage.output_tokens,
     }
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        msgspec.json.decode(arguments, type=dict)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
