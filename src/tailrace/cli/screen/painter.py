@@ -1,6 +1,6 @@
 """How things look: every piece of a transcript as lines of styled text, for a width.
 
-Owns colours, indentation and the box. Knows no terminal: whoever has one turns the lines into what it understands.
+Owns colours, indentation and the box. Knows no terminal: the screen writes the lines to it.
 """
 
 from __future__ import annotations
