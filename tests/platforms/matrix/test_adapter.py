@@ -117,8 +117,10 @@ async def test_replies_that_are_certain(server: Homeserver) -> None:
 async def test_G78_the_homeservers_own_limit_is_told(server: Homeserver) -> None:
     async with people(server, "ada", "bot") as (ada, account), bot(server, account) as platform:
         place = await meet(ada, account)
-        replies = [await platform.perform(place, Send(f"k{n}", "hello")) for n in range(14)]
-        assert isinstance(replies[0], Sent)
+        replies = [await platform.perform(place, Send("k0", "hello"))]
+        while isinstance(replies[-1], Sent) and len(replies) < 50:  # a slow machine gets a few more through
+            replies.append(await platform.perform(place, Send(f"k{len(replies)}", "hello")))
+        assert len(replies) > 1
         flooded = replies[-1]
         assert isinstance(flooded, Flood)
         assert 0 < flooded.retry_after_s < 60

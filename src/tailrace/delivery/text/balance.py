@@ -1,7 +1,7 @@
-"""What is open at the end of a text, and how it is closed: for a text that is still growing, and where one is cut.
+"""Closes the Markdown that is open at the end of a text: of one that is still growing, and of one that is cut.
 
-Pure and linear. Half-open markup is what platforms reject (G83), and a fence that a cut runs through would turn the
-rest of the answer inside out (G84).
+Pure and linear. Platforms reject half-open markup (G83). A cut through a code block would turn code into text and text
+into code in the rest of the answer (G84).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HALF_UNDERLINE = re.compile(r"(?<=[^\n]\n)[ \t]*(?:-+|=+)[ \t]*$")  # or a list
 _DANGLING = re.compile(r"(?:\*+|_+|~+|`+|!?\[)$")
 
 
-MAX_CLOSING = 24  # characters; what takes more to be closed is left as it is
+MAX_CLOSING = 24  # characters; markup that takes more to close is left open
 
 
 class OpenMarkup(NamedTuple):
@@ -28,14 +28,14 @@ class OpenMarkup(NamedTuple):
 
     @property
     def closing(self) -> str:
-        """What ends it, after a text that does not end with a line end."""
+        """The marks that close it, after a text that does not end with a line end."""
         if self.fence:
             return f"\n{self._marker}"
         return "".join(reversed(self.inline))
 
     @property
     def reopening(self) -> str:
-        """What begins it anew."""
+        """The marks that open it again."""
         return f"{self.fence}\n" if self.fence else "".join(self.inline)
 
     @property
@@ -66,8 +66,8 @@ def open_fence(text: str, fence: str = "") -> str:
 
 
 def open_markup(text: str) -> OpenMarkup:
-    """What is open at the end of the text and can be closed. Nothing where that would take more than `MAX_CLOSING`, or
-    where the closing marks would begin something else: such marks are text to any parser."""
+    """The markup that is open at the end of the text and can be closed. Empty where closing takes more than
+    `MAX_CLOSING` characters, or where the closing marks would open something else: such marks are text to a parser."""
     opened = _open_markup(text)
     if not opened.closing:
         return opened
@@ -86,8 +86,8 @@ def _open_markup(text: str) -> OpenMarkup:
 
 
 def balance(text: str, cursor: str = "") -> str:
-    """A text that is still growing, in a form that any parser takes: what is open is closed, a mark or a link that has
-    only begun is left out. The cursor stands where the next character will."""
+    """A growing text that any parser accepts: open markup is closed, a mark or a link that has only begun is left out.
+    The cursor stands where the next character will."""
     if open_fence(text):
         return open_markup(text).close(text + cursor)
     text = _without_unfinished(text)
@@ -110,7 +110,7 @@ def _without_unfinished(text: str) -> str:
 
 
 def _closes_something(text: str, marks: str) -> bool:
-    """Whether the marks at the end close what was opened before, as against beginning something."""
+    """Whether the marks at the end close something, rather than open it."""
     if marks.endswith("["):
         return False
     before = open_markup(text[: -len(marks)]).inline
@@ -118,7 +118,7 @@ def _closes_something(text: str, marks: str) -> bool:
 
 
 def _last_stretch(text: str) -> str:
-    """From the last blank line on: emphasis does not reach over one. Nor over the end of a code block."""
+    """The text after the last blank line or code block: emphasis does not reach over either."""
     start = text.rfind("\n\n") + 2 if "\n\n" in text else 0
     for marker in ("\n```", "\n~~~"):
         if (place := text.rfind(marker, start)) >= 0:

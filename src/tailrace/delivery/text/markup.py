@@ -1,4 +1,4 @@
-"""Markdown in the words of each platform that has words of its own: Discord, Slack, WhatsApp, plain text.
+"""Markdown in the markup of each platform that is sent text: Discord, Slack, WhatsApp, and plain text.
 
 Pure: text in, text out, linear. Telegram's entities and Matrix's HTML have modules of their own. Each takes any text,
 balanced or not, and never raises.
@@ -21,7 +21,7 @@ _DEEP_HEADING = re.compile(r" {0,3}#{4,6}[ \t]+(.*?)[ \t#]*$")
 
 
 def text_of(nodes: Iterable[md.Node]) -> str:
-    """What the nodes say, without any mark."""
+    """The text of the nodes, without marks."""
     return _inline(nodes, _Flavour(), urls=False)
 
 
@@ -44,7 +44,7 @@ def _width(text: str) -> int:
     )
 
 
-# ── Markdown that is nearly ours ─────────────────────────────────────────────────────────────────────────────
+# ── platforms that read Markdown ─────────────────────────────────────────────────────────────────────────────
 
 
 def discord_markdown(text: str) -> str:
@@ -78,7 +78,7 @@ def _fenced_table(lines: list[str]) -> list[str]:
     return [indent + line for line in ("```", *columns(table).split("\n"), "```")]
 
 
-# ── markup of another kind ───────────────────────────────────────────────────────────────────────────────────
+# ── platforms with other marks ───────────────────────────────────────────────────────────────────────────────────
 
 
 class _Flavour(NamedTuple):
@@ -99,12 +99,12 @@ def whatsapp_markup(text: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """What the text says, without marks: for a platform that shows no markup."""
+    """The text without marks: for a platform that shows no markup."""
     return _blocks(md.blocks(text), _Flavour())
 
 
 def line_start(block: md.Block, depth: int) -> str:
-    """What ends the line before a block in `depth` lists, and indents its own. Code keeps to the left."""
+    """The line end before a block in `depth` lists, and the indentation of its lines. Code is not indented."""
     return "\n" if isinstance(block, md.CodeBlock | md.Table | md.Blank) else "\n" + INDENT * depth
 
 
@@ -166,7 +166,7 @@ def _inline(nodes: Iterable[md.Node], flavour: _Flavour, *, urls: bool = True) -
 
 
 def _marked(mark: str, text: str) -> str:
-    """Marks hold on to the text: with a space between, these platforms show the mark itself."""
+    """Puts the marks next to the text: with a space between, these platforms show the mark itself."""
     inner = text.strip()
     if not inner or not mark:
         return text

@@ -1,4 +1,4 @@
-"""Markdown as Telegram's text with entities: what each stretch of it is, counted in UTF-16 units.
+"""Markdown as Telegram's text with entities, which say in UTF-16 units which part of it is bold, code, a link.
 
 Entities are never refused for what a text contains, as parsed markup is. Pure and linear.
 """
@@ -20,7 +20,7 @@ _STYLES: dict[str, EntityType] = {"bold": "bold", "italic": "italic", "strike": 
 
 
 class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """As the Bot API has it: `offset` and `length` in UTF-16 units. To JSON as it is."""
+    """As the Bot API has it, JSON included: `offset` and `length` in UTF-16 units."""
 
     type: EntityType
     offset: int
@@ -30,7 +30,7 @@ class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RichText(msgspec.Struct, frozen=True):
-    """A text and what its stretches are."""
+    """A text and its entities."""
 
     text: str
     entities: tuple[Entity, ...] = ()

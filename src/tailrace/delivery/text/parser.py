@@ -101,11 +101,8 @@ def _read_deep_block(state: StateBlock, start: int, end: int, silent: bool) -> b
     state.line = line
     state.push("paragraph_open", "p", 1).map = [start, line]
     text = state.push("inline", "", 0)
-    text.content, text.map, text.children = (
-        state.getLines(start, line, state.blkIndent, False).strip(),
-        [start, line],
-        [],
-    )
+    text.content = state.getLines(start, line, state.blkIndent, False).strip()
+    text.map, text.children = [start, line], []
     state.push("paragraph_close", "p", -1)
     return True
 

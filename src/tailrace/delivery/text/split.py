@@ -58,7 +58,7 @@ def units(text: str, unit: Unit) -> int:
 
 
 def fitting(text: str, start: int, room: int, unit: Unit) -> int:
-    """The largest `end` for which `text[start:end]` is no longer than `room`."""
+    """The largest `end` for which `text[start:end]` is at most `room` units long."""
     window = text[start : start + room]  # no unit is larger than a character
     if unit == "chars":
         return start + len(window)
@@ -83,7 +83,7 @@ def part_from(text: str, start: int, before: str, limit: int, unit: Unit) -> Par
 
 
 def carried(part: Part, source: str) -> str:
-    """What must stand ahead of the part that follows this one."""
+    """The text that the next part must begin with: an open fence, open marks, or the head of a table."""
     text = part.raw(source)
     opened = open_markup(text)
     following = source[part.end : part.end + 1]  # and no more: a cut is stable once the text reaches past it
@@ -93,7 +93,7 @@ def carried(part: Part, source: str) -> str:
 
 
 def parts(text: str, limit: int, unit: Unit) -> Iterator[Part]:
-    """The whole chain."""
+    """All parts of the text."""
     part = part_from(text, 0, "", limit, unit)
     yield part
     while part.whole and part.end < len(text):

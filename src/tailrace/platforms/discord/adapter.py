@@ -1,7 +1,7 @@
 """Discord: messages edited in place, threads, typing, buttons and slash commands.
 
-One action is one request of the REST API (`discord_rest`); events come by discord.py's gateway (`discord_gateway`), and
-`discord_inbound` says what they mean. Never waits, retries or splits.
+One action is one request of the REST API (`rest`); events come by discord.py's gateway (`gateway`), and `inbound` says
+what they mean. Never waits, retries or splits.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
 _ACTION_ROW, _BUTTON, _SECONDARY, _STRING = 1, 2, 2, 3  # types of components and options
 _ANSWER, _UPDATE_LATER = 4, 6  # types of answers to an interaction
-_NOBODY: dict[str, list[str]] = {"parse": []}  # whatever the model writes, it rings for nobody
+_NO_MENTIONS: dict[str, list[str]] = {"parse": []}  # no text of the model notifies a person
 
 
 class DiscordPlatform(BasePlatform):
@@ -250,7 +250,7 @@ def _message(action: Send | Edit) -> dict[str, Any]:
     return {
         "content": _shown(action.text, markup=action.markup),
         "components": _rows(action.buttons),
-        "allowed_mentions": _NOBODY,
+        "allowed_mentions": _NO_MENTIONS,
     }
 
 

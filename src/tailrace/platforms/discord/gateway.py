@@ -50,7 +50,7 @@ class GatewayClient(discord.Client):
     """Logs in and listens. `events` is what has arrived, each with its number in the session."""
 
     def __init__(self, base_url: str, gateway_url: str | None) -> None:
-        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # nobody calls here
+        discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False  # there are no voice calls here
         super().__init__(
             intents=discord.Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=True),
             max_messages=None,
@@ -113,7 +113,7 @@ CONNECTION_ERRORS = (
 
 
 def explain(error: Exception) -> tuple[str, bool]:
-    """What went wrong, for people, and whether trying again changes nothing until somebody does something."""
+    """The reason in words, and whether it is permanent: a retry fails until a person changes something."""
     match error:
         case discord.LoginFailure() | discord.ConnectionClosed(code=4004):
             return "the token was refused", True

@@ -1,4 +1,4 @@
-"""What people do in Discord, read from discord.py's objects. Pure: it neither asks nor answers."""
+"""discord.py's objects as updates. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _THREADS = (
 
 
 def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageReceived | None:
-    """The message in our words; None for what nobody wrote: bots, webhooks, joins, pins."""
+    """The message as an update; None for one that no person wrote: of a bot, a webhook, a join, a pin."""
     if message.author.bot or message.webhook_id is not None:
         return None
     if message.type not in (discord.MessageType.default, discord.MessageType.reply):
@@ -44,7 +44,7 @@ def parse_message(message: discord.Message, me: discord.ClientUser) -> MessageRe
 
 
 def parse_interaction(interaction: discord.Interaction) -> Update | None:
-    """A pressed button, or a slash command as its text."""
+    """A pressed button, or a slash command as the text of a message."""
     data: Any = interaction.data or {}
     if interaction.channel is None:
         return None

@@ -1,7 +1,7 @@
 """Home Assistant: questions come as events, or as sentences said to Assist; answers go out as notifications and events.
 
 - In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation, a script or a
-  dashboard; and whatever Assist hears that begins with "ask tailrace".
+  dashboard; and the sentences said to Assist that begin with "ask tailrace".
 - Out: `persistent_notification.create`, where the same id replaces what was shown, and the event `tailrace_response`
   with `{text, plain, conversation_id, message_id}`, for automations that speak it or send it on.
 
@@ -163,8 +163,8 @@ class HomeAssistantPlatform(BasePlatform):
             self._socket = None
 
     async def _listen(self, socket: Socket, inbox: Inbox) -> None:
-        """Reads the socket until it is lost. Updates are put beside it, since whoever takes one in may want a command
-        answered meanwhile; what came before the loss is still put, since nobody sends it again."""
+        """Reads the socket until it is lost. Another task puts the updates: the inbox may wait for a command, and only
+        this reader sees its result. Events from before the loss are still put, since Home Assistant sends them once."""
         arrived: asyncio.Queue[SubscribedEvent | None] = asyncio.Queue()
         readers: dict[int, Callable[[bytes], MessageReceived]] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
@@ -198,7 +198,7 @@ class HomeAssistantPlatform(BasePlatform):
             if not (heard := await socket.result(sentences)).success:
                 log.info("Assist does not pass sentences on: %s", heard.error.message)
         except ConnectionLost:
-            return  # whoever reads the socket says so
+            return  # the reader of the socket raises it
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -237,7 +237,7 @@ async def _put_updates(
 
 
 def _parse_message_event(content: bytes) -> MessageReceived:
-    """Without a `user` it is whoever fired the event, as Home Assistant knows them."""
+    """Without a `user` in the data, the sender is the user of Home Assistant who fired the event."""
     fired = msgspec.json.decode(content, type=_MessageEvent)
     sender = fired.data.user or fired.context.user_id or ""
     update_id = f"{fired.context.id}:{fired.time_fired}"  # one context may fire several events

@@ -58,7 +58,7 @@ class ConnectionLost(Exception):
 
 
 class Socket:
-    """An authenticated connection. Somebody must read `events`, or no command is ever answered."""
+    """An authenticated connection. Commands are answered only while the caller reads `events`."""
 
     def __init__(self, raw: aiohttp.ClientWebSocketResponse) -> None:
         self._raw = raw
@@ -93,7 +93,7 @@ class Socket:
             self._waiting.pop(number, None)
 
     async def events(self) -> AsyncGenerator[SubscribedEvent, None]:
-        """Until the connection is lost, which fails whoever still waits for a result. Raises `PlatformError`."""
+        """Events until the connection is lost; every command in flight then fails. Raises `PlatformError`."""
         try:
             while True:
                 frame = await _receive(self._raw)
@@ -105,7 +105,7 @@ class Socket:
             for answer in self._waiting.values():
                 if not answer.done():
                     answer.set_exception(ConnectionLost("the connection was lost"))
-                    answer.exception()  # seen: not everybody waits for their result
+                    answer.exception()  # retrieved: a caller may not wait for the result
             self._waiting.clear()
 
 

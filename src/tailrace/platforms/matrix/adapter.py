@@ -1,6 +1,6 @@
 """Matrix: `m.replace` edits in unencrypted rooms, threads, formatted bodies; rate limits are learned from its 429s.
 
-One action is one request through matrix-nio. What updates say is `matrix_inbound`. Never waits, retries or splits.
+One action is one request through matrix-nio. `inbound` says what a sync means. Never waits, retries or splits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver ac
 POLL_S = 30.0  # how long the homeserver holds a sync open when there is nothing to deliver
 _TYPING_MS = 25_000
 _DEFAULT_PAUSE_S = 2.0  # where a 429 names no time
-_REMEMBERED = 10_000  # events of ours: enough for every answer that somebody may still reply to
+_REMEMBERED = 10_000  # events of ours: enough for every answer that may still get a reply
 
 
 class MatrixPlatform(BasePlatform):
@@ -74,7 +74,7 @@ class MatrixPlatform(BasePlatform):
         allow: tuple[str, ...] = (),
         answer_s: float = ANSWER_S,
     ) -> None:
-        """`allow` says by whom the bot lets itself be invited; "*" is everybody."""
+        """`allow` names the users whose invitations the bot follows; "*" is all users."""
         self._answer_s = answer_s
         self._homeserver, self._user, self._password = homeserver.rstrip("/"), user, password
         self._allow = frozenset(allow)
@@ -116,7 +116,7 @@ class MatrixPlatform(BasePlatform):
                     self._remember(reply.message_id)
                 return reply
             case Edit(message_id=message_id) if self._sent.get(message_id) is False:
-                return Gone("message")  # the homeserver takes edits of what is gone, and nobody sees them
+                return Gone("message")  # the homeserver accepts edits of a redacted event, and clients do not show them
             case Edit(message_id=message_id, text=text, markup=markup):
                 edit: JsonObject = {
                     "msgtype": "m.text",

@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"\A!(?=[a-z]+\b)")  # clients keep "/…" for themselves:
 
 
 class Rooms:
-    """The rooms that the bot is in. It joins when somebody who is allowed invites it."""
+    """The rooms that the bot is in. It joins a room when an allowed user invites it."""
 
     def __init__(
         self, client: nio.AsyncClient, user_id: str, allow: frozenset[str], sent: MutableMapping[str, bool]

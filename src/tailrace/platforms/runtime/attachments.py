@@ -1,4 +1,4 @@
-"""What came with a message, for the model: images as images, text files as text, the rest by name."""
+"""The attachments of a message as the model gets them: images as images, text files as text, others by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", 
 
 
 async def message_of(platform: Platform, received: MessageReceived) -> Message:
-    """The message as the model gets it; no parts where there is nothing in it."""
+    """The message as the model gets it. An empty message has no parts."""
     parts: list[Part] = [Text(received.text)] if received.text.strip() else []
     for attachment in received.attachments:
         try:

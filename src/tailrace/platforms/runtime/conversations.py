@@ -1,6 +1,7 @@
-"""What people do in the chats of one platform: questions become runs, commands are carried out, approvals answered.
+"""The chats of one platform: messages start runs, commands are carried out, approvals are answered.
 
-One run at a time per chat and thread; whoever is not served hears so once. Nothing here knows which platform it is.
+A chat, and each thread in it, has one run at a time. A user who is not allowed is told so once. This module knows no
+platform by name.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ HELP = """\
 
 
 class Conversations:
-    """All of one platform's. `handle` is given updates one after the other for each place."""
+    """The conversations of one platform. The caller passes the updates of one place to `handle` one after the other."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Conversations:
         self._turned_away: set[str] = set()
 
     async def handle(self, update: Update) -> None:
-        """Raises `TailraceError` where it could not be taken in: the platform must deliver it again."""
+        """Raises `TailraceError` for an update that was not handled: the platform must deliver it again."""
         if not self._recent.add(update.update_id):
             return
         try:
@@ -89,7 +90,7 @@ class Conversations:
                 await self._stop(update.place, update.sender)
 
     async def join_pastes(self) -> None:
-        """Answers what was held for more of it, once nothing more came. Runs until it is cancelled."""
+        """Starts the run of a held paste once no more of it has come. Runs until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             self._held.clear()
@@ -102,7 +103,7 @@ class Conversations:
                     await self._start_run_logged(message)
 
     async def flush(self) -> None:
-        """Answers what is held at once: the process is about to end."""
+        """Starts the runs of all held pastes at once: the process is about to end."""
         for message in self._pastes.take_all():
             await self._start_run_logged(message)
 
@@ -115,15 +116,14 @@ class Conversations:
         return f"{self._platform.name}:{sender.id}"
 
     async def _offer_pairing(self, update: Update) -> None:
-        """Somebody new gets a code, in private and once; in a group they are not heard."""
+        """A new user gets a pairing code, once and in private. In a group their messages are ignored."""
         user = self._requester(update.sender)
         if update.place.kind != "private" or not isinstance(update, MessageReceived) or user in self._turned_away:
             return
         if code := await self._pairing.code_for(user, update.sender.name):
             self._turned_away.add(user)
-            text = (
-                f"I do not know you yet. Whoever runs me can let you in: {code_span(f'tailrace gateway --pair {code}')}"
-            )
+            command = code_span(f"tailrace gateway --pair {code}")
+            text = f"I do not know you yet. The person who runs me can let you in: {command}"
             self._send_text(update.place, text, update.update_id)
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 

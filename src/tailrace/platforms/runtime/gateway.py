@@ -1,7 +1,7 @@
-"""The chat platforms together: each is started, kept connected and stopped, and none can stop the others.
+"""Starts every enabled chat platform, keeps it connected and stops it. A failure in one does not affect the others.
 
-Use `Gateway` as an async context manager beside an open `App`. Leaving it takes no new work, lets what is being shown
-come to its end for `server.drain_s`, and has what is cut say so; the next process goes on with it.
+Use `Gateway` as an async context manager beside an open `App`. On exit it takes no new work, lets the deliveries in
+flight finish for `server.drain_s`, and marks those that it cuts; the next process completes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEADY_S = 60.0  # a connection that has held so long starts the pauses over
 
 
 def platforms_of(app: App) -> list[Platform]:
-    """The adapters of what the config enables. One that cannot be made is said and left out."""
+    """The adapters of the platforms that the config enables. One that cannot be made is logged and left out."""
     found: list[Platform] = []
     for name in enabled(app.config):
         try:
@@ -74,7 +74,7 @@ class Gateway:
             await self._stack.aclose()
 
     def take_no_more(self) -> None:
-        """No new work from now on; what is under way has `server.drain_s`, counted from the first call."""
+        """Takes no new work from now on. Deliveries in flight have `server.drain_s`, counted from the first call."""
         if self._drained_by is None:
             self._drained_by = asyncio.get_running_loop().time() + self._app.config.server.drain_s
         for runner in self._runners:
@@ -82,11 +82,11 @@ class Gateway:
 
     @property
     def hook_paths(self) -> list[str]:
-        """Where platforms want to be called by HTTP."""
+        """The paths of the platforms' webhooks."""
         return [platform.hook_path for platform in self.platforms if platform.hook_path]
 
     async def hook(self, request: HookRequest) -> HookAnswer:
-        """Answers such a call."""
+        """Answers a call of a webhook."""
         for runner in self._runners:
             if runner.platform.hook_path and runner.platform.hook_path == request.path:
                 return await runner.platform.hook(request, runner)
@@ -94,7 +94,7 @@ class Gateway:
 
 
 class PlatformRunner:
-    """One platform: its connection, its conversations, its deliveries. It is the platform's `Inbox`."""
+    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`."""
 
     def __init__(
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
@@ -145,7 +145,7 @@ class PlatformRunner:
     # ── connection ──
 
     async def _stay_connected(self) -> None:
-        """Whatever goes wrong in one platform stays in it: said, waited out, tried again."""
+        """Reconnects with backoff. Every failure is logged, and none leaves this task."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._connected_at = None

@@ -1,4 +1,4 @@
-"""Platforms that call us by HTTP: their requests as plain values, and a listener for a gateway that stands alone.
+"""Webhooks: requests of platforms as values, and a listener for a gateway that runs without the server.
 
 Under `tailrace serve` the same handler is one of the server's routes.
 """
@@ -18,7 +18,7 @@ MAX_HOOK_BYTES = 1 << 20
 
 
 async def answer(gateway: Gateway, request: web.Request) -> web.Response:
-    """One call, read whole: signatures are over the raw body (J120)."""
+    """Answers one call. The body is read as bytes: signatures are over the raw body (J120)."""
     body = await request.read()
     if len(body) > MAX_HOOK_BYTES:
         return web.Response(status=413)
@@ -36,7 +36,7 @@ async def answer(gateway: Gateway, request: web.Request) -> web.Response:
 
 @asynccontextmanager
 async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[str, None]:
-    """Takes calls within the block; yields the address. Raises `ConfigError` for one that cannot be had."""
+    """Listens within the block and yields the address. Raises `ConfigError` for an address that cannot be bound."""
 
     async def handle(request: web.Request) -> web.Response:
         return await answer(gateway, request)

@@ -1,7 +1,7 @@
 """Slack: native streams with task cards, edits where there is no stream, threads, status, buttons; by Socket Mode.
 
-One action is one call of the Web API through slack_sdk. What errors mean is `slack_replies`, what envelopes say
-`slack_inbound`. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to repeat.
+One action is one call of the Web API through slack_sdk. `replies` says what errors mean, `inbound`
+what envelopes mean. Never waits, retries or splits: the SDK's own retries are off, since a send is not safe to repeat.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class SlackPlatform(BasePlatform):
         self._me: BotAccount | None = None
 
     def capabilities(self, place: Place) -> Capabilities:
-        """A stream is a reply to somebody: it needs the thread, and in a channel the person."""
-        answers_somebody = place.thread and (place.kind == "private" or place.extra.get("user"))
-        return STREAM if answers_somebody else EDIT
+        """A native stream is a reply: it needs the thread, and in a channel the person."""
+        is_reply = place.thread and (place.kind == "private" or place.extra.get("user"))
+        return STREAM if is_reply else EDIT
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,8 +146,8 @@ class SlackPlatform(BasePlatform):
         return Accepted()
 
     async def _look_up(self, place: Place, key: str) -> AnyReply:
-        """By the metadata that every message of ours carries, but for a stream that nobody has closed: that one is
-        told by having none, since what is done in one chat is done in order."""
+        """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
+        is the one without, since the actions of one chat are made in order."""
         me = await self._who()
         method = "conversations.replies" if place.thread else "conversations.history"
         where = {"ts": place.thread} if place.thread else {}

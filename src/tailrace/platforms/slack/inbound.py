@@ -1,4 +1,4 @@
-"""What people do in Slack, read from Socket Mode's envelopes. Pure: it neither asks nor answers."""
+"""Socket Mode's envelopes as updates. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = re.compile(r"<([#@!])([^|>]+)\|([^>]*)>")
 
 
 class BotAccount(msgspec.Struct, frozen=True):
-    """Who the bot is."""
+    """The ids of the bot in its workspace."""
 
     user_id: str
     bot_id: str = ""
@@ -26,7 +26,7 @@ class BotAccount(msgspec.Struct, frozen=True):
 
 
 def parse_envelope(kind: str, payload: dict[str, Any], me: BotAccount) -> Update | None:
-    """The envelope in our words; None for what is no concern of ours."""
+    """The envelope as an update; None for one that is not a message, a button or a command of a person."""
     match kind, payload:
         case "events_api", {"event": {"type": "message" | "app_mention", "channel": str(), "ts": str()} as event}:
             return _message(event, str(payload.get("team_id") or ""), me)

@@ -1,7 +1,7 @@
 """Telegram: drafts in private chats, edits in groups, topics, buttons; by long polling, or by a webhook if one is set.
 
-One action is one call of the Bot API through python-telegram-bot. What errors mean is `telegram_replies`, what updates
-say `telegram_inbound`. Never waits, retries or splits.
+One action is one call of the Bot API through python-telegram-bot. `replies` says what errors mean, `inbound`
+what updates mean. Never waits, retries or splits.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's n
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
-COMMANDS = (  # what Telegram offers when somebody types "/"
+COMMANDS = (  # what Telegram offers after a "/"
     ("new", "Begin a new conversation"),
     ("stop", "Stop the answer under way"),
     ("model", "Show or change the model"),

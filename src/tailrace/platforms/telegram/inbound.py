@@ -1,4 +1,4 @@
-"""What people do in Telegram, read from the Bot API's updates. Pure: it neither asks nor answers."""
+"""The Bot API's updates as ours. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMMAND = re.compile(r"/\w+(?:@(?P<bot>\w+))?(?!\S)", re.ASCII)
 
 
 def parse_update(update: telegram.Update, me: telegram.User) -> Update | None:
-    """The update in our words; None for what is no concern of ours. `me` is the bot."""
+    """The update as one of ours; None for what is not a message, a button or a stop of a person. `me` is the bot."""
     update_id = str(update.update_id)
     if update.message is not None:
         return _message(update_id, update.message, me)
@@ -91,8 +91,8 @@ def _kind(chat: telegram.Chat) -> ChatKind:
 
 
 def _sender(message: telegram.Message) -> Sender | None:
-    """Whoever writes as a chat (an anonymous admin, a linked channel) is that chat: `from` is then a stand-in that
-    all of them share."""
+    """A message that is written as a chat (an anonymous admin, a linked channel) has that chat as its sender: `from` is
+    then a stand-in that all such messages share."""
     if (chat := message.sender_chat) is not None:
         return Sender(str(chat.id), chat.title or "")
     if (user := message.from_user) is not None and not user.is_bot:

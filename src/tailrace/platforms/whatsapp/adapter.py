@@ -1,7 +1,7 @@
 """WhatsApp through Meta's Cloud API: a signed webhook in, whole answers out, paced to what one person may be sent.
 
 Messages cannot be edited there, so nothing streams: the question is marked as read, the typing indicator shows, the
-answer comes whole. What the webhook says is `whatsapp_hook`. Never waits, retries or splits.
+answer comes whole. `inbound` reads the webhook. Never waits, retries or splits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What WhatsApp's webhook says, and whether it is WhatsApp that says it (J120). Pure: bytes in, updates out.
 
-A call counts when its raw body is signed with the app's secret. A signed body that somebody kept and sends again is
+A call counts when its raw body is signed with the app's secret. A signed body that was kept and is sent again is
 harmless: its messages have the ids they had, and what is older than the reply window is not taken at all.
 """
 

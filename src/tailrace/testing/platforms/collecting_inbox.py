@@ -1,4 +1,4 @@
-"""An inbox that keeps what it is given, for tests of an adapter by itself; and an adapter that runs for a while."""
+"""An inbox that keeps its updates, for tests of an adapter without a gateway, and an adapter that runs in a block."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class FakeDiscord(LoopbackFake):
         files: dict[str, bytes] | None = None,
         fields: dict[str, Any] | None = None,
     ) -> int:
-        """Somebody writes; returns the message's id. `fields`: more of the message object."""
+        """A person writes; returns the message's id. `fields`: more of the message object."""
         message = DiscordMessage(self._next_id(), user or channel.user, [DiscordState(text, at=self.now())])
         channel.messages.append(message)
         described = channel.message_json(message) | self._where(channel)
@@ -129,13 +129,13 @@ class FakeDiscord(LoopbackFake):
         return message.id
 
     async def press(self, channel: DiscordChannel, message: DiscordMessage, label: str, *, user: int = 0) -> str:
-        """Somebody presses a button; returns the interaction's id."""
+        """A person presses a button; returns the interaction's id."""
         data = {"custom_id": dict(message.buttons)[label], "component_type": 2}
         shown = channel.message_json(message)
         return await self._interact(channel, 3, user or channel.user, {"data": data, "message": shown})
 
     async def command(self, channel: DiscordChannel, name: str, text: str = "", *, user: int = 0) -> str:
-        """Somebody uses a slash command; returns the interaction's id."""
+        """A person uses a slash command; returns the interaction's id."""
         options = [{"type": 3, "name": "text", "value": text}] if text else []
         data = {"id": str(self._next_id()), "name": name, "type": 1, "options": options}
         return await self._interact(channel, 2, user or channel.user, {"data": data})

@@ -48,7 +48,7 @@ class GatewayWire:
 
     async def send(self, op: int, data: Any = None, event: str | None = None, number: int | None = None) -> None:
         payload = msgspec.json.encode({"op": op, "d": data, "t": event, "s": number})
-        with suppress(ConnectionError):  # whoever is gone hears it after resuming
+        with suppress(ConnectionError):  # a closed connection gets it after resuming
             if self._compressor is None:
                 await self.socket.send_str(payload.decode())
             else:

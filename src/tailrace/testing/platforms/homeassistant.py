@@ -86,7 +86,7 @@ class FakeHomeAssistant(LoopbackFake):
     async def fire(
         self, event_type: str, data: dict[str, Any], *, user: str | None = None, context: str | None = None
     ) -> None:
-        """Somebody fires an event; `user` is who that is to Home Assistant."""
+        """A person fires an event; `user` is who that is to Home Assistant."""
         number = next(self._counter)
         event = {
             "event_type": event_type,
@@ -100,7 +100,7 @@ class FakeHomeAssistant(LoopbackFake):
     async def say_to_assist(
         self, question: str, *, user: str | None = None, conversation_id: str | None = None
     ) -> None:
-        """Somebody says to Assist: ask tailrace …"""
+        """A person says to Assist: ask tailrace …"""
         trigger = {
             "platform": "conversation",
             "sentence": f"ask tailrace {question}",

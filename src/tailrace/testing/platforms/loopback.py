@@ -1,4 +1,4 @@
-"""What the fakes over HTTP have in common: a port on loopback, a log of who asked, and faults on order.
+"""What the fakes over HTTP have in common: a port on loopback, a log of the requests, and faults on order.
 
 Knows no platform. Time is the loop's, so that a driven clock drives it.
 """
@@ -64,7 +64,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Who has used how much of a budget."""
+    """Counts requests against budgets."""
 
     def __init__(self) -> None:
         self._times: dict[str, list[float]] = defaultdict(list)
@@ -151,7 +151,7 @@ class LoopbackFake:
         if fault is not None:
             response = await self._break(request, fault)
         if response is None:
-            return web.Response()  # nobody hears it: the connection is gone
+            return web.Response()  # not sent: the connection is gone
         call.status = response.status
         self.changed()
         return response

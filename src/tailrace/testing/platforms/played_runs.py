@@ -37,7 +37,7 @@ def chunks(text: str, *, piece: int = 20, pace_s: float = 0.1) -> list[Timed]:
 
 
 class Scene:
-    """A run, a chat, and whoever delivers the one to the other."""
+    """A run, a chat, and the delivery of the run to the chat."""
 
     def __init__(self, platform: Platform, place: Place, *, streaming: bool = True) -> None:
         self.journal = MemoryJournal()

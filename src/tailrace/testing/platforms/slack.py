@@ -100,7 +100,7 @@ class FakeSlack(LoopbackFake):
         files: dict[str, bytes] | None = None,
         fields: Params | None = None,
     ) -> str:
-        """Somebody writes; returns the message's `ts`. `fields`: more of the event."""
+        """A person writes; returns the message's `ts`. `fields`: more of the event."""
         message = SlackMessage(self._ts(), user, thread, [SlackState(text, at=self.now())])
         channel.messages.append(message)
         event = {
@@ -120,7 +120,7 @@ class FakeSlack(LoopbackFake):
         return message.ts
 
     async def press(self, channel: SlackChannel, message: SlackMessage, label: str, *, user: str = "U7") -> None:
-        """Somebody presses a button of a message."""
+        """A person presses a button of a message."""
         pressed = {"type": "button", "action_id": "x", "value": dict(message.state.buttons)[label]}
         payload = {
             "type": "block_actions",
@@ -133,7 +133,7 @@ class FakeSlack(LoopbackFake):
         await self.deliver("interactive", payload)
 
     async def command(self, channel: SlackChannel, command: str, text: str = "", *, user: str = "U7") -> None:
-        """Somebody uses a slash command."""
+        """A person uses a slash command."""
         payload = {"command": command, "text": text, "channel_id": channel.id, "user_id": user, "team_id": TEAM}
         await self.deliver("slash_commands", payload | {"user_name": f"name of {user}", "trigger_id": self._ts()})
 
@@ -152,7 +152,7 @@ class FakeSlack(LoopbackFake):
         message.opened_at -= STREAM_LIFETIME_S
 
     def delete_thread(self, channel: SlackChannel, ts: str) -> None:
-        """Somebody deletes the message that the thread hangs from, and all of the thread (G85)."""
+        """A person deletes the message that the thread hangs from, and all of the thread (G85)."""
         for message in channel.messages:
             message.deleted = message.deleted or ts in (message.ts, message.thread_ts)
 
@@ -315,7 +315,7 @@ class FakeSlack(LoopbackFake):
         self.changed()
 
     async def deliver_again(self) -> None:
-        """What nobody has acknowledged comes again (G88)."""
+        """Delivers again what was not acknowledged (G88)."""
         for envelope in list(self._unacknowledged.values()):
             for socket, _ in self._sockets[-1:]:
                 await _send(socket, envelope | {"retry_attempt": 1, "retry_reason": "timeout"})
@@ -360,5 +360,5 @@ def _unknown_method(_params: Params) -> Params:
 
 
 async def _send(socket: web.WebSocketResponse, envelope: Params) -> None:
-    with suppress(ConnectionError):  # whoever is gone gets it again
+    with suppress(ConnectionError):  # a closed connection gets it again after reconnecting
         await socket.send_str(msgspec.json.encode(envelope).decode())

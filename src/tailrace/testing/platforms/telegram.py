@@ -97,7 +97,7 @@ class FakeTelegram(LoopbackFake):
         reply_to: TelegramMessage | None = None,
         fields: dict[str, Any] | None = None,
     ) -> int:
-        """Somebody writes; returns the update's id. `user`: in a group, who. `fields`: more of the message object."""
+        """A person writes; returns the update's id. `user`: in a group, who. `fields`: more of the message object."""
         self._last_message += 1
         message: dict[str, Any] = {
             "message_id": self._last_message,
@@ -117,7 +117,7 @@ class FakeTelegram(LoopbackFake):
         return self._put({"message": message | (fields or {})})
 
     def send_file(self, chat: TelegramChat, name: str, content: bytes, media_type: str, *, caption: str = "") -> int:
-        """Somebody sends a file; an image as a photo in two sizes."""
+        """A person sends a file; an image as a photo in two sizes."""
         self._files[name] = content
         described = {"file_id": name, "file_unique_id": name, "file_size": len(content)}
         if media_type.startswith("image/"):
@@ -130,7 +130,7 @@ class FakeTelegram(LoopbackFake):
         return self.write(chat, fields=fields)
 
     def press(self, chat: TelegramChat, message: TelegramMessage, label: str, *, user: int = 0) -> int:
-        """Somebody presses a button of a message."""
+        """A person presses a button of a message."""
         data = dict(message.buttons)[label]
         query = {"id": f"query-{self._last_update + 1}", "from": _user(user or chat.id), "chat_instance": "1"}
         return self._put({"callback_query": {**query, "data": data, "message": self._message_json(chat, message)}})

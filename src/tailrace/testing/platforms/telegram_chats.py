@@ -164,7 +164,7 @@ def state_of(text: str, entities: list[dict[str, Any]], markup: dict[str, Any] |
     """What the bot asked to be shown, as it is shown: blanks at both ends are cut. Raises `TelegramRefusal`.
 
     Stricter than the real server on one point: an entity out of bounds or across half a character is refused instead
-    of dropped, since whoever sent it has counted wrong.
+    of dropped, since the sender has counted wrong.
     """
     units = len(text.encode("utf-16-le")) // 2
     if units > MAX_TEXT_UNITS:

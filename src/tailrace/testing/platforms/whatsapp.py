@@ -45,7 +45,7 @@ class Bubble(msgspec.Struct, frozen=True):
 
 
 class Person(msgspec.Struct):
-    """Somebody with a phone. `window_open`: they wrote within the last 24 hours."""
+    """A person with a phone. `window_open`: they wrote within the last 24 hours."""
 
     number: str
     name: str
@@ -125,7 +125,7 @@ class FakeWhatsApp(LoopbackFake):
         return "sha256=" + hmac.digest(self.app_secret.encode(), body, hashlib.sha256).hex()
 
     async def write(self, person: Person, text: str) -> int:
-        """Somebody writes; the status that the webhook answered with."""
+        """A person writes; the status that the webhook answered with."""
         return await self.call_webhook(self.message(person, text))
 
     async def call_webhook(self, body: bytes, signature: str | None = None) -> int:
