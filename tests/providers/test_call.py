@@ -15,7 +15,10 @@ import pytest
 
 from providers.faulty_calls import ASK, DIALECTS, Told, faulty
 from tailrace.errors import PeerError, Permanent, ProviderError, Rejected, Retryable, StreamCut, TimedOut, Unavailable
-from tailrace.messages import Dialect, ModelRequest, user
+from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
+from tailrace.providers.attempt import StopCall
+from tailrace.providers.call import Caller
+from tailrace.providers.call_listener import CallMiddleware, ForwardingListener
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply, think
@@ -423,3 +426,25 @@ async def test_F69_the_usage_of_a_failed_and_of_an_interrupted_attempt_is_known(
             await task
         assert told.attempts[0].interrupted
         assert told.attempts[0].usage.input_tokens
+
+
+# ── middleware ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_middleware_wraps_the_listener_the_first_one_innermost() -> None:
+    order: list[str] = []
+
+    def named(name: str) -> CallMiddleware:
+        class Noting(ForwardingListener):
+            def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+                order.append(name)
+                return super().deltas(deltas)
+
+        return lambda _request, _routes, listener: Noting(listener)
+
+    async with faulty("ok+cut@60%") as bench:
+        caller = Caller(middleware=[named("inner"), named("outer")])
+        result = await caller.complete(ASK, [bench.route(**ONCE)], listener=(told := Told("keep")))
+    assert order[:2] == ["outer", "inner"]
+    assert result.incomplete is not None  # the verdict passes through
+    assert result.completion.text == told.text
