@@ -43,7 +43,7 @@ class WaterLevel(TypedTool[River]):
 WATER_LEVEL = WaterLevel()
 
 
-class Api:
+class DialectServer:
     """The server, the provider behind it, and clients of every kind."""
 
     def __init__(self, url: str, app: App, provider: FaultyProvider, session: aiohttp.ClientSession) -> None:
@@ -99,7 +99,7 @@ def config_for(home: Path, provider: FaultyProvider, sections: Mapping[str, Any]
 
 
 @asynccontextmanager
-async def api(
+async def dialect_server(
     home: Path,
     script: Iterable[str | Scenario | Reply] = (),
     *,
@@ -107,7 +107,7 @@ async def api(
     tools: Sequence[Tool] = (),
     timing: StreamTiming | None = None,
     provider: FaultyProvider | None = None,
-) -> AsyncGenerator[Api, None]:
+) -> AsyncGenerator[DialectServer, None]:
     """Each request takes the next of `script`; then the model's name says what the provider does."""
     async with provider or FaultyProvider(script=script) as upstream:
         config = config_for(home, upstream, sections)
@@ -116,4 +116,4 @@ async def api(
             serving(app, port=0, timing=timing) as served,
             aiohttp.ClientSession() as session,
         ):
-            yield Api(served.url, app, upstream, session)
+            yield DialectServer(served.url, app, upstream, session)

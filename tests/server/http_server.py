@@ -50,7 +50,7 @@ def config_for(
 
 
 @dataclass
-class Api:
+class RunningServer:
     """What a test holds of a server that runs."""
 
     url: str
@@ -90,7 +90,7 @@ async def sse(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]
 
 
 @asynccontextmanager
-async def api(
+async def running_server(
     home: Path,
     *script: str | Scenario | Reply,
     config: str = "",
@@ -101,7 +101,7 @@ async def api(
     tools: tuple[Tool, ...] = (),
     timing: StreamTiming | None = None,
     limits: ConnectionLimits | None = None,
-) -> AsyncGenerator[Api, None]:
+) -> AsyncGenerator[RunningServer, None]:
     metrics = Metrics()
     async with (
         FaultyProvider(script=script) as provider,
@@ -116,7 +116,7 @@ async def api(
         serving(app, port=0, extra=extra, metrics=metrics, timing=timing, limits=limits) as server,
         aiohttp.ClientSession(headers=headers) as client,
     ):
-        yield Api(server.url, app, server.pipeline, provider, client, metrics)
+        yield RunningServer(server.url, app, server.pipeline, provider, client, metrics)
 
 
 async def raw(port: int, request: bytes) -> bytes:

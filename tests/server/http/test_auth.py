@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.http_server import api, config_for
+from server.http_server import config_for, running_server
 from tailrace.app import open_app
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
@@ -28,7 +28,7 @@ SEVERAL_ENV = {"READER_KEY": "reader-secret", "WORKER_KEY": "worker-secret", "OP
 
 
 async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) -> None:
-    async with api(tmp_path, env=ENV) as server:
+    async with running_server(tmp_path, env=ENV) as server:
         asked = {}
         for route in server.pipeline.routes:
             path = route.path.replace("{id:.+}", "x/y").replace("{id}", "run_x")
@@ -50,11 +50,11 @@ async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) 
         {"Authorization": f"Bearer {KEY}"},
         {"authorization": f"bearer {KEY}"},
         {"x-api-key": KEY},
-        {"X-Api-Key": KEY, "Authorization": "Basic eDp5"},
+        {"X-RunningServer-Key": KEY, "Authorization": "Basic eDp5"},
     ],
 )
 async def test_the_key_is_taken_from_either_header(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with api(tmp_path, env=ENV) as server:
+    async with running_server(tmp_path, env=ENV) as server:
         assert (await server.json("GET", "/v1/models", headers=headers))[0] == 200
 
 
@@ -73,7 +73,7 @@ async def test_the_key_is_taken_from_either_header(tmp_path: Path, headers: dict
     ],
 )
 async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with api(tmp_path, env=ENV) as server:
+    async with running_server(tmp_path, env=ENV) as server:
         status, openai = await server.json("GET", "/v1/models", headers=headers)
         _, anthropic = await server.json("POST", "/v1/messages", headers=headers)
         _, plain = await server.json("GET", "/runs", headers=headers)
@@ -87,7 +87,7 @@ async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, head
 async def test_a_key_reaches_as_far_as_its_scopes(tmp_path: Path) -> None:
     paths = ("/v1/models", "/runs", "/metrics", "/readyz")
     reached: dict[str, list[int]] = {}
-    async with api(tmp_path, config=SEVERAL, env=SEVERAL_ENV) as server:
+    async with running_server(tmp_path, config=SEVERAL, env=SEVERAL_ENV) as server:
         for name, secret in SEVERAL_ENV.items():
             headers = {"x-api-key": secret}
             reached[name] = []
@@ -102,7 +102,7 @@ async def test_a_key_reaches_as_far_as_its_scopes(tmp_path: Path) -> None:
 
 
 async def test_without_a_key_whoever_reaches_loopback_is_the_user(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         assert (await server.json("GET", "/runs"))[0] == 200
 
 
@@ -146,7 +146,7 @@ def test_J117_a_key_or_loopback_is_enough() -> None:
 
 
 async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         with pytest.raises(
             ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+: another program uses it; choose another with --port"
         ):
@@ -156,20 +156,20 @@ async def test_an_address_that_is_taken_is_said_plainly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "[::bad", "@"])
 async def test_J118_a_name_that_was_pointed_at_this_machine_is_refused(tmp_path: Path, host: str) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         status, body = await server.json("GET", "/runs", headers={"Host": host})
     assert (status, body["error"]["kind"]) == (403, "host_not_allowed")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8642", "LOCALHOST:80", "tailrace.lan"])
 async def test_J118_its_own_names_are_served(tmp_path: Path, host: str) -> None:
-    async with api(tmp_path, config="server: {hosts: [tailrace.lan]}\n") as server:
+    async with running_server(tmp_path, config="server: {hosts: [tailrace.lan]}\n") as server:
         assert (await server.json("GET", "/runs", headers={"Host": host}))[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
 async def test_J118_a_page_of_another_origin_is_refused(tmp_path: Path, origin: str) -> None:
-    async with api(tmp_path, env=ENV, headers=BEARER) as server:
+    async with running_server(tmp_path, env=ENV, headers=BEARER) as server:
         status, body = await server.json("POST", "/runs", {"input": "x"}, headers={"Origin": origin})
         async with server.client.options(server.url + "/runs", headers=_preflight(origin)) as response:
             assert response.status == 403
@@ -178,14 +178,14 @@ async def test_J118_a_page_of_another_origin_is_refused(tmp_path: Path, origin: 
 
 
 async def test_J118_the_page_that_we_serve_is_of_the_same_origin(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         status, _ = await server.json("POST", "/runs", {"input": "x"}, headers={"Origin": server.url})
     assert status == 201
 
 
 async def test_an_allowed_origin_gets_its_preflight_without_a_key_and_the_answer_with_one(tmp_path: Path) -> None:
     page = "https://app.example"
-    async with api(tmp_path, env=ENV, config=f"server: {{cors_origins: ['{page}']}}\n") as server:
+    async with running_server(tmp_path, env=ENV, config=f"server: {{cors_origins: ['{page}']}}\n") as server:
         async with server.client.options(server.url + "/v1/models", headers=_preflight(page)) as response:
             assert response.status == 204
             assert response.headers["Access-Control-Allow-Origin"] == page

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from server.http_server import api, raw
+from server.http_server import raw, running_server
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.http.listener import ConnectionLimits
@@ -42,7 +42,7 @@ def echo_routes(_: RequestPipeline) -> Sequence[Route]:
 async def test_what_nobody_foresaw_is_an_internal_error_and_says_no_more(
     tmp_path: Path, path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with api(tmp_path, extra=(broken_routes,)) as server:
+    async with running_server(tmp_path, extra=(broken_routes,)) as server:
         status, body = await server.json("GET", path)
     assert status == 500
     assert "internal error" in json.dumps(body)
@@ -52,7 +52,7 @@ async def test_what_nobody_foresaw_is_an_internal_error_and_says_no_more(
 
 
 async def test_the_error_has_the_shape_of_the_api_that_was_spoken_to(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         _, openai = await server.json("GET", "/v1/models/nowhere/at-all")
         _, anthropic = await server.json("GET", "/v1/messages/none")
         status, plain = await server.json("GET", "/runs/run_none")
@@ -68,14 +68,14 @@ async def test_the_error_has_the_shape_of_the_api_that_was_spoken_to(tmp_path: P
 
 
 async def test_a_method_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.client.delete(server.url + "/runs") as response:
+    async with running_server(tmp_path) as server, server.client.delete(server.url + "/runs") as response:
         assert response.status == 405
         assert response.headers["Allow"] == "GET, POST"
         assert (await response.json())["error"]["kind"] == "method_not_allowed"
 
 
 async def test_every_answer_has_a_request_id_and_a_clients_own_is_kept(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         async with server.client.get(server.url + "/healthz") as response:
             assert response.headers["X-Request-Id"].startswith("req_")
         async with server.client.get(server.url + "/runs/x", headers={"X-Request-Id": "mine-1"}) as response:
@@ -96,7 +96,7 @@ async def test_J126_a_body_that_is_too_large_gets_413(tmp_path: Path, chunked: b
         for at in range(0, len(body), 10_000):
             yield body[at : at + 10_000]
 
-    async with api(tmp_path, config="server: {max_body_mb: 0.05}\n") as server:
+    async with running_server(tmp_path, config="server: {max_body_mb: 0.05}\n") as server:
         data = pieces() if chunked else body
         async with server.client.post(server.url + "/runs", data=data) as response:
             assert response.status == 413
@@ -106,7 +106,7 @@ async def test_J126_a_body_that_is_too_large_gets_413(tmp_path: Path, chunked: b
 
 
 async def test_J126_json_that_is_nested_without_end_gets_400(tmp_path: Path) -> None:
-    async with api(tmp_path, extra=(echo_routes,)) as server:
+    async with running_server(tmp_path, extra=(echo_routes,)) as server:
         for depth in (MAX_DEPTH + 1, 5_000, 400_000):
             data = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
             async with server.client.post(server.url + "/echo", data=data) as response:
@@ -130,12 +130,12 @@ def test_J126_depth_is_counted_outside_strings() -> None:
     "data", [b"", b"{", b"[]", b"nul", b"\xff\xfe", b'{"input": "\\ud800"}', b'{"input": 1}', b'{"input": "x"} {}']
 )
 async def test_a_body_that_is_not_what_was_expected_gets_400(tmp_path: Path, data: bytes) -> None:
-    async with api(tmp_path) as server, server.client.post(server.url + "/runs", data=data) as response:
+    async with running_server(tmp_path) as server, server.client.post(server.url + "/runs", data=data) as response:
         assert response.status == 400, await response.text()
 
 
 async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         _, body = await server.json("POST", "/runs", {"input": "x", "durability": "eternal"})
         _, unknown = await server.json("POST", "/runs", {"input": "x", "modell": "y"})
         _, query = await server.json("GET", "/runs?limit=no")
@@ -149,7 +149,7 @@ async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
 @driven
 async def test_J126_a_connection_that_is_slow_to_ask_is_cut(tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
-    async with api(tmp_path, limits=ConnectionLimits(headers_s=10.0)) as server:
+    async with running_server(tmp_path, limits=ConnectionLimits(headers_s=10.0)) as server:
         started = loop.time()
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port())
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
@@ -169,14 +169,14 @@ async def _dribble(writer: asyncio.StreamWriter) -> None:
 
 @driven
 async def test_J126_a_body_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         head = b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
         answer = await raw(server.port(), head)
     assert answer.startswith(b"HTTP/1.1 408 ")
 
 
 async def test_J126_a_head_that_is_too_large_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         answer = await raw(
             server.port(), b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"a" * 40_000 + b"\r\n\r\n"
         )
@@ -185,7 +185,7 @@ async def test_J126_a_head_that_is_too_large_is_refused(tmp_path: Path, caplog: 
 
 
 async def test_more_requests_at_once_than_allowed_are_told_to_wait(tmp_path: Path) -> None:
-    async with api(tmp_path, "silence", config="server: {max_requests: 1}\n") as server:
+    async with running_server(tmp_path, "silence", config="server: {max_requests: 1}\n") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream") as response:
             assert response.status == 200
@@ -202,7 +202,7 @@ async def test_more_requests_at_once_than_allowed_are_told_to_wait(tmp_path: Pat
 
 @driven
 async def test_a_server_that_stops_refuses_new_work_and_says_so_to_who_waits(tmp_path: Path) -> None:
-    async with api(tmp_path, "silence") as server:
+    async with running_server(tmp_path, "silence") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream?after=1") as response:
             drained = await server.pipeline.drain(5.0)
@@ -237,7 +237,7 @@ async def test_what_a_client_asked_for_is_done_although_it_left_in_the_middle(tm
 
         return [Route("GET", "/slow", handler, "any", "Slow.")]
 
-    async with api(tmp_path, extra=(slow,)) as server:
+    async with running_server(tmp_path, extra=(slow,)) as server:
         asking = asyncio.ensure_future(server.client.get(server.url + "/slow"))
         await begun.wait()
         asking.cancel()

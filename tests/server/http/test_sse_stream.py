@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from aiohttp import web
 
-from server.http_server import Api, api, sse
+from server.http_server import RunningServer, running_server, sse
 from tailrace.errors import Rejected
 from tailrace.server.app import RouteModule
 from tailrace.server.http.pipeline import RequestPipeline
@@ -45,7 +45,7 @@ def playing(play: Play, ended: asyncio.Event | None = None) -> RouteModule:
     return routes
 
 
-async def body_of(server: Api) -> bytes:
+async def body_of(server: RunningServer) -> bytes:
     async with server.client.get(server.url + "/v1/chat/play") as response:
         assert response.status == 200
         return await response.read()
@@ -63,7 +63,7 @@ async def test_H92_silence_is_filled_with_comments(tmp_path: Path) -> None:
         await asyncio.sleep(50)
         stream.send(b"data: 3\n\n")
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         body = await body_of(server)
     quiet = KEEP_ALIVE * 3
     assert body == b"data: 1\n\ndata: 2\n\n" + quiet + b"data: 3\n\ndata: [DONE]\n\n"
@@ -74,7 +74,7 @@ async def test_H92_a_head_that_nobody_sent_goes_out_after_the_first_silence(tmp_
     async def play(stream: EventStream) -> None:
         await asyncio.sleep(20)
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         async with server.client.get(server.url + "/v1/chat/play") as response:
@@ -89,7 +89,7 @@ async def test_D52_a_failure_before_the_first_event_is_a_status(tmp_path: Path) 
     async def play(stream: EventStream) -> None:
         raise Rejected("too long", status=400, code="context_length_exceeded")
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         status, body = await server.json("GET", "/v1/chat/play")
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
 
@@ -99,7 +99,7 @@ async def test_H94_a_failure_later_is_an_error_event_and_no_clean_end(tmp_path: 
         stream.send(b"data: 1\n\n")
         raise Rejected("too long", status=400, code="context_length_exceeded")
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         body = await body_of(server)
     assert body.startswith(b'data: 1\n\ndata: {"error":{"message":"too long"')
     assert b"[DONE]" not in body
@@ -117,7 +117,7 @@ async def test_a_client_of_http_1_0_gets_the_events_and_the_end_of_the_connectio
     async def play(stream: EventStream) -> None:
         stream.send(b"data: 1\n\n")
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port())
         writer.write(HEAD.format(0).encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -142,7 +142,7 @@ def leaving(loop_factory: LoopFactory, tmp_path: Path, *, reset: bool, begun: bo
             waiting.set()
             await asyncio.sleep(3600)
 
-        async with api(tmp_path, extra=(playing(play, ended),)) as server:
+        async with running_server(tmp_path, extra=(playing(play, ended),)) as server:
             _, writer = await asyncio.open_connection("127.0.0.1", server.port())
             writer.write(HEAD.format(1).encode())
             await waiting.wait()
@@ -180,7 +180,7 @@ async def test_sending_to_a_client_that_is_gone_does_nothing(tmp_path: Path) -> 
             stream.send(b"data: too late\n\n")
             survived.append(stream.gone)
 
-    async with api(tmp_path, extra=(playing(play, ended),)) as server:
+    async with running_server(tmp_path, extra=(playing(play, ended),)) as server:
         async with server.client.get(server.url + "/v1/chat/play") as response:
             response.close()
         await ended.wait()
@@ -218,7 +218,7 @@ async def test_F73_a_reader_that_does_not_read_is_dropped_and_hurts_nobody(tmp_p
         raise AssertionError("nobody reads")
 
     timing = StreamTiming(silence_s=0.1, stuck_s=0.1)
-    async with api(
+    async with running_server(
         tmp_path, Scenario(reply=reply("One two three"), pace_s=0.01), extra=(playing(play, ended),), timing=timing
     ) as server:
         client = await deaf(server.port())
@@ -244,7 +244,7 @@ async def test_F73_a_reader_is_dropped_although_more_is_sent_all_the_time(tmp_pa
             await asyncio.sleep(0.01)
 
     timing = StreamTiming(silence_s=0.1, stuck_s=0.1)
-    async with api(tmp_path, extra=(playing(play, ended),), timing=timing) as server:
+    async with running_server(tmp_path, extra=(playing(play, ended),), timing=timing) as server:
         client = await deaf(server.port())
         async with asyncio.timeout(5):
             await ended.wait()
@@ -263,7 +263,7 @@ async def test_F72_a_reader_for_whom_too_much_piles_up_is_dropped_at_once(tmp_pa
             await asyncio.sleep(0)
 
     timing = StreamTiming(max_pending_bytes=1 << 20)
-    async with api(tmp_path, extra=(playing(play, ended),), timing=timing) as server:
+    async with running_server(tmp_path, extra=(playing(play, ended),), timing=timing) as server:
         client = await deaf(server.port())
         async with asyncio.timeout(10):
             await ended.wait()
@@ -276,7 +276,7 @@ async def test_F73_the_last_events_reach_a_slow_reader(tmp_path: Path) -> None:
         for _ in range(64):
             stream.send(LINE * 16)
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         client = await deaf(server.port())
         loop = asyncio.get_running_loop()
         received = bytearray()
@@ -291,7 +291,7 @@ async def test_F73_the_last_events_reach_a_slow_reader(tmp_path: Path) -> None:
 
 async def test_a_slow_viewer_of_a_run_reads_on_from_the_log(tmp_path: Path) -> None:
     """F72: what it has not read is not kept for it."""
-    async with api(tmp_path, *["long"] * 1) as server:
+    async with running_server(tmp_path, *["long"] * 1) as server:
         run = await server.start()
         await server.app.agents.finished(run)
         client = await deaf(server.port(), f"/runs/{run}/stream")
@@ -338,14 +338,14 @@ async def test_one_send_is_one_write_and_no_task(tmp_path: Path) -> None:
             stream.send(b"data: %d\n\ndata: more\n\n" % number)
         seen.append((len(counting.writes), len(asyncio.all_tasks()) - before))
 
-    async with api(tmp_path, extra=(playing(play),)) as server:
+    async with running_server(tmp_path, extra=(playing(play),)) as server:
         body = await body_of(server)
     assert seen == [(100, 0)]
     assert body.count(b"data: ") == 201
 
 
 async def test_many_viewers_of_one_run_are_sent_the_same_bytes(tmp_path: Path) -> None:
-    async with api(tmp_path, Scenario(reply=reply("word " * 200), pace_s=0.001)) as server:
+    async with running_server(tmp_path, Scenario(reply=reply("word " * 200), pace_s=0.001)) as server:
         run = await server.start()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as client:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from server.http_server import Api, api
+from server.http_server import RunningServer, running_server
 from tailrace.agent.safety.redact import Redactor
 from tailrace.app.logging_setup import configure
 from tailrace.server.metrics.registry import Counter, Gauge, Histogram, Metrics
@@ -30,7 +30,7 @@ def values(text: str) -> dict[str, float]:
     return {name: float(number) for name, _, number in pairs}
 
 
-async def scrape(server: Api) -> dict[str, float]:
+async def scrape(server: RunningServer) -> dict[str, float]:
     async with server.client.get(server.url + "/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         return values(await response.text())
@@ -38,7 +38,7 @@ async def scrape(server: Api) -> dict[str, float]:
 
 async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:
     script = ("status-503", "status-500", reply("One two three."), "status-400", "status-400")
-    async with api(tmp_path, *script) as server:
+    async with running_server(tmp_path, *script) as server:
         first = await server.start()
         await server.app.agents.finished(first)
         second = await server.start()
@@ -59,7 +59,7 @@ async def test_a_scrape_tells_what_happened(tmp_path: Path) -> None:
 
 
 async def test_the_journal_s_lag_is_that_of_each_commit(tmp_path: Path) -> None:
-    async with api(tmp_path, reply("One two three."), store="sqlite:///runs.db") as server:
+    async with running_server(tmp_path, reply("One two three."), store="sqlite:///runs.db") as server:
         run = await server.start()
         events = await server.events(f"/runs/{run}/stream")
         lag = server.metrics.journal_lag
@@ -68,7 +68,7 @@ async def test_the_journal_s_lag_is_that_of_each_commit(tmp_path: Path) -> None:
 
 
 async def test_viewers_are_counted_while_they_watch(tmp_path: Path) -> None:
-    async with api(tmp_path, "silence") as server:
+    async with running_server(tmp_path, "silence") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream?after=1"):
             watched = (await scrape(server))["tailrace_viewers"]
@@ -114,7 +114,7 @@ def test_names_are_unique_and_end_as_they_should() -> None:
 async def test_J114_no_log_line_has_a_secret(tmp_path: Path, form: str) -> None:
     out = io.StringIO()
     key = "sk-tailrace-123456789"
-    async with api(tmp_path, env={"TAILRACE_API_KEY": key}, headers={"x-api-key": key}) as server:
+    async with running_server(tmp_path, env={"TAILRACE_API_KEY": key}, headers={"x-api-key": key}) as server:
         configure(server.app.redactor, form="json" if form == "json" else "text", stream=out)
         await server.json("GET", f"/runs?before={key}")
         await server.json("GET", f"/runs/{key}")

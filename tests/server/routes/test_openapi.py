@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from yarl import URL
 
-from server.http_server import Api, api
+from server.http_server import RunningServer, running_server
 from tailrace.server.routes.openapi import ERROR_SCHEMAS
 from tailrace.testing.clock import run_driven
 from tailrace.testing.provider import reply
@@ -26,7 +26,7 @@ JSON = st.recursive(
 
 
 async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         _, document = await server.json("GET", "/openapi.json")
         table = {(route.method.lower(), re.sub(r":[^}]+", "", route.path)) for route in server.pipeline.routes}
         router = {
@@ -41,7 +41,7 @@ async def test_every_route_is_in_the_document_and_the_other_way_round(tmp_path: 
 
 async def test_the_manual_names_every_route_and_every_metric(tmp_path: Path) -> None:
     manual = (Path(__file__).parents[3] / "docs/http.md").read_text(encoding="utf-8")
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         paths = {route.path for route in server.pipeline.routes if not route.path.startswith(("/v1/", "/web/"))}
         metrics = [metric.name for metric in vars(server.metrics).values()]
     assert {path for path in paths if f"{path}`" not in manual and f" {path} " not in manual} == set()
@@ -49,7 +49,7 @@ async def test_the_manual_names_every_route_and_every_metric(tmp_path: Path) -> 
 
 
 async def test_the_document_is_whole(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         _, document = await server.json("GET", "/openapi.json")
     assert document["openapi"] == "3.1.0"
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
@@ -65,7 +65,7 @@ async def test_the_document_is_whole(tmp_path: Path) -> None:
 
 
 async def test_answers_keep_to_their_schemas(tmp_path: Path) -> None:
-    async with api(tmp_path, reply("Hello."), "status-400") as server:
+    async with running_server(tmp_path, reply("Hello."), "status-400") as server:
         _, document = await server.json("GET", "/openapi.json")
         run = await server.start(session="s")
         await server.app.agents.finished(run)
@@ -111,7 +111,7 @@ def test_whatever_is_sent_no_answer_is_a_500(tmp_path: Path, data: st.DataObject
     """From the document: every operation, with parameters and bodies near and far from what it asks for."""
 
     async def main() -> None:
-        async with api(tmp_path, *["ok"] * 40) as server:
+        async with running_server(tmp_path, *["ok"] * 40) as server:
             _, document = await server.json("GET", "/openapi.json")
             for path, operations in document["paths"].items():
                 for method, operation in operations.items():
@@ -120,7 +120,9 @@ def test_whatever_is_sent_no_answer_is_a_500(tmp_path: Path, data: st.DataObject
     run_driven(main())
 
 
-async def ask(server: Api, document: Any, method: str, path: str, operation: Any, data: st.DataObject) -> None:
+async def ask(
+    server: RunningServer, document: Any, method: str, path: str, operation: Any, data: st.DataObject
+) -> None:
     text = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=12)
     url = re.sub(r"\{\w+\}", lambda _: quote(data.draw(text.filter(lambda t: t not in ("", ".", ".."))), safe=""), path)
     query = {
@@ -151,7 +153,7 @@ def near(document: Any, operation: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("hostile", ["%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX: y", "a" * 4000, "%F0%9F%98%80"])
 async def test_no_path_is_an_internal_error(tmp_path: Path, hostile: str) -> None:
-    async with api(tmp_path, store="sqlite:///x.db") as server:
+    async with running_server(tmp_path, store="sqlite:///x.db") as server:
         for path in (f"/runs/{hostile}", f"/runs/{hostile}/stream", f"/runs?before={hostile}&session={hostile}"):
             async with server.client.get(URL(server.url + path, encoded=True)) as response:
                 assert response.status in (200, 400, 404), await response.text()

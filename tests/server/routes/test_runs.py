@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from server.http_server import api, sse
+from server.http_server import running_server, sse
 from tailrace.messages import JsonObject
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
@@ -42,7 +42,7 @@ def text_of(events: list[dict[str, Any]]) -> str:
 
 
 async def test_a_run_is_started_watched_and_shown(tmp_path: Path) -> None:
-    async with api(tmp_path, reply(TEXT)) as server:
+    async with running_server(tmp_path, reply(TEXT)) as server:
         status, created = await server.json("POST", "/runs", {"input": "Count."})
         events = await server.events(f"/runs/{created['id']}/stream")
         _, shown = await server.json("GET", f"/runs/{created['id']}")
@@ -62,7 +62,7 @@ async def test_a_run_is_started_watched_and_shown(tmp_path: Path) -> None:
 
 
 async def test_H91_a_stream_begins_at_once_and_asks_proxies_not_to_hold_it(tmp_path: Path) -> None:
-    async with api(tmp_path, "silence") as server:
+    async with running_server(tmp_path, "silence") as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream?after=1") as response:
             assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
@@ -71,7 +71,7 @@ async def test_H91_a_stream_begins_at_once_and_asks_proxies_not_to_hold_it(tmp_p
 
 
 async def test_H97_the_same_cursor_resumes_again_and_misses_nothing(tmp_path: Path) -> None:
-    async with api(tmp_path, STALLED, reply(TEXT), config="call: {idle_timeout_s: 600}\n") as server:
+    async with running_server(tmp_path, STALLED, reply(TEXT), config="call: {idle_timeout_s: 600}\n") as server:
         run = await server.start()
         seen: list[dict[str, Any]] = []
         async with server.client.get(f"{server.url}/runs/{run}/stream") as response:
@@ -94,7 +94,7 @@ async def test_H97_the_same_cursor_resumes_again_and_misses_nothing(tmp_path: Pa
 
 
 async def test_the_header_wins_over_the_query_so_that_an_event_source_can_come_back(tmp_path: Path) -> None:
-    async with api(tmp_path, reply(TEXT)) as server:
+    async with running_server(tmp_path, reply(TEXT)) as server:
         run = await server.start()
         whole = await server.events(f"/runs/{run}/stream")
         again = await server.events(f"/runs/{run}/stream?after=1&snapshot=true", headers={"Last-Event-ID": "4"})
@@ -107,7 +107,7 @@ async def test_the_header_wins_over_the_query_so_that_an_event_source_can_come_b
 
 
 async def test_H98_a_cursor_ahead_of_the_log_is_said(tmp_path: Path) -> None:
-    async with api(tmp_path, reply("Hi.")) as server:
+    async with running_server(tmp_path, reply("Hi.")) as server:
         run = await server.start()
         whole = await server.events(f"/runs/{run}/stream")
         path = f"/runs/{run}/stream?after={whole[-1]['seq'] + 1}"
@@ -122,7 +122,7 @@ async def test_H98_a_cursor_ahead_of_the_log_is_said(tmp_path: Path) -> None:
 
 
 async def test_H98_a_cursor_older_than_what_is_kept_gets_the_state_instead(tmp_path: Path) -> None:
-    async with api(tmp_path, reply(TEXT)) as server:
+    async with running_server(tmp_path, reply(TEXT)) as server:
         run = await server.start()
         whole = await server.events(f"/runs/{run}/stream")
         await server.app.journal.compact(run)
@@ -133,7 +133,7 @@ async def test_H98_a_cursor_older_than_what_is_kept_gets_the_state_instead(tmp_p
 
 
 async def test_a_snapshot_comes_first_and_everything_after_it(tmp_path: Path) -> None:
-    async with api(tmp_path, STALLED) as server:
+    async with running_server(tmp_path, STALLED) as server:
         run = await server.start()
         await first_chunk(server, run)
         stream = f"{server.url}/runs/{run}/stream?snapshot=true"
@@ -150,7 +150,7 @@ async def test_a_snapshot_comes_first_and_everything_after_it(tmp_path: Path) ->
 
 
 async def test_what_the_model_thought_is_shown_to_whoever_asks(tmp_path: Path) -> None:
-    async with api(tmp_path, reply(think("Hidden thoughts."), "Shown.")) as server:
+    async with running_server(tmp_path, reply(think("Hidden thoughts."), "Shown.")) as server:
         run = await server.start()
         plain = await server.events(f"/runs/{run}/stream")
         thought = await server.events(f"/runs/{run}/stream?reasoning=true")
@@ -163,7 +163,7 @@ async def test_what_the_model_thought_is_shown_to_whoever_asks(tmp_path: Path) -
 
 
 async def test_F68_a_viewer_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
-    async with api(tmp_path, Scenario(reply=reply(TEXT), pace_s=0.01)) as server:
+    async with running_server(tmp_path, Scenario(reply=reply(TEXT), pace_s=0.01)) as server:
         run = await server.start()
         async with server.client.get(f"{server.url}/runs/{run}/stream") as response:
             await anext(sse(response))
@@ -172,7 +172,7 @@ async def test_F68_a_viewer_that_leaves_does_not_stop_the_run(tmp_path: Path) ->
 
 
 async def test_stop_is_quick_also_while_the_provider_is_silent(tmp_path: Path) -> None:
-    async with api(tmp_path, "silence") as server:
+    async with running_server(tmp_path, "silence") as server:
         run = await server.start()
         await server.provider.request()
         status, body = await server.json("POST", f"/runs/{run}/stop")
@@ -187,7 +187,7 @@ async def test_stop_is_quick_also_while_the_provider_is_silent(tmp_path: Path) -
 
 
 async def test_an_idempotency_key_starts_one_run_and_stands_for_one_request(tmp_path: Path) -> None:
-    async with api(tmp_path, reply("Once."), reply("Twice.")) as server:
+    async with running_server(tmp_path, reply("Once."), reply("Twice.")) as server:
         runs = {await server.start("Go.", idempotency_key="k") for _ in range(3)}
         other = await server.json("POST", "/runs", {"input": "Something else.", "idempotency_key": "k"})
         [run] = runs
@@ -203,7 +203,7 @@ async def test_messages_are_the_whole_history_and_a_session_has_its_own(tmp_path
         {"role": "assistant", "content": "Hello Ann."},
         {"role": "user", "content": [{"type": "text", "text": "Who am I?"}]},
     ]
-    async with api(tmp_path, reply("Ann."), reply("Noted."), reply("Bob.")) as server:
+    async with running_server(tmp_path, reply("Ann."), reply("Noted."), reply("Bob.")) as server:
         _, created = await server.json("POST", "/runs", {"input": messages})
         await server.events(f"/runs/{created['id']}/stream")
         for text in ("I am Bob.", "Who am I?"):
@@ -226,12 +226,12 @@ async def test_messages_are_the_whole_history_and_a_session_has_its_own(tmp_path
     ],
 )
 async def test_an_input_that_asks_nothing_gets_400(tmp_path: Path, given: object) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         assert (await server.json("POST", "/runs", {"input": given}))[0] == 400
 
 
 async def test_a_model_that_is_not_there_gets_404_and_no_run(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         missing = await server.json("POST", "/runs", {"input": "x", "model": "nowhere/x"})
         bare = await server.json("POST", "/runs", {"input": "x", "model": "gpt"})
         _, runs = await server.json("GET", "/runs")
@@ -241,7 +241,7 @@ async def test_a_model_that_is_not_there_gets_404_and_no_run(tmp_path: Path) -> 
 
 
 async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
-    async with api(tmp_path, *[reply("Hi.")] * 5) as server:
+    async with running_server(tmp_path, *[reply("Hi.")] * 5) as server:
         started = []
         for number in range(5):
             run = await server.start(session="even" if number % 2 == 0 else "odd")
@@ -271,7 +271,7 @@ ANN, BOB = ({"x-api-key": KEY_ENV[name]} for name in ("ANN", "BOB"))
 @pytest.mark.parametrize(("decision", "output"), [("once", "launched it"), ("deny", None)])
 async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision: str, output: str | None) -> None:
     script = (reply(call("launch", {"what": "it"})), reply("Done."))
-    async with api(tmp_path, *script, config=KEYS, env=KEY_ENV, tools=(Launch(),)) as server:
+    async with running_server(tmp_path, *script, config=KEYS, env=KEY_ENV, tools=(Launch(),)) as server:
         _, created = await server.json("POST", "/runs", {"input": "Launch it."}, headers=ANN)
         path = f"/runs/{created['id']}"
         async with server.client.get(f"{server.url}{path}/stream", headers=ANN) as response:
@@ -313,7 +313,7 @@ async def first_chunk(server: Any, run: str) -> None:
 
 async def test_a_cursor_from_before_a_restart_goes_on_after_it(tmp_path: Path) -> None:
     store = "sqlite:///runs.db"
-    async with api(tmp_path, STALLED, store=store, config="server: {drain_s: 0.01}\n") as server:
+    async with running_server(tmp_path, STALLED, store=store, config="server: {drain_s: 0.01}\n") as server:
         run = await server.start()
         seen: list[dict[str, Any]] = []
         async with server.client.get(f"{server.url}/runs/{run}/stream") as response:
@@ -321,7 +321,7 @@ async def test_a_cursor_from_before_a_restart_goes_on_after_it(tmp_path: Path) -
                 seen.append(event)
                 if event["type"] == "message_chunk":
                     break
-    async with api(tmp_path, reply(TEXT), store=store) as server:
+    async with running_server(tmp_path, reply(TEXT), store=store) as server:
         assert await server.app.agents.recover() == [run]
         rest = await server.events(f"/runs/{run}/stream?after={seen[-1]['seq']}")
     assert [event["seq"] for event in (*seen, *rest)] == list(range(1, rest[-1]["seq"] + 1))

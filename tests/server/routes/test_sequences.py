@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from flows.stages import FAST_RETRY, ask, step
-from server.http_server import Api, api, sse
+from server.http_server import RunningServer, running_server, sse
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import REPLIES
 
 PACED = "ok+pace@0.02"
 
 
-async def create(server: Api, *blocks: JsonObject, name: str = "greet") -> str:
+async def create(server: RunningServer, *blocks: JsonObject, name: str = "greet") -> str:
     status, body = await server.json("POST", "/sequences", {"name": name, "blocks": list(blocks)})
     assert status == 201, body
     assert body["version"] >= 1
@@ -25,7 +25,7 @@ async def create(server: Api, *blocks: JsonObject, name: str = "greet") -> str:
     return sequence_id
 
 
-async def start(server: Api, sequence_id: str, **fields: Any) -> str:
+async def start(server: RunningServer, sequence_id: str, **fields: Any) -> str:
     status, body = await server.json("POST", "/instances", {"sequence_id": sequence_id, **fields})
     assert status == 201, body
     instance_id: str = body["id"]
@@ -47,7 +47,7 @@ def model(name: str = "say", **params: Any) -> JsonObject:
 
 
 async def test_a_sequence_runs_and_its_instance_shows_states_and_outputs(tmp_path: Path) -> None:
-    async with api(tmp_path, "ok") as server:
+    async with running_server(tmp_path, "ok") as server:
         sequence_id = await create(server, model(stream=True), step("b", {"seconds": 0}, "sleep"))
         instance_id = await start(server, sequence_id, input={"x": 1})
         events = await server.events(f"/instances/{instance_id}/stream")
@@ -68,7 +68,7 @@ async def test_a_sequence_runs_and_its_instance_shows_states_and_outputs(tmp_pat
 
 
 async def test_deltas_arrive_while_the_model_speaks(tmp_path: Path) -> None:
-    async with api(tmp_path, PACED) as server:
+    async with running_server(tmp_path, PACED) as server:
         instance_id = await start(server, await create(server, model(stream=True)))
         async with server.client.get(f"{server.url}/instances/{instance_id}/stream") as response:
             events = sse(response)
@@ -89,7 +89,7 @@ async def _next(events: AsyncIterator[dict[str, Any]], kind: str) -> dict[str, A
 
 
 async def test_a_late_viewer_gets_what_was_said_and_a_cut_one_resumes(tmp_path: Path) -> None:
-    async with api(tmp_path, PACED) as server:
+    async with running_server(tmp_path, PACED) as server:
         instance_id = await start(server, await create(server, model(stream=True)))
         path = f"/instances/{instance_id}/stream"
         seen: list[dict[str, Any]] = []
@@ -109,7 +109,7 @@ async def test_a_late_viewer_gets_what_was_said_and_a_cut_one_resumes(tmp_path: 
 
 
 async def test_after_a_retry_the_stream_takes_the_text_back(tmp_path: Path) -> None:
-    async with api(tmp_path, "ok+cut@60%", "ok") as server:
+    async with running_server(tmp_path, "ok+cut@60%", "ok") as server:
         instance_id = await start(server, await create(server, model(stream=True, retry=FAST_RETRY)))
         events = await server.events(f"/instances/{instance_id}/stream")
         (discarded,) = [event for event in events if event["type"] == "attempt_discarded"]
@@ -118,7 +118,7 @@ async def test_after_a_retry_the_stream_takes_the_text_back(tmp_path: Path) -> N
 
 
 async def test_a_viewer_of_another_instance_sees_nothing_of_this_one(tmp_path: Path) -> None:
-    async with api(tmp_path, "long", "ok") as server:
+    async with running_server(tmp_path, "long", "ok") as server:
         sequence_id = await create(server, model(stream=True))
         ids = [await start(server, sequence_id) for _ in range(2)]
         seen = await asyncio.gather(*(server.events(f"/instances/{one}/stream") for one in ids))
@@ -127,7 +127,7 @@ async def test_a_viewer_of_another_instance_sees_nothing_of_this_one(tmp_path: P
 
 
 async def test_signals_pause_resume_cancel_and_custom_ones(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         sequence_id = await create(server, step("w", {"signal": "go"}, "wait_signal"))
         instance_id = await start(server, sequence_id)
         path = f"/instances/{instance_id}"
@@ -161,7 +161,7 @@ async def _state(events: AsyncIterator[dict[str, Any]], state: str) -> None:
 
 
 async def test_failed_instances_are_listed_and_retried(tmp_path: Path) -> None:
-    async with api(tmp_path, "ok", "status-401", "ok") as server:
+    async with running_server(tmp_path, "ok", "status-401", "ok") as server:
         instance_id = await start(server, await create(server, model("a"), model("b")))
         await server.events(f"/instances/{instance_id}/stream")
         _, listed = await server.json("GET", "/instances?failed=true")
@@ -177,7 +177,7 @@ async def test_failed_instances_are_listed_and_retried(tmp_path: Path) -> None:
 
 
 async def test_idempotency_keys_dry_runs_and_versions(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         first = await create(server, model())
         assert await create(server, model()) == first
         second = await create(server, model(temperature=0.5))
@@ -207,7 +207,7 @@ async def test_idempotency_keys_dry_runs_and_versions(tmp_path: Path) -> None:
     ],
 )
 async def test_a_mistake_in_a_definition_is_400_with_its_place(body: Any, param: str | None, tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         status, answer = await server.json("POST", "/sequences", body)
         assert status == 400
         assert answer["error"].get("param") == param
@@ -215,7 +215,7 @@ async def test_a_mistake_in_a_definition_is_400_with_its_place(body: Any, param:
 
 async def test_yaml_is_taken_by_its_content_type(tmp_path: Path) -> None:
     text = "name: x\nblocks:\n  - {type: step, id: a, handler: sleep, params: {seconds: 0}}\n"
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         url, headers = f"{server.url}/sequences", {"Content-Type": "application/yaml"}
         async with server.client.post(url, data=text, headers=headers) as response:
             assert response.status == 201
@@ -228,7 +228,7 @@ async def test_yaml_is_taken_by_its_content_type(tmp_path: Path) -> None:
 
 
 async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with running_server(tmp_path) as server:
         for method, path in (
             ("GET", "/instances/run_0"),
             ("GET", "/instances/run_0/stream"),
@@ -239,6 +239,6 @@ async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path:
         assert (await server.json("POST", "/instances", {"sequence_id": "run_0"}))[0] == 404
         run_id = await server.start()
         assert (await server.json("GET", f"/instances/{run_id}"))[0] == 404
-    async with api(tmp_path / "locked", env={"TAILRACE_API_KEY": "secret-key"}) as server:
+    async with running_server(tmp_path / "locked", env={"TAILRACE_API_KEY": "secret-key"}) as server:
         for method, path in (("POST", "/sequences"), ("POST", "/instances"), ("GET", "/instances/x/stream")):
             assert (await server.json(method, path))[0] == 401, path

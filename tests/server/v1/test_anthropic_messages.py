@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.dialect_api import api
+from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import call, reply
 
@@ -21,7 +21,7 @@ def ask(model: str, **fields: Any) -> JsonObject:
 
 @pytest.mark.parametrize("model", ["up-anthropic/ok", "up-chat/ok", "tailrace"])
 async def test_the_stream_has_one_message_and_ends_with_its_stop(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.events(PATH, ask(model, stream=True))
         data = await server.data(PATH, ask(model, stream=True))
     assert [event.event for event in events] == [event["type"] for event in data]
@@ -35,7 +35,7 @@ async def test_the_stream_has_one_message_and_ends_with_its_stop(tmp_path: Path,
 
 @pytest.mark.parametrize("up", ["anthropic", "chat", "responses"])
 async def test_thinking_and_tool_use_are_blocks_of_their_own(tmp_path: Path, up: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         data = await server.data(PATH, ask(f"up-{up}/reasoning-tools", stream=True))
         _, whole = await server.post(PATH, ask(f"up-{up}/reasoning-tools"))
     blocks = [event["content_block"]["type"] for event in data if event["type"] == "content_block_start"]
@@ -45,7 +45,7 @@ async def test_thinking_and_tool_use_are_blocks_of_their_own(tmp_path: Path, up:
 
 
 async def test_C45_the_signature_reaches_the_client_that_must_send_it_back(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         data = await server.data(PATH, ask("up-anthropic/reasoning-tools", stream=True))
     signed = [event["delta"] for event in data if event.get("delta", {}).get("type") == "signature_delta"]
     assert signed == [{"type": "signature_delta", "signature": "c2lnbmVk"}]
@@ -54,7 +54,7 @@ async def test_C45_the_signature_reaches_the_client_that_must_send_it_back(tmp_p
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_agent_gives_a_client_s_tool_to_the_client(tmp_path: Path, stream: bool) -> None:
     tools = [{"name": "get_weather", "input_schema": {"type": "object", "properties": {}}}]
-    async with api(tmp_path, [reply(call("get_weather", {"city": "Bern"}))]) as server:
+    async with dialect_server(tmp_path, [reply(call("get_weather", {"city": "Bern"}))]) as server:
         request = ask("tailrace", tools=tools, stream=stream)
         if stream:
             data = await server.data(PATH, request)
@@ -68,7 +68,7 @@ async def test_the_agent_gives_a_client_s_tool_to_the_client(tmp_path: Path, str
 
 async def test_a_cut_answer_of_the_agent_s_is_max_tokens(tmp_path: Path) -> None:
     sections = {"model": {"provider": "up-chat", "name": "cut@60%"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         status, body = await server.post(PATH, ask("tailrace"))
     assert (status, body["stop_reason"]) == (200, "max_tokens")
 
@@ -76,13 +76,13 @@ async def test_a_cut_answer_of_the_agent_s_is_max_tokens(tmp_path: Path) -> None
 @pytest.mark.parametrize("version", ["2023-06-01", "2026-10-21", None])
 async def test_both_versions_that_the_sdks_send_are_served_and_so_is_none(tmp_path: Path, version: str | None) -> None:
     headers = {"anthropic-version": version} if version else {}
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, _ = await server.post(PATH, ask("up-anthropic/ok"), **headers)
     assert status == 200
 
 
 async def test_a_version_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, ask("up-anthropic/ok"), **{"anthropic-version": "newest"})
     assert (status, body["type"], body["error"]["type"]) == (400, "error", "invalid_request_error")
 
@@ -103,7 +103,7 @@ async def test_a_version_that_cannot_be_one_is_refused(tmp_path: Path) -> None:
     ],
 )
 async def test_a_request_that_makes_no_sense_names_the_field(tmp_path: Path, fields: JsonObject, param: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, {**ask("up-anthropic/ok"), **fields})
         assert not server.provider.requests
     assert status == 400
@@ -111,6 +111,6 @@ async def test_a_request_that_makes_no_sense_names_the_field(tmp_path: Path, fie
 
 
 async def test_counting_tokens_is_not_offered_and_says_so(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(f"{PATH}/count_tokens", ask("up-anthropic/ok"))
     assert (status, body["type"]) == (501, "error")

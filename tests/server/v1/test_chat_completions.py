@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.dialect_api import WATER_LEVEL, api
+from server.dialect_api import WATER_LEVEL, dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import call, reply, say, think
 
@@ -30,7 +30,7 @@ def text_of(chunks: list[Any]) -> str:
 
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_the_stream_has_a_role_a_text_a_finish_and_done(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         chunks = await server.data(PATH, ask(model, stream=True))
     assert chunks.pop() == "[DONE]"
     assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
@@ -43,7 +43,7 @@ async def test_the_stream_has_a_role_a_text_a_finish_and_done(tmp_path: Path, mo
 
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_H93_the_usage_comes_last_with_no_choices_and_only_when_asked_for(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         chunks = await server.data(PATH, ask(model, stream=True, stream_options={"include_usage": True}))
     *before, last, done = chunks
     assert done == "[DONE]"
@@ -53,7 +53,7 @@ async def test_H93_the_usage_comes_last_with_no_choices_and_only_when_asked_for(
 
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_H96_without_stream_the_answer_is_json(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, ask(model))
     assert status == 200
     assert body["object"] == "chat.completion"
@@ -65,7 +65,7 @@ async def test_H96_without_stream_the_answer_is_json(tmp_path: Path, model: str)
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("model", ["up-chat/status-401", "up-chat/first-error-auth"])
 async def test_D52_an_error_before_the_first_event_is_a_real_status(tmp_path: Path, model: str, stream: bool) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, ask(model, stream=stream))
     assert status == 401
     assert body["error"]["type"] == "authentication_error"
@@ -74,14 +74,14 @@ async def test_D52_an_error_before_the_first_event_is_a_real_status(tmp_path: Pa
 @pytest.mark.parametrize("stream", [False, True])
 async def test_D52_the_agent_s_client_gets_the_provider_s_status_too(tmp_path: Path, stream: bool) -> None:
     sections = {"model": {"provider": "up-chat", "name": "status-429"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         status, body = await server.post(PATH, ask("tailrace", stream=stream))
     assert status == 429
     assert body["error"]["type"] == "rate_limit_error"
 
 
 async def test_an_unknown_provider_is_404_and_names_the_field(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, ask("nobody/model"))
     assert status == 404
     assert (body["error"]["param"], body["error"]["code"]) == ("model", "model_not_found")
@@ -103,7 +103,7 @@ async def test_an_unknown_provider_is_404_and_names_the_field(tmp_path: Path) ->
     ],
 )
 async def test_a_request_that_makes_no_sense_names_the_field(tmp_path: Path, fields: JsonObject, param: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, {**ask("up-chat/ok"), **fields})
         assert not server.provider.requests
     assert status == 400, body
@@ -118,7 +118,7 @@ BOTH_TEXTS = "Let me look.\n\nIt is at 3.2 m."
 
 
 async def test_our_tools_run_here_and_show_as_comments(tmp_path: Path) -> None:
-    async with api(tmp_path, TOOL_TURN, tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, TOOL_TURN, tools=[WATER_LEVEL]) as server:
         async with server.session.post(server.url + PATH, json=ask("tailrace", stream=True)) as response:
             raw = await response.text()
         assert ": tool water_level" in raw
@@ -129,7 +129,7 @@ async def test_our_tools_run_here_and_show_as_comments(tmp_path: Path) -> None:
 
 
 async def test_streamed_and_whole_the_agent_says_the_same(tmp_path: Path) -> None:
-    async with api(tmp_path, [*TOOL_TURN, *TOOL_TURN], tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, [*TOOL_TURN, *TOOL_TURN], tools=[WATER_LEVEL]) as server:
         chunks = await server.data(PATH, ask("tailrace", stream=True))
         _, body = await server.post(PATH, ask("tailrace"))
     assert text_of(chunks) == body["choices"][0]["message"]["content"] == BOTH_TEXTS
@@ -138,7 +138,7 @@ async def test_streamed_and_whole_the_agent_says_the_same(tmp_path: Path) -> Non
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_client_s_tools_are_the_client_s_to_run(tmp_path: Path, stream: bool) -> None:
     script = [reply(call("get_weather", {"city": "Bern"}))]
-    async with api(tmp_path, script, tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server:
         request = ask("tailrace", tools=[WEATHER], stream=stream)
         if stream:
             chunks = await server.data(PATH, request)
@@ -155,7 +155,7 @@ async def test_the_client_s_tools_are_the_client_s_to_run(tmp_path: Path, stream
 
 
 async def test_the_client_s_result_goes_back_to_the_model(tmp_path: Path) -> None:
-    async with api(tmp_path, [reply("Sunny, then.")]) as server:
+    async with dialect_server(tmp_path, [reply("Sunny, then.")]) as server:
         called = {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
         messages = [
             {"role": "system", "content": "Be brief."},
@@ -177,7 +177,7 @@ async def test_the_client_s_result_goes_back_to_the_model(tmp_path: Path) -> Non
 async def test_a_tool_of_the_client_s_stands_before_ours_of_the_same_name(tmp_path: Path) -> None:
     theirs = {"type": "function", "function": {"name": "water_level", "parameters": {"type": "object"}}}
     script = [reply(call("water_level", {"river": "Aare"}))]
-    async with api(tmp_path, script, tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server:
         _, body = await server.post(PATH, ask("tailrace", tools=[theirs]))
         offered = [tool["function"]["name"] for tool in server.provider.requests[0].json()["tools"]]
     assert body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "water_level"
@@ -195,7 +195,7 @@ async def test_sampling_reaches_the_model_behind_the_agent(tmp_path: Path) -> No
         "stop": ["END"],
         "response_format": form,
     }
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         await server.post(PATH, ask("tailrace", **fields))
         sent = server.provider.requests[0].json()
     assert {name: sent[name] for name in ("temperature", "top_p", "max_tokens", "seed", "stop")} == {
@@ -218,7 +218,7 @@ async def test_sampling_reaches_the_model_behind_the_agent(tmp_path: Path) -> No
     ],
 )
 async def test_what_an_agent_cannot_honour_is_refused(tmp_path: Path, fields: JsonObject, param: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, {**ask("tailrace"), **fields})
         assert not server.provider.requests
     assert (status, body["error"]["param"]) == (400, param)
@@ -233,7 +233,7 @@ async def test_a_field_at_its_default_asks_for_nothing(tmp_path: Path) -> None:
         "metadata": {"a": "b"},
         "seed": None,
     }
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, _ = await server.post(PATH, ask("tailrace", **fields))
     assert status == 200
 
@@ -241,7 +241,7 @@ async def test_a_field_at_its_default_asks_for_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_cut_for_good_is_the_agent_s_text_and_length(tmp_path: Path, stream: bool) -> None:
     sections = {"model": {"provider": "up-chat", "name": "text-and-tools+cut@70%"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         request = ask("tailrace", stream=stream)
         if stream:
             chunks = await server.data(PATH, request)
@@ -259,7 +259,7 @@ async def test_an_answer_cut_for_good_is_the_agent_s_text_and_length(tmp_path: P
 @pytest.mark.parametrize("shown", [False, True])
 async def test_the_agent_s_thoughts_are_shown_where_the_config_says_so(tmp_path: Path, shown: bool) -> None:
     sections = {"agent": {"show_reasoning": shown}}
-    async with api(tmp_path, [reply(think("Downhill."), say("Down."))], sections=sections) as server:
+    async with dialect_server(tmp_path, [reply(think("Downhill."), say("Down."))], sections=sections) as server:
         chunks = await server.data(PATH, ask("tailrace", stream=True))
     thoughts = [chunk["choices"][0]["delta"].get("reasoning_content") or "" for chunk in chunks[:-1]]
     assert "".join(thoughts) == ("Downhill." if shown else "")
@@ -268,7 +268,7 @@ async def test_the_agent_s_thoughts_are_shown_where_the_config_says_so(tmp_path:
 
 async def test_a_front_end_s_request_for_a_title_is_one_plain_call(tmp_path: Path) -> None:
     chore = "### Task:\nGenerate a title.\n### Chat History:\n<chat_history>USER: hi</chat_history>"
-    async with api(tmp_path, tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, tools=[WATER_LEVEL]) as server:
         status, _ = await server.post(PATH, ask("tailrace", chore))
         assert len(server.provider.requests) == 1
         assert "tools" not in server.provider.requests[0].json()

@@ -12,7 +12,7 @@ import anthropic
 import openai
 import pytest
 
-from server.dialect_api import Api, api
+from server.dialect_api import DialectServer, dialect_server
 from tailrace.testing.provider import call, reply
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
@@ -25,7 +25,7 @@ CALLED = [reply("Let me look.", call("get_weather", {"city": "Bern"}))]
 
 
 @asynccontextmanager
-async def gone(server: Api) -> AsyncIterator[None]:
+async def gone(server: DialectServer) -> AsyncIterator[None]:
     """Leaving the block, the provider sees within a second that nobody waits for it any more."""
     yield
     async with asyncio.timeout(1):
@@ -38,7 +38,7 @@ async def gone(server: Api) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_openai_chat_text(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server, server.openai() as client:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
         whole = await client.chat.completions.create(model=model, messages=QUESTION)
         stream = await client.chat.completions.create(
             model=model, messages=QUESTION, stream=True, stream_options={"include_usage": True}
@@ -53,7 +53,7 @@ async def test_openai_chat_text(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_openai_chat_tools(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path, CALLED * 2) as server, server.openai() as client:
+    async with dialect_server(tmp_path, CALLED * 2) as server, server.openai() as client:
         async with client.chat.completions.stream(model=model, messages=QUESTION, tools=[CHAT_TOOL]) as stream:
             streamed = await stream.get_final_completion()
         whole = await client.chat.completions.create(model=model, messages=QUESTION, tools=[CHAT_TOOL])
@@ -64,7 +64,7 @@ async def test_openai_chat_tools(tmp_path: Path, model: str) -> None:
 
 
 async def test_openai_chat_errors(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.openai() as client:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
         with pytest.raises(openai.AuthenticationError):
             await client.chat.completions.create(model="up-chat/status-401", messages=QUESTION)
         with pytest.raises(openai.RateLimitError):
@@ -78,7 +78,7 @@ async def test_openai_chat_errors(tmp_path: Path) -> None:
 
 
 async def test_F68_openai_chat_cancel(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.openai() as client, gone(server):
+    async with dialect_server(tmp_path) as server, server.openai() as client, gone(server):
         stream = await client.chat.completions.create(model="up-chat/stall@50%", messages=QUESTION, stream=True)
         await anext(aiter(stream))
         await stream.close()
@@ -89,7 +89,7 @@ async def test_F68_openai_chat_cancel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_openai_responses_text(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server, server.openai() as client:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
         whole = await client.responses.create(model=model, input="Go.")
         async with client.responses.stream(model=model, input="Go.") as stream:
             streamed = await stream.get_final_response()
@@ -102,7 +102,7 @@ async def test_openai_responses_text(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_openai_responses_tools(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path, CALLED * 2) as server, server.openai() as client:
+    async with dialect_server(tmp_path, CALLED * 2) as server, server.openai() as client:
         whole = await client.responses.create(model=model, input="Go.", tools=[RESPONSES_TOOL])
         async with client.responses.stream(model=model, input="Go.", tools=[RESPONSES_TOOL]) as stream:
             streamed = await stream.get_final_response()
@@ -113,7 +113,7 @@ async def test_openai_responses_tools(tmp_path: Path, model: str) -> None:
 
 
 async def test_openai_responses_errors(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.openai() as client:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
         with pytest.raises(openai.AuthenticationError):
             await client.responses.create(model="up-chat/status-401", input="Go.")
         with pytest.raises(openai.NotFoundError):
@@ -125,7 +125,7 @@ async def test_openai_responses_errors(tmp_path: Path) -> None:
 
 
 async def test_openai_responses_background_resume_and_cancel(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.openai() as client:
+    async with dialect_server(tmp_path) as server, server.openai() as client:
         stream = await client.responses.create(model="up-chat/stall@50%", input="Go.", background=True, stream=True)
         seen = []
         async for event in stream:
@@ -151,7 +151,7 @@ async def test_openai_responses_background_resume_and_cancel(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_anthropic_text(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server, server.anthropic() as client:
+    async with dialect_server(tmp_path) as server, server.anthropic() as client:
         whole = await client.messages.create(model=model, max_tokens=99, messages=QUESTION)
         async with client.messages.stream(model=model, max_tokens=99, messages=QUESTION) as stream:
             text = "".join([piece async for piece in stream.text_stream])
@@ -164,7 +164,7 @@ async def test_anthropic_text(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_anthropic_tools(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path, CALLED * 2) as server, server.anthropic() as client:
+    async with dialect_server(tmp_path, CALLED * 2) as server, server.anthropic() as client:
         whole = await client.messages.create(model=model, max_tokens=9, messages=QUESTION, tools=[ANTHROPIC_TOOL])
         async with client.messages.stream(
             model=model, max_tokens=9, messages=QUESTION, tools=[ANTHROPIC_TOOL]
@@ -179,7 +179,7 @@ async def test_anthropic_tools(tmp_path: Path, model: str) -> None:
 
 
 async def test_anthropic_errors(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.anthropic() as client:
+    async with dialect_server(tmp_path) as server, server.anthropic() as client:
         with pytest.raises(anthropic.AuthenticationError):
             await client.messages.create(model="up-anthropic/status-401", max_tokens=9, messages=QUESTION)
         with pytest.raises(anthropic.RateLimitError):
@@ -190,7 +190,7 @@ async def test_anthropic_errors(tmp_path: Path) -> None:
 
 
 async def test_F68_anthropic_cancel(tmp_path: Path) -> None:
-    async with api(tmp_path) as server, server.anthropic() as client, gone(server):
+    async with dialect_server(tmp_path) as server, server.anthropic() as client, gone(server):
         stream = await client.messages.create(
             model="up-anthropic/stall@50%", max_tokens=9, messages=QUESTION, stream=True
         )

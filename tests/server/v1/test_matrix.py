@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.dialect_api import DIALECTS, api
+from server.dialect_api import DIALECTS, dialect_server
 from tailrace.messages import Completion, Dialect, JsonObject, Reasoning
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.quirks import NONE
@@ -66,7 +66,7 @@ def request(down: Dialect, model: str, *, stream: bool) -> JsonObject:
 async def test_the_same_answer_in_every_dialect(tmp_path: Path, up: Dialect, down: Dialect, stream: bool) -> None:
     """Our own decoder reads what our server says; the official SDKs do so in their own tests."""
     wire = WIRES[down]
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         for name in REPLIES:
             _, own = await server.post(PATHS[up], request(up, f"up-{up}/{name}", stream=False))  # the provider's body
             expected = said(WIRES[up].completion_from_body(own))
@@ -87,7 +87,7 @@ async def test_the_same_answer_in_every_dialect(tmp_path: Path, up: Dialect, dow
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("down", DIALECTS)
 async def test_a_refusal_is_told_in_every_dialect(tmp_path: Path, down: Dialect, stream: bool) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         for up in DIALECTS:
             asked = request(down, f"up-{up}/refusal", stream=stream)
             async with server.session.post(server.url + PATHS[down], json=asked) as response:
@@ -167,7 +167,7 @@ HISTORY: dict[Dialect, JsonObject] = {
 @pytest.mark.parametrize("up", DIALECTS)
 async def test_a_conversation_reaches_every_provider_whole(tmp_path: Path, up: Dialect, down: Dialect) -> None:
     """System prompt, image, call, result and question: in the provider's words, whoever's words they came in."""
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         for asking in dict.fromkeys((down, up)):
             status, body = await server.post(PATHS[asking], {"model": f"up-{up}/ok", **HISTORY[asking]})
             assert status == 200, body
@@ -208,7 +208,7 @@ async def test_C45_within_one_dialect_a_stream_says_all_that_the_whole_answer_sa
     """Signatures, citations, log probabilities: the stream, put together again, is the provider's own body."""
     wire = WIRES[dialect]
     model = f"up-{dialect}/{name}"
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, whole = await server.post(PATHS[dialect], request(dialect, model, stream=False))
         decoder = wire.decoder(NONE)
         asked = request(dialect, model, stream=True)

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from server.dialect_api import Api, api
+from server.dialect_api import DialectServer, dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply, scenario
 
@@ -49,7 +49,7 @@ async def test_a_provider_of_the_same_dialect_is_told_every_field(tmp_path: Path
         "min_p": 0.05,
         "chat_template_kwargs": {"enable_thinking": False},
     }
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, _ = await server.post(CHAT, ask(CHAT, "up-chat/ok", **fields))
         sent = server.provider.requests[0].json()
     assert status == 200
@@ -64,14 +64,14 @@ async def test_anthropic_s_own_fields_reach_an_anthropic_provider(tmp_path: Path
         "thinking": {"type": "enabled", "budget_tokens": 1024},
         "metadata": {"user_id": "anna"},
     }
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         await server.post(MESSAGES, ask(MESSAGES, "up-anthropic/ok", **fields))
         sent = server.provider.requests[0].json()
     assert {name: sent[name] for name in fields} == fields
 
 
 async def test_every_choice_comes_through(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", n=2, stream=True))
         _, body = await server.post(CHAT, ask(CHAT, "up-chat/ok", n=2))
     texts = ["", ""]
@@ -102,7 +102,7 @@ async def test_every_choice_comes_through(tmp_path: Path) -> None:
 async def test_what_another_dialect_cannot_be_told_is_refused_and_never_ignored(
     tmp_path: Path, path: str, model: str, fields: JsonObject, param: str
 ) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(path, ask(path, model, **fields))
         assert not server.provider.requests
     assert status == 400
@@ -119,7 +119,7 @@ async def test_what_another_dialect_cannot_be_told_is_refused_and_never_ignored(
 async def test_H94_what_breaks_after_text_is_an_error_frame_and_no_clean_end(
     tmp_path: Path, path: str, scene: str
 ) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.events(path, ask(path, f"up-chat/{scene}", stream=True))
         told, body = await server.post(path, ask(path, f"up-chat/{scene}"))
     last = events[-1]
@@ -142,7 +142,7 @@ async def test_E63_a_second_attempt_goes_on_from_the_text_that_was_seen(tmp_path
         scenario("ok+cut@60%"),
         reply("carries the water on. Nothing is lost on the way."),
     ]
-    async with api(tmp_path, script) as server:
+    async with dialect_server(tmp_path, script) as server:
         chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
     deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
     assert sum("role" in delta for delta in deltas) == 1
@@ -152,14 +152,14 @@ async def test_E63_a_second_attempt_goes_on_from_the_text_that_was_seen(tmp_path
 
 @pytest.mark.parametrize("name", ["tools+cut@80%", "text-and-tools+cut@80%"])
 async def test_B34_a_call_that_the_client_saw_begin_is_never_begun_again(tmp_path: Path, name: str) -> None:
-    async with api(tmp_path, [scenario(name), "tools"]) as server:
+    async with dialect_server(tmp_path, [scenario(name), "tools"]) as server:
         chunks = await server.data(CHAT, ask(CHAT, "up-chat/ok", stream=True))
         assert len(server.provider.requests) == 1
     assert "error" in chunks[-1]
 
 
 async def test_a_call_that_nobody_saw_begin_is_made_anew(tmp_path: Path) -> None:
-    async with api(tmp_path, [scenario("tools+cut@80%"), "tools"]) as server:
+    async with dialect_server(tmp_path, [scenario("tools+cut@80%"), "tools"]) as server:
         status, body = await server.post(CHAT, ask(CHAT, "up-chat/ok"))
     assert status == 200
     assert [call["function"]["name"] for call in body["choices"][0]["message"]["tool_calls"]] == ["get_weather"]
@@ -167,7 +167,7 @@ async def test_a_call_that_nobody_saw_begin_is_made_anew(tmp_path: Path) -> None
 
 async def test_a_question_that_cannot_be_put_again_is_not_gone_on_from(tmp_path: Path) -> None:
     audio = [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]
-    async with api(tmp_path, [scenario("ok+cut@60%"), "ok"]) as server:
+    async with dialect_server(tmp_path, [scenario("ok+cut@60%"), "ok"]) as server:
         request = ask(CHAT, "up-chat/ok", stream=True, messages=[{"role": "user", "content": audio}])
         chunks = await server.data(CHAT, request)
         assert len(server.provider.requests) == 1
@@ -175,7 +175,7 @@ async def test_a_question_that_cannot_be_put_again_is_not_gone_on_from(tmp_path:
 
 
 async def test_raw_means_raw_thoughts_in_the_text_are_the_text(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(CHAT, ask(CHAT, "up-chat/think-tags"))
         _, agent = await server.post(CHAT, ask(CHAT, "tailrace"))
     assert body["choices"][0]["message"]["content"] == "<think>Hm, water.</think>Downhill."
@@ -184,7 +184,7 @@ async def test_raw_means_raw_thoughts_in_the_text_are_the_text(tmp_path: Path) -
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 async def test_a_provider_that_cannot_stream_is_streamed_all_the_same(tmp_path: Path, path: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.events(path, ask(path, "up-chat/text-and-tools+no-streaming", stream=True))
     raw = b"".join(event.data for event in events)
     assert b"Let me look that up." in raw
@@ -195,7 +195,7 @@ async def test_a_provider_that_cannot_stream_is_streamed_all_the_same(tmp_path: 
 async def test_the_configured_model_s_stand_in_answers(tmp_path: Path) -> None:
     fallback = {"provider": "up-anthropic", "name": "ok"}
     sections = {"model": {"provider": "up-chat", "name": "status-503", "fallbacks": [fallback]}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         _, body = await server.post(CHAT, ask(CHAT, "up-chat/status-503"))
         assert body["choices"][0]["message"]["content"] == OK
         status, _ = await server.post(CHAT, ask(CHAT, "up-chat/status-503", seed=7))  # which it cannot be told
@@ -205,7 +205,7 @@ async def test_the_configured_model_s_stand_in_answers(tmp_path: Path) -> None:
 # ── who leaves ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def left(server: Api, provider: FaultyProvider, path: str, body: JsonObject, *, reads: int) -> float:
+async def left(server: DialectServer, provider: FaultyProvider, path: str, body: JsonObject, *, reads: int) -> float:
     """How long after the client left the provider noticed."""
     request = server.session.post(server.url + path, json=body)
     if reads:
@@ -238,7 +238,7 @@ async def test_F68_a_client_that_leaves_before_the_first_token_ends_the_call(
     tmp_path: Path, path: str, model: str, stream: bool
 ) -> None:
     sections = {"model": {"provider": "up-chat", "name": "silence"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         assert await left(server, server.provider, path, ask(path, model, stream=stream), reads=0) < 1
         runs = (await server.get("/runs"))[1]["data"]
         if runs[0]["status"] == "running":
@@ -246,7 +246,7 @@ async def test_F68_a_client_that_leaves_before_the_first_token_ends_the_call(
     assert runs[0]["status"] == "stopped"
 
 
-async def _ended(server: Api, run_id: str) -> JsonObject:
+async def _ended(server: DialectServer, run_id: str) -> JsonObject:
     await server.app.agents.finished(run_id)
     return dict((await server.get(f"/runs/{run_id}"))[1])
 
@@ -257,7 +257,7 @@ async def test_F68_a_client_that_leaves_while_the_provider_is_silent_ends_the_ca
     tmp_path: Path, path: str, model: str
 ) -> None:
     sections = {"model": {"provider": "up-chat", "name": "stall@50%"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         assert await left(server, server.provider, path, ask(path, model, stream=True), reads=1) < 1
 
 
@@ -265,7 +265,7 @@ async def test_F68_a_client_that_leaves_while_the_provider_is_silent_ends_the_ca
 
 
 async def test_a_plain_request_is_on_record_once_it_has_ended(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(CHAT, ask(CHAT, "up-chat/text-and-tools"))
         run_id = "run_" + body["id"].removeprefix("chatcmpl-")
         _, run = await server.get(f"/runs/{run_id}")
@@ -274,10 +274,10 @@ async def test_a_plain_request_is_on_record_once_it_has_ended(tmp_path: Path) ->
 
 
 async def test_a_hundred_streams_at_once_lose_nothing(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector) as session:
-            crowd = Api(server.url, server.app, server.provider, session)
+            crowd = DialectServer(server.url, server.app, server.provider, session)
             body = ask(CHAT, "up-chat/ok+pace@0.01", stream=True)
             answers = await asyncio.gather(*(crowd.data(CHAT, body) for _ in range(100)))
     for chunks in answers:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.dialect_api import WATER_LEVEL, Api, api
+from server.dialect_api import WATER_LEVEL, DialectServer, dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.wire.sse import SseDecoder
@@ -33,7 +33,7 @@ def text_of(response: JsonObject) -> str:
 async def test_H95_H99_events_are_numbered_without_a_gap_and_the_last_has_everything(
     tmp_path: Path, model: str, store: bool
 ) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.data(PATH, ask(model, stream=True, store=store))
         status, whole = await server.post(PATH, ask(model, store=store))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -58,7 +58,7 @@ def _bare(item: JsonObject) -> JsonObject:
 
 async def test_a_response_repeats_its_request(tmp_path: Path) -> None:
     fields = {"instructions": "Be brief.", "temperature": 0.5, "metadata": {"a": "b"}, "max_output_tokens": 50}
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(PATH, ask("up-chat/ok", **fields))
     assert {name: body[name] for name in fields} == fields
     assert (body["store"], body["background"], body["tool_choice"]) == (True, False, "auto")
@@ -66,7 +66,7 @@ async def test_a_response_repeats_its_request(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_H97_a_stored_stream_is_taken_up_at_any_event_again_and_again(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.events(PATH, ask(model, stream=True))
         response_id = msgspec.json.decode(events[0].data)["response"]["id"]
         for after in (0, 1, len(events) // 2, len(events) - 2, len(events) - 1):
@@ -81,10 +81,10 @@ async def test_H97_a_stored_stream_is_taken_up_at_any_event_again_and_again(tmp_
 @pytest.mark.parametrize("model", ["up-chat/text-and-tools", "tailrace"])
 async def test_H97_it_is_taken_up_after_a_restart_too(tmp_path: Path, model: str) -> None:
     async with FaultyProvider() as provider:
-        async with api(tmp_path, provider=_Lent(provider)) as server:
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
             events = await server.events(PATH, ask(model, stream=True))
             final = msgspec.json.decode(events[-1].data)["response"]
-        async with api(tmp_path, provider=_Lent(provider)) as server:
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
             rest = await server.events(f"{PATH}/{final['id']}?stream=true&starting_after=4")
             _, body = await server.get(f"{PATH}/{final['id']}")
     assert rest == events[5:]
@@ -111,11 +111,11 @@ async def test_a_raw_call_in_the_background_goes_on_after_a_restart_from_the_tex
         reply("and the tailrace carries the water on. Nothing is lost on the way."),
     ]
     async with FaultyProvider(script=script) as provider:
-        async with api(tmp_path, provider=_Lent(provider)) as server:
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
             _, body = await server.post(PATH, ask("up-chat/ok", background=True))
             assert body["status"] == "in_progress"
             first = await _first_events(server, body["id"], b"tailrace")
-        async with api(tmp_path, provider=_Lent(provider)) as server:
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
             assert len(await server.app.calls.recover()) == 1
             events = await server.events(f"{PATH}/{body['id']}?stream=true")
             _, final = await server.get(f"{PATH}/{body['id']}")
@@ -123,7 +123,7 @@ async def test_a_raw_call_in_the_background_goes_on_after_a_restart_from_the_tex
     assert (final["status"], text_of(final)) == ("completed", OK)
 
 
-async def _first_events(server: Api, response_id: str, until: bytes) -> bytes:
+async def _first_events(server: DialectServer, response_id: str, until: bytes) -> bytes:
     """The data of the events up to the one that holds this text."""
     decoder, seen = SseDecoder(), b""
     async with server.session.get(f"{server.url}{PATH}/{response_id}?stream=true") as response:
@@ -138,7 +138,7 @@ async def _first_events(server: Api, response_id: str, until: bytes) -> bytes:
 @pytest.mark.parametrize("model", ["up-chat/ok+stall@50%", "tailrace"])
 async def test_a_background_response_outlives_its_viewer_and_can_be_cancelled(tmp_path: Path, model: str) -> None:
     sections = {"model": {"provider": "up-chat", "name": "ok+stall@50%"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         async with server.session.post(server.url + PATH, json=ask(model, background=True, stream=True)) as response:
             head = SseDecoder().feed(await response.content.readany())
             response_id = msgspec.json.decode(head[0].data)["response"]["id"]
@@ -157,7 +157,7 @@ async def test_a_background_response_outlives_its_viewer_and_can_be_cancelled(tm
 
 
 async def test_only_a_background_response_can_be_cancelled(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(PATH, ask("up-chat/ok"))
         status, error = await server.post(f"{PATH}/{body['id']}/cancel", {})
         unstored = await server.post(PATH, ask("up-chat/ok", store=False, background=True))
@@ -166,7 +166,7 @@ async def test_only_a_background_response_can_be_cancelled(tmp_path: Path) -> No
 
 
 async def test_F68_leaving_a_stored_response_that_is_not_in_the_background_ends_it(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         async with server.session.post(server.url + PATH, json=ask("up-chat/stall@50%", stream=True)) as response:
             await response.content.readany()
             response.close()
@@ -176,7 +176,7 @@ async def test_F68_leaving_a_stored_response_that_is_not_in_the_background_ends_
 
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_a_response_goes_on_from_the_one_before_it(tmp_path: Path, model: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, first = await server.post(PATH, ask(model))
         _, second = await server.post(PATH, {"model": model, "input": "And then?", "previous_response_id": first["id"]})
         follow_up = {"model": model, "input": "Why?", "previous_response_id": second["id"]}
@@ -194,7 +194,7 @@ async def test_a_response_goes_on_from_the_one_before_it(tmp_path: Path, model: 
 @pytest.mark.parametrize("given", ["conv_1", {"id": "conv_1"}])
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_a_conversation_remembers(tmp_path: Path, model: str, given: object) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         await server.post(PATH, ask(model, conversation=given))
         _, body = await server.post(PATH, {"model": model, "input": "And then?", "conversation": given})
         sent = [m for m in server.provider.requests[-1].json()["messages"] if m["role"] != "system"]
@@ -205,7 +205,7 @@ async def test_a_conversation_remembers(tmp_path: Path, model: str, given: objec
 async def test_a_client_s_tool_and_its_result_travel_by_previous_response_id(tmp_path: Path) -> None:
     script = [reply(call("get_weather", {"city": "Bern"})), reply("Sunny.")]
     tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}]
-    async with api(tmp_path, script, tools=[WATER_LEVEL]) as server:
+    async with dialect_server(tmp_path, script, tools=[WATER_LEVEL]) as server:
         _, first = await server.post(PATH, ask("tailrace", tools=tools))
         asked = next(item for item in first["output"] if item["type"] == "function_call")
         result = {"type": "function_call_output", "call_id": asked["call_id"], "output": "sunny"}
@@ -224,7 +224,7 @@ async def test_input_items_and_forgetting(tmp_path: Path) -> None:
         {"role": "assistant", "content": "Two."},
         {"role": "user", "content": "3."},
     ]
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(PATH, ask("up-chat/ok") | {"input": items})
         path = f"{PATH}/{body['id']}"
         _, listed = await server.get(f"{path}/input_items?order=asc&limit=2")
@@ -241,7 +241,7 @@ async def test_input_items_and_forgetting(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["resp_0", "run_0", "chatcmpl-0", "x", "resp_../x"])
 async def test_what_is_no_stored_response_is_404(tmp_path: Path, given: str) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.get(f"{PATH}/{given}")
         prior = await server.post(PATH, ask("up-chat/ok", previous_response_id=given))
     assert status == 404
@@ -250,7 +250,7 @@ async def test_what_is_no_stored_response_is_404(tmp_path: Path, given: str) -> 
 
 
 async def test_an_unstored_response_and_a_chat_are_not_found(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, unstored = await server.post(PATH, ask("up-chat/ok", store=False))
         status, _ = await server.get(f"{PATH}/{unstored['id']}")
     assert status == 404
@@ -258,13 +258,13 @@ async def test_an_unstored_response_and_a_chat_are_not_found(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_D52_an_error_before_the_first_event_is_a_real_status(tmp_path: Path, stream: bool) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         status, body = await server.post(PATH, ask("up-chat/status-401", stream=stream))
     assert (status, body["error"]["type"]) == (401, "authentication_error")
 
 
 async def test_H94_a_stored_raw_response_that_breaks_off_has_failed(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         events = await server.data(PATH, ask("up-chat/cut@60%", stream=True))
         response_id = events[-1]["response"]["id"]
         _, body = await server.get(f"{PATH}/{response_id}")
@@ -276,7 +276,7 @@ async def test_H94_a_stored_raw_response_that_breaks_off_has_failed(tmp_path: Pa
 
 async def test_an_agent_that_is_cut_is_incomplete(tmp_path: Path) -> None:
     sections = {"model": {"provider": "up-chat", "name": "cut@60%"}}
-    async with api(tmp_path, sections=sections) as server:
+    async with dialect_server(tmp_path, sections=sections) as server:
         status, body = await server.post(PATH, ask("tailrace"))
     assert (status, body["status"]) == (200, "incomplete")
     assert body["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -284,7 +284,7 @@ async def test_an_agent_that_is_cut_is_incomplete(tmp_path: Path) -> None:
 
 
 async def test_H98_a_compacted_response_keeps_its_body_and_says_that_its_events_are_gone(tmp_path: Path) -> None:
-    async with api(tmp_path) as server:
+    async with dialect_server(tmp_path) as server:
         _, body = await server.post(PATH, ask("up-chat/text-and-tools"))
         await server.app.journal.compact("run_" + body["id"].removeprefix("resp_"))
         _, kept = await server.get(f"{PATH}/{body['id']}")

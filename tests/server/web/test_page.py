@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from server.http_server import api
+from server.http_server import running_server
 from tailrace.testing.provider import Break, Offset, Scenario, reply
 
 NODE = shutil.which("node")
@@ -193,7 +193,7 @@ report();
 """
     )
     again = BROWSER + 'await until(() => by("log").textContent.includes("three")); report();'
-    async with api(home, reply("one **two** three")) as server:
+    async with running_server(home, reply("one **two** three")) as server:
         first = await node(tmp_path, asked, server.url, "")
         second = await node(tmp_path, again, server.url, first["search"])
     assert first["text"] == second["text"] == "Count.one two three"
@@ -223,7 +223,7 @@ report();
 """
     )
     stalled = Scenario(reply=reply("one two three four five six"), broken=Break("stall", Offset(60, per_cent=True)))
-    async with api(home, stalled) as server:
+    async with running_server(home, stalled) as server:
         first = await node(tmp_path, begun, server.url, "")
         second = await node(tmp_path, stopped, server.url, first["search"])
         _, runs = await server.json("GET", "/runs")
@@ -250,14 +250,14 @@ await until(() => by("log").textContent.includes("Hello"));
 report();
 """
     )
-    async with api(home, reply("Hello."), env={"TAILRACE_API_KEY": key}) as server:
+    async with running_server(home, reply("Hello."), env={"TAILRACE_API_KEY": key}) as server:
         seen = await node(tmp_path, script, server.url, "", key)
     assert seen["key"] == [key]
     assert seen["text"] == "Hi.Hello."
 
 
 async def test_the_page_names_its_controls_and_may_load_nothing_of_others(tmp_path: Path) -> None:
-    async with api(tmp_path, env={"TAILRACE_API_KEY": "some-key-or-other"}) as server:
+    async with running_server(tmp_path, env={"TAILRACE_API_KEY": "some-key-or-other"}) as server:
         async with server.client.get(server.url + "/") as response:
             html = await response.text()
             policy = response.headers["Content-Security-Policy"]

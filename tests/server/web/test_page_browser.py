@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server.http_server import Api, api
+from server.http_server import RunningServer, running_server
 from server.web import chromium
 from server.web.chromium import Browser, Tab, browsing
 from tailrace.messages import JsonObject
@@ -45,8 +45,8 @@ def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @asynccontextmanager
 async def page(
     devtools: str, home: Path, *script: str | Scenario | Reply, **kwargs: Any
-) -> AsyncGenerator[tuple[Api, Browser, Tab], None]:
-    async with api(home, *script, **kwargs) as server, browsing(devtools) as browser:
+) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
+    async with running_server(home, *script, **kwargs) as server, browsing(devtools) as browser:
         yield server, browser, await browser.tab(server.url + "/", script=RECORDER)
 
 
@@ -390,7 +390,7 @@ async def test_a_failed_run_says_why_in_words(devtools: str, tmp_path: Path) -> 
 
 async def test_a_server_that_is_gone_is_said_and_the_message_kept(devtools: str, tmp_path: Path) -> None:
     async with browsing(devtools) as browser:
-        async with api(tmp_path, reply("Hello.")) as server:
+        async with running_server(tmp_path, reply("Hello.")) as server:
             tab = await browser.tab(server.url + "/")
         await tab.send("Anybody?")
         await tab.until_shown("The server cannot be reached.")

@@ -76,10 +76,6 @@ def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
     return {**body, "id": header.id, "model": header.model}
 
 
-def _responses_encoder(header: AnswerHeader) -> Encoder:
-    return responses_encoder(header)
-
-
 def responses_encoder(header: AnswerHeader) -> responses.StreamEncoder:
     return responses.StreamEncoder(
         id=header.id, model=header.model, created_at=header.created, source=header.source, fields=header.fields
@@ -96,7 +92,7 @@ def _responses_body(completion: Completion, header: AnswerHeader) -> JsonObject:
 
 CHAT = ApiFormat("chat", "chatcmpl-", parse_chat, _chat_encoder, _chat_body)
 MESSAGES = ApiFormat("anthropic", "msg_", parse_messages, _messages_encoder, _messages_body)
-RESPONSES = ApiFormat("responses", "resp_", parse_responses, _responses_encoder, _responses_body)
+RESPONSES = ApiFormat("responses", "resp_", parse_responses, responses_encoder, _responses_body)
 
 
 def answer_id(api_format: ApiFormat, run_id: str) -> str:
