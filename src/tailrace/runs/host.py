@@ -109,15 +109,17 @@ class RunHost(ABC, Generic[E]):
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start_run(self, new: NewRun, events: Sequence[AnyEvent] = ()) -> Run:
+    async def start_run(
+        self, new: NewRun, events: Sequence[AnyEvent] = (), execution: Callable[[ClaimedRun], E] | None = None
+    ) -> Run:
         """A run that has begun, with these events after its first; it goes on whether or not anything watches it. With
-        a known idempotency key, the run that has it, as it is."""
+        a known idempotency key, the run that has it, as it is. `execution` saves reading the run's input back."""
         run, lease = await self._journal.start(new, self._owner, lease_s=self._lease_s)
         if lease is not None:
             if events:
                 self._journal.append(lease, events)
             entries = [Entry(run.last_seq + number, event) for number, event in enumerate(events, 1)]
-            self._go_on(ClaimedRun(run, lease, entries))
+            self._go_on(ClaimedRun(run, lease, entries), execution)
         return run
 
     async def recover(self, *, session: str | None = None) -> list[str]:
@@ -163,11 +165,11 @@ class RunHost(ABC, Generic[E]):
                 for run_id in found:
                     self._log.info("going on with run %s, whose process is gone", run_id)
 
-    def _go_on(self, claimed: ClaimedRun) -> None:
+    def _go_on(self, claimed: ClaimedRun, make: Callable[[ClaimedRun], E] | None = None) -> None:
         run = claimed.run
         execution: E | Exception
         try:
-            execution = self._execution(claimed)
+            execution = (make or self._execution)(claimed)
         except Exception as exc:  # noqa: BLE001 - it fails this run and no other
             execution = exc
         task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)

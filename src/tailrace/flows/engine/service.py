@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ class FlowService(RunHost[InstanceRunner]):
             idempotency_key=f"instance/{idempotency_key}" if idempotency_key else "",
             durability=self._durability,
         )
-        return await self.start_run(new, facts)
+        return await self.start_run(new, facts, partial(self._runner, spec))
 
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
@@ -225,7 +226,9 @@ class FlowService(RunHost[InstanceRunner]):
         return Plan(spec.definition, spec.input, dry_run=spec.dry_run, waiting=self._waiting)
 
     def _execution(self, claimed: ClaimedRun) -> InstanceRunner:
-        spec = _spec_of(claimed.run)
+        return self._runner(_spec_of(claimed.run), claimed)
+
+    def _runner(self, spec: InstanceSpec, claimed: ClaimedRun) -> InstanceRunner:
         plan = self._plan(spec)
         plan.replay(claimed.entries)
         surroundings = Surroundings(
