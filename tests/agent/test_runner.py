@@ -287,7 +287,7 @@ async def test_a_stop_while_a_tool_runs_ends_the_tool(tmp_path: Path) -> None:
     began = asyncio.Event()
 
     class Slow(Note):
-        async def do(self, args: Any, context: Any) -> Any:
+        async def execute(self, args: Any, context: Any) -> Any:
             began.set()
             await asyncio.Event().wait()
 
@@ -357,7 +357,7 @@ async def test_a_token_budget_reaches_the_call_in_flight(tmp_path: Path) -> None
 
 
 class _Broken(Note):
-    async def do(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
         return ToolOutcome("half a pair: \ud83d")
 
 
@@ -373,9 +373,9 @@ async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:
     both = asyncio.Barrier(2)
 
     class Meeting(Note):
-        async def do(self, args: Any, context: Any) -> Any:
+        async def execute(self, args: Any, context: Any) -> Any:
             await both.wait()
-            return await super().do(args, context)
+            return await super().execute(args, context)
 
     script = [reply(call("note", {"text": "a"}), call("note", {"text": "b"})), reply("Done.")]
     async with stage(tmp_path, *script, note=Meeting(parallel=True)) as s:

@@ -202,7 +202,7 @@ async def test_a_model_that_is_not_there_fails_the_run_with_one_clear_line(tmp_p
 class _Nonsense(Note):
     """Foreign code: what it calls a success no journal can write down."""
 
-    async def do(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
         return ToolOutcome("done", ok=cast("bool", object()))
 
 

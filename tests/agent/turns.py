@@ -51,7 +51,7 @@ class Note(TypedTool[NoteArgs]):
     def effect(self, _args: JsonObject) -> Effect:
         return self._effect
 
-    async def do(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
         self.notes.append(args.text)
         return ToolOutcome(f"noted {args.text}")
 

@@ -36,7 +36,7 @@ class WaterLevel(TypedTool[River]):
     Args = River
     repeatable = True
 
-    async def do(self, args: River, _context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: River, _context: ToolContext) -> ToolOutcome:
         return ToolOutcome(f"{args.river} is at 3.2 m")
 
 

@@ -9,7 +9,7 @@ from tailrace.config.section_parser import parse_section
 from tailrace.config.sections import Sections
 from tailrace.ports import ToolOutcome
 from tailrace.tools import process, terminal
-from tailrace.tools.checkpoint.checkpoint import Limits
+from tailrace.tools.checkpoint.checkpoint import SnapshotLimits
 from tailrace.tools.function import FunctionTool
 from tailrace.tools.mcp.tools import McpServers, offered_name
 from tailrace.tools.search import search_files
@@ -48,9 +48,9 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"`timeout_s` ({terminal.DEFAULT_TIMEOUT_S})",
         f"is ended after {search_files.TIMEOUT_S:g} s",
         f"up to {web_fetch.MAX_BYTES // 2**20} MB and {web_fetch.TIMEOUT_S:g} s",
-        f"files over {Limits().max_file_mb} MB",
-        f"{Limits().max_files:,} files or {Limits().max_total_mb} MB".replace(",", " "),
-        f"The latest {Limits().keep} to {Limits().keep + 10} checkpoints",
+        f"files over {SnapshotLimits().max_file_mb} MB",
+        f"{SnapshotLimits().max_files:,} files or {SnapshotLimits().max_total_mb} MB".replace(",", " "),
+        f"The latest {SnapshotLimits().keep} to {SnapshotLimits().keep + 10} checkpoints",
     ):
         assert said in words, said
     assert (process.GRACE_S, web_fetch.MAX_REDIRECTS) == (1.0, 5)

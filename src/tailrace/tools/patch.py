@@ -35,7 +35,7 @@ class Patch(TypedTool[PatchArgs]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("write", str(args.get("path", "")))
 
-    async def do(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: PatchArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_patch, args, context)
         except PathRefused as exc:

@@ -33,7 +33,7 @@ class ReadFile(TypedTool[ReadFileArgs]):
     repeatable = True
     parallel = True
 
-    async def do(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
         try:
             return await asyncio.to_thread(_read, args, context)
         except PathRefused as exc:

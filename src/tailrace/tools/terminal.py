@@ -52,7 +52,7 @@ class Terminal(TypedTool[TerminalArgs]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("command", str(args.get("command", "")))
 
-    async def do(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
         if "\0" in args.command:
             return failed("a command cannot hold a NUL character")
         try:

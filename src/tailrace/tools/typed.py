@@ -41,10 +41,10 @@ class TypedTool(ABC, Generic[ArgsT]):
         return Effect()
 
     async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        return await self.do(msgspec.convert(args, self.Args, strict=False), context)
+        return await self.execute(msgspec.convert(args, self.Args, strict=False), context)
 
     @abstractmethod
-    async def do(self, args: ArgsT, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: ArgsT, context: ToolContext) -> ToolOutcome:
         """What the tool does with its arguments. A failure that the model can act on is an outcome."""
 
 

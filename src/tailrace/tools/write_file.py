@@ -27,7 +27,7 @@ class WriteFile(TypedTool[WriteFileArgs]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("write", str(args.get("path", "")))
 
-    async def do(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: WriteFileArgs, context: ToolContext) -> ToolOutcome:
         try:
             replaced = await asyncio.to_thread(lambda: write_whole(placed(args.path, context), args.content.encode()))
         except PathRefused as exc:

@@ -21,7 +21,7 @@ from tailrace.flows.definition.definition import (
     walk,
 )
 from tailrace.flows.definition.source import parse_source
-from tailrace.flows.definition.validate import check
+from tailrace.flows.definition.validate import check_definition
 from tailrace.messages import JsonObject
 
 
@@ -55,7 +55,7 @@ def step(name: str = "a", **fields: Any) -> JsonObject:
 
 def checked(*blocks: JsonObject, **fields: Any) -> Definition:
     definition = parsed({"name": "n", "blocks": list(blocks), **fields})
-    check(definition, HANDLERS, env_allow=["HOME"])
+    check_definition(definition, HANDLERS, env_allow=["HOME"])
     return definition
 
 
@@ -71,7 +71,7 @@ def test_yaml_and_json_say_the_same() -> None:
         ("$.blocks[1]", "each"),
         ("$.blocks[1].body[0]", "say"),
     ]
-    check(definition, HANDLERS, env_allow=["HOME"])
+    check_definition(definition, HANDLERS, env_allow=["HOME"])
 
 
 def test_a_definition_survives_its_own_json() -> None:

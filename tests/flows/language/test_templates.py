@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.flows.language.expressions import ExpressionError, evaluate, parse, parse_condition, same
+from tailrace.flows.language.expressions import (
+    ExpressionError,
+    equal_values,
+    evaluate,
+    parse_condition,
+    parse_expression,
+)
 from tailrace.flows.language.templates import expressions_in, has_template, resolved
 
 INPUT = {"name": "Ada", "n": 3, "ok": True, "none": None, "list": [1, {"deep": "x"}], "odd key": 7, "0": "zero"}
@@ -58,7 +64,7 @@ SCOPE = Names(input=INPUT, item="it")
     ],
 )
 def test_expressions_mean_what_they_say(text: str, value: object) -> None:
-    assert evaluate(parse(text), SCOPE) == value
+    assert evaluate(parse_expression(text), SCOPE) == value
     assert evaluate(parse_condition(f"{{{{ {text} }}}}"), SCOPE) == value
 
 
@@ -67,14 +73,14 @@ def test_expressions_mean_what_they_say(text: str, value: object) -> None:
 )
 def test_what_is_no_expression_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(ExpressionError):
-        parse(text)
+        parse_expression(text)
 
 
 def test_nesting_and_length_have_limits() -> None:
     with pytest.raises(ExpressionError, match="nested"):
-        parse("(" * 100 + "1" + ")" * 100)
+        parse_expression("(" * 100 + "1" + ")" * 100)
     with pytest.raises(ExpressionError, match="longer"):
-        parse("1" * 20_000)
+        parse_expression("1" * 20_000)
 
 
 def test_a_whole_template_keeps_its_type_and_one_in_a_text_becomes_text() -> None:
@@ -115,10 +121,10 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_a_value_comes_through_a_template_unchanged(value: object) -> None:
-    assert same(resolved("{{input}}", Names(input=value)), value)
+    assert equal_values(resolved("{{input}}", Names(input=value)), value)
 
 
 @given(st.text(max_size=30))
 def test_no_text_makes_the_parser_fail_otherwise_than_by_saying_so(text: str) -> None:
     with contextlib.suppress(ExpressionError):
-        evaluate(parse(text), SCOPE, strict=False)
+        evaluate(parse_expression(text), SCOPE, strict=False)

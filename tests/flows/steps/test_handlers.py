@@ -123,7 +123,7 @@ class Echo(TypedTool[EchoArgs]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("external", args["text"]) if args["text"] == "abroad" else Effect()
 
-    async def do(self, args: EchoArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: EchoArgs, context: ToolContext) -> ToolOutcome:
         return ToolOutcome(f"{args.text} in {context.directory.name}", ok=args.text != "bad")
 
 

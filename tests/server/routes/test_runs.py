@@ -33,7 +33,7 @@ class Launch(TypedTool[LaunchArgs]):
     def effect(self, _args: JsonObject) -> Effect:
         return Effect("external", "launch it")
 
-    async def do(self, args: LaunchArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: LaunchArgs, context: ToolContext) -> ToolOutcome:
         return ToolOutcome(f"launched {args.what}")
 
 

@@ -233,7 +233,7 @@ class Launch(TypedTool[What]):
     def effect(self, args: JsonObject) -> Effect:
         return Effect("external", f"launch {args['what']}")
 
-    async def do(self, args: What, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: What, context: ToolContext) -> ToolOutcome:
         return ToolOutcome(f"launched {args.what}")
 
 
@@ -312,7 +312,7 @@ class Hold(TypedTool[What]):
         super().__init__()
         self.go_on = asyncio.Event()
 
-    async def do(self, args: What, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: What, context: ToolContext) -> ToolOutcome:
         if args.what == "third":
             await self.go_on.wait()
         return ToolOutcome("held")

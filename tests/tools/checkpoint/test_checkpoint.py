@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.agent.tool_runner import Snapshots
 from tailrace.tools.checkpoint import checkpoint as checkpointing
-from tailrace.tools.checkpoint.checkpoint import CheckpointError, Checkpoints, Limits, TurnSnapshots
+from tailrace.tools.checkpoint.checkpoint import CheckpointError, Checkpoints, SnapshotLimits, TurnSnapshots
 from tools.tool_context import Workplace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -62,7 +62,7 @@ def test_changed_deleted_and_new_files(here: Workplace, made: Checkpoints) -> No
     here.write("changed", "before")
     here.write("sub/deleted", "content")
     before = state(here.directory)
-    assert made.take("first")
+    assert made.take_snapshot("first")
     here.write("changed", "after")
     (here.directory / "sub/deleted").unlink()
     (here.directory / "sub").rmdir()
@@ -88,7 +88,7 @@ def test_bytes_rights_links_and_odd_names(here: Workplace, made: Checkpoints) ->
     name = os.fsdecode(b"no-\xff-text")
     here.write(name, "bytes")
     before = state(here.directory)
-    made.take()
+    made.take_snapshot()
     for path in list(here.directory.iterdir()):
         path.unlink()
     here.write("link", "was a link")
@@ -101,7 +101,7 @@ def test_bytes_rights_links_and_odd_names(here: Workplace, made: Checkpoints) ->
 def test_a_private_file_stays_private(here: Workplace, made: Checkpoints) -> None:
     file = here.write("secret", "one")
     file.chmod(0o600)
-    made.take()
+    made.take_snapshot()
     file.write_text("two", encoding="utf-8")
     roll_back(made)
     assert (file.read_text(encoding="utf-8"), stat.S_IMODE(file.stat().st_mode)) == ("one", 0o600)
@@ -122,7 +122,7 @@ def test_a_thing_that_became_another_kind_of_thing(
     path = here.directory / "thing"
     one(path)
     first = state(here.directory)
-    made.take()
+    made.take_snapshot()
     path.unlink()
     other(path)
     second = state(here.directory)
@@ -135,8 +135,8 @@ def test_a_thing_that_became_another_kind_of_thing(
 def test_several_checkpoints_count_from_the_latest(here: Workplace, made: Checkpoints) -> None:
     for content in ("one", "two", "three"):
         here.write("a", content)
-        assert made.take(f"before {content} goes")
-    assert made.take("the same again") is False
+        assert made.take_snapshot(f"before {content} goes")
+    assert made.take_snapshot("the same again") is False
     assert [(c.number, c.label) for c in made.all()] == [
         (1, "before three goes"),
         (2, "before two goes"),
@@ -154,14 +154,14 @@ def test_numbers_that_there_are_not(here: Workplace, made: Checkpoints) -> None:
     with pytest.raises(CheckpointError, match="there is no checkpoint of"):
         made.plan()
     here.write("a", "")
-    made.take()
+    made.take_snapshot()
     with pytest.raises(CheckpointError, match=r"there is no checkpoint 2 .*: there are 1"):
         made.plan(2)
 
 
 def test_a_plan_that_is_out_of_date_is_refused(here: Workplace, made: Checkpoints) -> None:
     here.write("a", "one")
-    made.take()
+    made.take_snapshot()
     here.write("a", "two")
     plan = made.plan()
     here.write("a", "what the user typed meanwhile")
@@ -169,14 +169,14 @@ def test_a_plan_that_is_out_of_date_is_refused(here: Workplace, made: Checkpoint
         made.restore(plan)
     assert (here.directory / "a").read_text(encoding="utf-8") == "what the user typed meanwhile"
     plan = made.plan()
-    made.take()
+    made.take_snapshot()
     with pytest.raises(CheckpointError, match="has changed since"):
         made.restore(plan)
 
 
 def test_what_would_change_as_text(here: Workplace, made: Checkpoints) -> None:
     here.write("a", "one\n")
-    made.take()
+    made.take_snapshot()
     here.write("a", "two\n")
     assert "\n-two\n+one\n" in made.diff(made.plan())
 
@@ -194,7 +194,7 @@ def test_the_users_repository_and_index_are_untouched(here: Workplace, made: Che
     git(here.directory, "add", "staged")
     here.write("tracked", "two")
     untouched = {path: path.read_bytes() for path in (here.directory / ".git").rglob("*") if path.is_file()}
-    made.take()
+    made.take_snapshot()
     here.write("tracked", "three")
     roll_back(made)
     assert {path: path.read_bytes() for path in (here.directory / ".git").rglob("*") if path.is_file()} == untouched
@@ -208,7 +208,7 @@ def test_the_users_settings_play_no_part(
     for variable in ("GIT_CONFIG_GLOBAL", "GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
         monkeypatch.setenv(variable, str(tmp_path / "gitconfig"))
     here.write("a", "x\r\n")
-    made.take()
+    made.take_snapshot()
     here.write("a", "y\n")
     roll_back(made)
     assert (here.directory / "a").read_bytes() == b"x\r\n"
@@ -218,7 +218,7 @@ def test_what_git_ignores_is_neither_kept_nor_deleted(here: Workplace, made: Che
     (here.directory / ".git").mkdir()
     here.write(".gitignore", "build/\n*.log\n")
     here.write("build/out", "old")
-    made.take()
+    made.take_snapshot()
     here.write("build/out", "new")
     here.write("build/more", "new")
     here.write("a.log", "new")
@@ -234,7 +234,7 @@ def test_what_was_ignored_then_is_not_taken_for_new_now(here: Workplace, made: C
     here.write(".gitignore", "data/\n*.env\n")
     here.write("data/precious", "p")
     here.write("local.env", "p")
-    made.take()
+    made.take_snapshot()
     (here.directory / ".gitignore").unlink()
     assert roll_back(made) == [("create", ".gitignore")]
     assert (here.directory / "data/precious").exists()
@@ -247,7 +247,7 @@ def test_files_of_repositories_within_are_kept_too(here: Workplace, made: Checkp
     here.write("inner/a", "one")
     git(here.directory / "inner", "add", ".")
     git(here.directory / "inner", "commit", "-qm", "first")
-    made.take()
+    made.take_snapshot()
     here.write("inner/a", "two")
     assert roll_back(made) == [("change", "inner/a")]
     assert (here.directory / "inner/a").read_text(encoding="utf-8") == "one"
@@ -259,7 +259,7 @@ def test_J125_links_are_kept_as_links_and_never_followed(here: Workplace, made: 
     (outside / "file").write_text("theirs", encoding="utf-8")
     (here.directory / "link").symlink_to(outside)
     here.write("dir/file", "ours")
-    made.take()
+    made.take_snapshot()
     shutil.rmtree(here.directory / "dir")
     (here.directory / "dir").symlink_to(outside)  # what is restored must not land out there
     assert roll_back(made) == [("delete", "dir"), ("create", "dir/file")]
@@ -273,18 +273,18 @@ def test_our_own_home_is_nobodys_work(here: Workplace) -> None:
     made = Checkpoints(home / "checkpoints", here.directory)
     here.write(".tailrace/tailrace.db", "one")
     here.write("a", "one")
-    made.take()
+    made.take_snapshot()
     here.write(".tailrace/tailrace.db", "two")
     here.write("a", "two")
     assert roll_back(made) == [("change", "a")]
     assert (home / "tailrace.db").read_text(encoding="utf-8") == "two"
     within = Checkpoints(home / "checkpoints", home)  # the home itself as the working directory
-    within.take()
+    within.take_snapshot()
     assert within.plan().changes == ()
 
 
 def test_the_store_is_private(here: Workplace, made: Checkpoints, home: Path) -> None:
-    made.take()
+    made.take_snapshot()
     [store] = (home / "checkpoints").iterdir()
     assert stat.S_IMODE(store.stat().st_mode) == 0o700
     assert (store / "directory").read_text(encoding="utf-8") == f"{here.directory.resolve()}\n"
@@ -294,10 +294,10 @@ def test_the_store_is_private(here: Workplace, made: Checkpoints, home: Path) ->
 
 
 def test_a_file_that_is_too_large_is_left_alone(here: Workplace, home: Path) -> None:
-    made = Checkpoints(home / "checkpoints", here.directory, Limits(max_file_mb=0.001))
+    made = Checkpoints(home / "checkpoints", here.directory, SnapshotLimits(max_file_mb=0.001))
     here.write("large", "x" * 2000)
     here.write("grows", "small")
-    made.take()
+    made.take_snapshot()
     here.write("large", "now small")
     here.write("grows", "y" * 2000)
     plan = made.plan()
@@ -307,20 +307,20 @@ def test_a_file_that_is_too_large_is_left_alone(here: Workplace, home: Path) -> 
     assert (here.directory / "grows").read_text(encoding="utf-8") == "y" * 2000
 
 
-@pytest.mark.parametrize("limits", [Limits(max_total_mb=0.001), Limits(max_files=2)])
-def test_too_much_is_refused_in_words(here: Workplace, home: Path, limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [SnapshotLimits(max_total_mb=0.001), SnapshotLimits(max_files=2)])
+def test_too_much_is_refused_in_words(here: Workplace, home: Path, limits: SnapshotLimits) -> None:
     for name in "abc":
         here.write(name, "x" * 500)
     with pytest.raises(CheckpointError, match=r"holds more than .*: name what is not your work in a \.gitignore"):
-        Checkpoints(home / "checkpoints", here.directory, limits).take()
+        Checkpoints(home / "checkpoints", here.directory, limits).take_snapshot()
 
 
 def test_old_checkpoints_go(here: Workplace, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "_SPARE", 2)
-    made = Checkpoints(home / "checkpoints", here.directory, Limits(keep=3))
+    made = Checkpoints(home / "checkpoints", here.directory, SnapshotLimits(keep=3))
     for number in range(8):
         here.write("a", f"state {number}")
-        made.take(str(number))
+        made.take_snapshot(str(number))
         assert len(made.all()) <= 5
     labels = [checkpoint.label for checkpoint in made.all()]
     assert labels == ["7", "6", "5", "4", "3"][: len(labels)]
@@ -331,7 +331,7 @@ def test_old_checkpoints_go(here: Workplace, home: Path, monkeypatch: pytest.Mon
 def test_files_that_cannot_be_read_are_left_out(here: Workplace, made: Checkpoints) -> None:
     os.mkfifo(here.directory / "pipe")
     here.write("fine", "x")
-    assert made.take()
+    assert made.take_snapshot()
     (here.directory / "fine").unlink()
     assert roll_back(made) == [("create", "fine")]
     assert stat.S_ISFIFO((here.directory / "pipe").stat().st_mode)
@@ -342,7 +342,7 @@ def test_one_file_that_cannot_be_restored_keeps_no_other_from_it(here: Workplace
     here.write(".gitignore", "*.o\n")
     here.write("a", "one")
     here.write("b", "one")
-    made.take()
+    made.take_snapshot()
     (here.directory / "a").unlink()
     here.write("a/kept.o", "ignored, so it stays")
     here.write("b", "two")
@@ -354,18 +354,18 @@ def test_one_file_that_cannot_be_restored_keeps_no_other_from_it(here: Workplace
 def test_without_git_it_says_so(here: Workplace, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(CheckpointError, match="need git, which is not on the PATH"):
-        Checkpoints(home / "checkpoints", here.directory).take()
+        Checkpoints(home / "checkpoints", here.directory).take_snapshot()
 
 
 def test_a_store_that_cannot_be_written_says_so(here: Workplace, tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("", encoding="utf-8")
     with pytest.raises(CheckpointError, match="cannot be used: Not a directory"):
-        Checkpoints(tmp_path / "blocked", here.directory).take()
+        Checkpoints(tmp_path / "blocked", here.directory).take_snapshot()
 
 
 def test_a_store_whose_objects_are_gone_says_so(here: Workplace, made: Checkpoints, home: Path) -> None:
     here.write("a", "one")
-    made.take()
+    made.take_snapshot()
     here.write("a", "two")
     plan = made.plan()
     [store] = (home / "checkpoints").iterdir()
@@ -381,7 +381,7 @@ def test_what_a_killed_git_left_behind_is_cleared_away(
     here: Workplace, made: Checkpoints, home: Path, name: str, content: bytes
 ) -> None:
     here.write("a", "one")
-    made.take()
+    made.take_snapshot()
     [store] = (home / "checkpoints").iterdir()
     (store / name).write_bytes(content)
     here.write("a", "two")
@@ -415,7 +415,7 @@ async def test_a_turn_that_goes_on_after_a_crash_has_its_checkpoint(here: Workpl
 
 async def test_a_checkpoint_that_failed_is_tried_again(here: Workplace, home: Path) -> None:
     here.write("a", "x" * 2000)
-    turn = TurnSnapshots(home / "checkpoints", here.directory, limits=Limits(max_total_mb=0.001))
+    turn = TurnSnapshots(home / "checkpoints", here.directory, limits=SnapshotLimits(max_total_mb=0.001))
     for _ in range(2):
         with pytest.raises(CheckpointError):
             await turn.before_change()

@@ -26,7 +26,7 @@ def home(tmp_path: Path) -> Path:
 def changed(here: Workplace, home: Path) -> Path:
     """A file that was changed after a checkpoint."""
     file = here.write("a", "one\n")
-    Checkpoints(home / "checkpoints", here.directory).take("fix the tests")
+    Checkpoints(home / "checkpoints", here.directory).take_snapshot("fix the tests")
     file.write_text("two\n", encoding="utf-8")
     here.write("new", "x")
     return file
@@ -88,7 +88,7 @@ def test_the_list_and_the_diff(here: Workplace, home: Path, changed: Path) -> No
 
 
 def test_an_older_one_and_one_that_there_is_not(here: Workplace, home: Path, changed: Path) -> None:
-    Checkpoints(home / "checkpoints", here.directory).take()
+    Checkpoints(home / "checkpoints", here.directory).take_snapshot()
     assert rollback(here, home).stdout == "nothing to undo: the directory is as it was then\n"
     assert rollback(here, home, "2", "--yes").returncode == 0
     assert changed.read_text(encoding="utf-8") == "one\n"
@@ -104,7 +104,7 @@ def test_without_any_checkpoint(here: Workplace, home: Path) -> None:
 
 def test_J122_names_and_contents_do_not_command_the_terminal(here: Workplace, home: Path) -> None:
     here.write("a", "\x1b]52;c;ZXZpbA==\x07old\n")
-    Checkpoints(home / "checkpoints", here.directory).take()
+    Checkpoints(home / "checkpoints", here.directory).take_snapshot()
     here.write("a", "new\n")
     here.write("evil\x1b[2Jname", "x")
     done = rollback(here, home, "--diff")

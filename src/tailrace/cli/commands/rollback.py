@@ -14,7 +14,7 @@ from typing import Final
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.cli.screen.sanitize import Sanitizer
 from tailrace.config.load import Config
-from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, Plan
+from tailrace.tools.checkpoint.checkpoint import Checkpoint, Checkpoints, RollbackPlan
 
 _SIGNS: Final = {"change": "~", "create": "+", "delete": "-"}
 _MAX_SHOWN: Final = 200
@@ -63,7 +63,7 @@ def _line(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.number:3}  {when}  {checkpoint.label}".rstrip()
 
 
-def _show(plan: Plan, diff: str) -> None:
+def _show(plan: RollbackPlan, diff: str) -> None:
     for change in plan.changes[:_MAX_SHOWN]:
         _print(f"{_SIGNS[change.kind]} {change.path}")
     if len(plan.changes) > _MAX_SHOWN:

@@ -43,7 +43,9 @@ class ParamsCheck(Protocol):
         in; None when nothing is."""
 
 
-def check(definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()) -> None:
+def check_definition(
+    definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
+) -> None:
     """Raises `DefinitionError` for the first mistake."""
     _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None

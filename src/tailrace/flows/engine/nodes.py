@@ -25,7 +25,7 @@ from tailrace.flows.definition.definition import (
     TryCatch,
 )
 from tailrace.flows.language.expressions import ExpressionError, evaluate, is_true, parse_condition
-from tailrace.flows.language.scope import Frame, Outputs
+from tailrace.flows.language.scope import BlockScope, Outputs
 from tailrace.flows.language.templates import resolved
 
 Settled = Literal["open", "done", "failed", "cancelled"]
@@ -52,7 +52,7 @@ class Board:
         self.started: dict[str, Leaf] = {}
         self.withdrawn: list[str] = []  # were started, and nobody wants them any more
 
-    def node(self, block: Block, parent: Node, frame: Frame) -> Node:
+    def node(self, block: Block, parent: Node, frame: BlockScope) -> Node:
         match block:
             case Step():
                 return Leaf(self, parent, block, frame)
@@ -73,7 +73,7 @@ class Board:
 class Node:
     """Something that is open until it settles. `path` is its block's place; empty for a list of blocks."""
 
-    def __init__(self, board: Board, parent: Node | None, frame: Frame, path: str = "") -> None:
+    def __init__(self, board: Board, parent: Node | None, frame: BlockScope, path: str = "") -> None:
         self.board = board
         self.parent = parent
         self.frame = frame
@@ -139,7 +139,7 @@ class Node:
 class Leaf(Node):
     """A step. It settles by facts alone."""
 
-    def __init__(self, board: Board, parent: Node, step: Step, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, step: Step, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + step.id)
         self.step = step
         self.number = 1
@@ -193,7 +193,7 @@ class Leaf(Node):
 class Row(Node):
     """Blocks one after another. Output: the last one's."""
 
-    def __init__(self, board: Board, parent: Node | None, blocks: tuple[Block, ...], frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node | None, blocks: tuple[Block, ...], frame: BlockScope) -> None:
         super().__init__(board, parent, frame)
         self._blocks = iter(blocks)
         self._current: Node | None = None
@@ -222,7 +222,7 @@ class Row(Node):
 class Fan(Node):
     """Several rows side by side, at most so many at once: `parallel`, `race` and `for_each`."""
 
-    def __init__(self, board: Board, parent: Node, block: Parallel | Race | ForEach, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, block: Parallel | Race | ForEach, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + block.id)
         self._block = block
         self._limit = getattr(block, "max_concurrency", None)
@@ -307,7 +307,7 @@ class Fan(Node):
 class Again(Node):
     """A body while its condition holds. Output: the last iteration's."""
 
-    def __init__(self, board: Board, parent: Node, block: Loop, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, block: Loop, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + block.id)
         self._block = block
         self._index = 0
@@ -350,7 +350,7 @@ class Again(Node):
 class Choice(Node):
     """The first route whose condition holds."""
 
-    def __init__(self, board: Board, parent: Node, block: Router, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, block: Router, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + block.id)
         self._block = block
         self._row: Row | None = None
@@ -374,7 +374,7 @@ class Choice(Node):
 class Guarded(Node):
     """Try, catch, finally. Output: of whichever of the first two came to its end."""
 
-    def __init__(self, board: Board, parent: Node, block: TryCatch, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, block: TryCatch, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + block.id)
         self._block = block
         self._rows: list[Row] = []
@@ -395,7 +395,7 @@ class Guarded(Node):
                 self._decided = row
                 self._open(self._block.finally_block, self.frame)
 
-    def _open(self, blocks: tuple[Block, ...], frame: Frame) -> None:
+    def _open(self, blocks: tuple[Block, ...], frame: BlockScope) -> None:
         self._rows.append(Row(self.board, self, blocks, frame))
         self._rows[-1].begin()
 
@@ -403,7 +403,7 @@ class Guarded(Node):
 class Nested(Node):
     """A sub-sequence: a row with an input of its own."""
 
-    def __init__(self, board: Board, parent: Node, block: SubSequence, frame: Frame) -> None:
+    def __init__(self, board: Board, parent: Node, block: SubSequence, frame: BlockScope) -> None:
         super().__init__(board, parent, frame, frame.prefix + block.id)
         self._block = block
         self._row: Row | None = None

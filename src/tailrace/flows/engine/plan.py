@@ -27,7 +27,7 @@ from tailrace.events import (
 )
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
-from tailrace.flows.language.scope import Frame
+from tailrace.flows.language.scope import BlockScope
 from tailrace.messages import JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
@@ -61,7 +61,7 @@ class Plan:
     ) -> None:
         self._waiting = frozenset(waiting)
         self._board = Board(dry_run=dry_run)
-        self._root = Row(self._board, None, definition.blocks, Frame(self._board.outputs, {"input": given}))
+        self._root = Row(self._board, None, definition.blocks, BlockScope(self._board.outputs, {"input": given}))
         self.step_outputs: dict[str, Any] = {}  # of the steps alone: what the instance is sealed with
         self.usage = Usage()
         self.usage_by_model: dict[tuple[str, str], Usage] = {}  # by provider and model
@@ -113,7 +113,7 @@ class Plan:
         """A result of this step is still wanted."""
         return block_id in self._board.started
 
-    def scope(self, block_id: str) -> Frame:
+    def scope(self, block_id: str) -> BlockScope:
         """What names stand for in an open step."""
         return self._leaf(block_id).frame
 

@@ -17,7 +17,7 @@ from tailrace.errors import JournalError, RunNotFound, RunSealed
 from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
-from tailrace.flows.definition.validate import check
+from tailrace.flows.definition.validate import check_definition
 from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instance_events
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
 from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
@@ -92,7 +92,7 @@ class FlowService(RunHost[InstanceRunner]):
 
     def check(self, definition: Definition) -> None:
         """Raises `DefinitionError`."""
-        check(definition, self._handlers, env_allow=self._environment)
+        check_definition(definition, self._handlers, env_allow=self._environment)
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""

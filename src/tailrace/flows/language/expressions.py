@@ -139,9 +139,9 @@ def _compare(operator: str, left: Any, right: Any) -> bool:
             return isinstance(left, str) and left in right
         if isinstance(right, Mapping):
             return isinstance(left, str) and left in right
-        return isinstance(right, list | tuple) and any(same(left, item) for item in right)
+        return isinstance(right, list | tuple) and any(equal_values(left, item) for item in right)
     if operator in ("==", "!="):
-        return same(left, right) == (operator == "==")
+        return equal_values(left, right) == (operator == "==")
     if not _comparable(left, right):
         return False
     return bool(_ORDER[operator](left, right))
@@ -163,14 +163,14 @@ def _comparable(left: object, right: object) -> bool:
     )
 
 
-def same(left: Any, right: Any) -> bool:
+def equal_values(left: Any, right: Any) -> bool:
     """Equal as JSON values: 1 is 1.0 and is not true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, Mapping) and isinstance(right, Mapping):
-        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+        return left.keys() == right.keys() and all(equal_values(value, right[key]) for key, value in left.items())
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(map(same, left, right))
+        return len(left) == len(right) and all(map(equal_values, left, right))
     return bool(left == right)
 
 
@@ -215,11 +215,11 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def parse(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """Raises `ExpressionError` that names the place."""
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"longer than {MAX_CHARS} characters")
-    return _Parser(text).whole()
+    return _Parser(text).parse_all()
 
 
 def parse_condition(text: str) -> Expression:
@@ -227,7 +227,7 @@ def parse_condition(text: str) -> Expression:
     bare = text.strip()
     if bare.startswith("{{") and bare.endswith("}}") and "{{" not in bare[2:]:
         bare = bare[2:-2]
-    return parse(bare)
+    return parse_expression(bare)
 
 
 class _Parser:
@@ -248,7 +248,7 @@ class _Parser:
             at = found.end()
         yield _Token("end", "the end", end)
 
-    def whole(self) -> Expression:
+    def parse_all(self) -> Expression:
         expression = self._or()
         if self._next().kind != "end":
             raise self._expected("an operator")

@@ -16,7 +16,7 @@ class Outputs(dict[str, Any]):
     """What settled blocks gave, by the block's place (`each[2].summarise`)."""
 
 
-class Frame:
+class BlockScope:
     """`prefix` stands before the ids of the blocks inside. What is not known here is asked of `parent`; a sub-sequence
     has none: it sees its own input and its own steps."""
 
@@ -28,7 +28,7 @@ class Frame:
         names: Mapping[str, Any],
         *,
         prefix: str = "",
-        parent: Frame | None = None,
+        parent: BlockScope | None = None,
         before: str | None = None,
     ) -> None:
         self._outputs = outputs
@@ -37,18 +37,18 @@ class Frame:
         self._before = before  # the prefix of the iteration before this one
         self.prefix = prefix
 
-    def inner(self, prefix: str, names: Mapping[str, Any], *, before: str | None = None) -> Frame:
+    def inner(self, prefix: str, names: Mapping[str, Any], *, before: str | None = None) -> BlockScope:
         """A stretch inside this one."""
-        return Frame(self._outputs, names, prefix=prefix, parent=self, before=before)
+        return BlockScope(self._outputs, names, prefix=prefix, parent=self, before=before)
 
-    def apart(self, prefix: str, given: Any) -> Frame:
+    def apart(self, prefix: str, given: Any) -> BlockScope:
         """A sub-sequence: nothing of this one is known there but what it is given."""
-        return Frame(self._outputs, {"input": given}, prefix=prefix)
+        return BlockScope(self._outputs, {"input": given}, prefix=prefix)
 
     def root(self, name: str) -> Any:
         if name == "steps":
             return _Steps(self)
-        frame: Frame | None = self
+        frame: BlockScope | None = self
         while frame is not None:
             if name in frame._names:
                 return frame._names[name]
@@ -58,7 +58,7 @@ class Frame:
     def output_of(self, block_id: str) -> Any:
         """What the block of that id gave, in the innermost stretch that has it; in a loop, what it gave the last
         time where it has not run this time. Raises `KeyError`."""
-        frame: Frame | None = self
+        frame: BlockScope | None = self
         while frame is not None:
             for prefix in (frame.prefix, frame._before):
                 if prefix is not None and prefix + block_id in self._outputs:
@@ -70,7 +70,7 @@ class Frame:
 class _Steps(Mapping[str, Any]):
     """`steps` in an expression."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: BlockScope) -> None:
         self._frame = frame
 
     def __getitem__(self, block_id: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.flows.language.expressions import Expression, ExpressionError, Scope, evaluate, parse
+from tailrace.flows.language.expressions import Expression, ExpressionError, Scope, evaluate, parse_expression
 
 _TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
@@ -26,7 +26,7 @@ def parts_of(text: str) -> tuple[str | Expression, ...]:
     for found in _TEMPLATE.finditer(text):
         if found.start() > at:
             parts.append(text[at : found.start()])
-        parts.append(parse(found[1].strip()))
+        parts.append(parse_expression(found[1].strip()))
         at = found.end()
     if at < len(text):
         parts.append(text[at:])

@@ -18,11 +18,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from tailrace.tools.checkpoint.files import Limits, Listing, listing
-from tailrace.tools.checkpoint.store import CheckpointError, Commit, Saved, Store
+from tailrace.tools.checkpoint.files import Listing, SnapshotLimits, listing
+from tailrace.tools.checkpoint.store import CheckpointError, Commit, Saved, SnapshotStore
 from tailrace.tools.paths import PathRefused, Place, opened_directory, write_whole
 
-__all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "Limits", "Plan", "TurnSnapshots"]
+__all__ = ["Change", "Checkpoint", "CheckpointError", "Checkpoints", "RollbackPlan", "SnapshotLimits", "TurnSnapshots"]
 
 _LINK: Final = "120000"
 _EXECUTABLE: Final = "100755"
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True):
     path: str
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RollbackPlan(msgspec.Struct, frozen=True):
     """A rollback as it was shown: from the tree that was there then, to the one that is wanted. `left` is what it would
     not touch although it has changed: too large to be kept by now, or ignored, so that there would be no way back."""
 
@@ -66,16 +66,16 @@ class Plan(msgspec.Struct, frozen=True):
 class Checkpoints:
     """The checkpoints of one directory. Every method blocks, and raises `CheckpointError`."""
 
-    def __init__(self, root: Path, directory: Path, limits: Limits | None = None) -> None:
+    def __init__(self, root: Path, directory: Path, limits: SnapshotLimits | None = None) -> None:
         """`root` holds the stores of all directories; it lies in Tailrace's own home, which is never part of one."""
         self._directory = Path(os.path.realpath(directory))
         root = Path(os.path.realpath(root))
         self._apart = frozenset({str(root), str(root.parent)})
-        self._limits = limits or Limits()
+        self._limits = limits or SnapshotLimits()
         name = hashlib.sha256(os.fsencode(self._directory)).hexdigest()[:24]
-        self._store = Store(root / name, self._directory)
+        self._store = SnapshotStore(root / name, self._directory)
 
-    def take(self, label: str = "", *, turn: str = "") -> bool:
+    def take_snapshot(self, label: str = "", *, turn: str = "") -> bool:
         """Keeps the directory as it is now. Not where the latest checkpoint is just the same, or was taken in this
         very turn already: then it returns False."""
         with self._store.locked():
@@ -93,16 +93,16 @@ class Checkpoints:
                 for number, commit in enumerate(self._store.commits(), 1)
             ]
 
-    def plan(self, number: int = 1) -> Plan:
+    def plan(self, number: int = 1) -> RollbackPlan:
         """What going back to this checkpoint would do."""
         with self._store.locked():
             return self._plan(number)
 
-    def diff(self, plan: Plan) -> str:
+    def diff(self, plan: RollbackPlan) -> str:
         with self._store.locked():
             return self._store.diff(plan.now, plan.target)
 
-    def restore(self, plan: Plan) -> None:
+    def restore(self, plan: RollbackPlan) -> None:
         """Does what was planned, after a checkpoint of how it is now. Refuses where the directory or the checkpoints
         have changed since the plan was made."""
         with self._store.locked():
@@ -127,7 +127,7 @@ class Checkpoints:
             self._store.forget(commit.number for commit in commits[self._limits.keep - 1 :])
         return True
 
-    def _plan(self, number: int) -> Plan:
+    def _plan(self, number: int) -> RollbackPlan:
         wanted = self._commit(self._store.commits(), number)
         tree, found = self._now()
         before, after = self._store.entries(tree), self._store.entries(wanted.tree)
@@ -139,7 +139,7 @@ class Checkpoints:
         ]
         changes += [Change("delete", path) for path in before if path not in after and path not in unknown_then]
         left = tuple(path for path in after if path not in before and path in unsaved_now)
-        return Plan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
+        return RollbackPlan(number, tuple(sorted(changes, key=lambda change: change.path)), left, tree, wanted.tree)
 
     def _commit(self, commits: list[Commit], number: int) -> Commit:
         if not commits:
@@ -148,7 +148,7 @@ class Checkpoints:
             raise CheckpointError(f"there is no checkpoint {number} of {self._directory}: there are {len(commits)}")
         return commits[number - 1]
 
-    def _apply(self, plan: Plan) -> None:
+    def _apply(self, plan: RollbackPlan) -> None:
         """Deletes first: what is a file now may have been a directory."""
         entries = self._store.entries(plan.target)
         failures: list[str] = []
@@ -173,7 +173,7 @@ class TurnSnapshots:
     its checkpoint already."""
 
     def __init__(
-        self, root: Path, directory: Path, *, label: str = "", turn: str = "", limits: Limits | None = None
+        self, root: Path, directory: Path, *, label: str = "", turn: str = "", limits: SnapshotLimits | None = None
     ) -> None:
         self._checkpoints = Checkpoints(root, directory, limits)
         self._label = label
@@ -185,7 +185,7 @@ class TurnSnapshots:
         """Raises `CheckpointError`, and then again at the next change: nothing changes without one."""
         async with self._taking:
             if not self._taken:
-                await asyncio.to_thread(self._checkpoints.take, self._label, turn=self._turn)
+                await asyncio.to_thread(self._checkpoints.take_snapshot, self._label, turn=self._turn)
                 self._taken = True
 
 

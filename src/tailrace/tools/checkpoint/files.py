@@ -19,7 +19,7 @@ from tailrace.tools.search.ignore import IgnoreRules
 MB: Final = 1024 * 1024
 
 
-class Limits(msgspec.Struct, frozen=True):
+class SnapshotLimits(msgspec.Struct, frozen=True):
     max_file_mb: float = 20  # a larger file is left out, and left alone when something is restored
     max_total_mb: float = 1000
     max_files: int = 50_000
@@ -34,7 +34,7 @@ class Listing(NamedTuple):
     skipped: list[str]
 
 
-def listing(directory: Path, apart: frozenset[str], limits: Limits) -> Listing:
+def listing(directory: Path, apart: frozenset[str], limits: SnapshotLimits) -> Listing:
     """`apart` are directories of our own, which are nobody's work. Raises `CheckpointError` where there is too much."""
     found = Listing([], [])
     total = 0

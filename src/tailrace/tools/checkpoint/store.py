@@ -46,7 +46,7 @@ class Commit(NamedTuple):
     message: str
 
 
-class Store:
+class SnapshotStore:
     """The object store of one directory."""
 
     def __init__(self, location: Path, directory: Path) -> None:

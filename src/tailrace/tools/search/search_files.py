@@ -44,7 +44,7 @@ class SearchFiles(TypedTool[SearchFilesArgs]):
         super().__init__()
         self._timeout_s = timeout_s
 
-    async def do(self, args: SearchFilesArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: SearchFilesArgs, context: ToolContext) -> ToolOutcome:
         try:
             request = await asyncio.to_thread(_request, args, context)
         except PathRefused as exc:

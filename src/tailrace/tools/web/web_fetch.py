@@ -87,7 +87,7 @@ class WebFetch(TypedTool[WebFetchArgs]):
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
 
-    async def do(self, args: WebFetchArgs, context: ToolContext) -> ToolOutcome:
+    async def execute(self, args: WebFetchArgs, context: ToolContext) -> ToolOutcome:
         try:
             async with asyncio.timeout(self._timeout_s):
                 page = await self._fetch(args.url, context)
