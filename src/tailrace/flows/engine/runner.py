@@ -63,25 +63,25 @@ class Surroundings(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.time
 
 
-class Signals:
-    """The mailbox of one instance."""
+class SignalMailbox:
+    """The signals of one instance that no step has taken."""
 
     def __init__(self, plan: Plan) -> None:
         self._waiting = list(plan.signals)
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
 
     def put(self, signal: SignalReceived) -> None:
         self._waiting.append(signal)
-        self._came.set()
+        self._arrived.set()
 
-    async def take(self, name: str) -> SignalReceived:
+    async def take_signal(self, name: str) -> SignalReceived:
         while True:
             for signal in self._waiting:
                 if signal.name == name:
                     self._waiting.remove(signal)
                     return signal
-            self._came = asyncio.Event() if self._came.is_set() else self._came
-            await self._came.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
 
 
 class InstanceRunner:
@@ -104,7 +104,7 @@ class InstanceRunner:
         self._rng = rng if rng is not None else _RNG
         self._begun = begun  # it was claimed before, so there may be signals already
         self._record = RecordedFold(journal, lease, plan, due=self._due, log=log)
-        self._signals = Signals(plan)
+        self._signals = SignalMailbox(plan)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._woken = asyncio.Event()
         self._signalled = asyncio.Event()

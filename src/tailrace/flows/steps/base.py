@@ -70,7 +70,7 @@ def as_step_error(error: Exception) -> StepError:
 class Mailbox(Protocol):
     """Signals for the instance that no step has taken."""
 
-    async def take(self, name: str) -> SignalReceived:
+    async def take_signal(self, name: str) -> SignalReceived:
         """The oldest of that name, as soon as there is one. Whoever gets it must finish with it at once."""
 
 

@@ -49,7 +49,7 @@ class WaitSignal(Handler[WaitSignalParams]):
     waits = True
 
     async def run(self, params: WaitSignalParams, step: StepContext) -> Any:
-        signal = await step.signals.take(params.signal)
+        signal = await step.signals.take_signal(params.signal)
         return {
             "signal": signal.name,
             "payload": signal.payload,
