@@ -8,10 +8,10 @@ from tailrace.agent.context import (
     SUMMARY_HEADING,
     repaired,
     split_for_summary,
-    tokens_in,
     with_summary,
 )
 from tailrace.messages import Message, Text, ToolCall, ToolResult, assistant, user
+from tailrace.providers.context_size import tokens_in
 from tailrace.wire.peer_json import without_lone_surrogates
 
 

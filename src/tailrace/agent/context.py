@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from tailrace.messages import (
     Image,
     Message,
@@ -21,10 +19,9 @@ from tailrace.messages import (
     ToolResult,
     user,
 )
+from tailrace.providers.context_size import tokens_in
 from tailrace.wire.peer_json import without_lone_surrogates
 
-CHARS_PER_TOKEN = 4  # a rough measure, the same for every model; only used to decide when to compress
-_IMAGE_TOKENS = 1000
 LOST_RESULT = "No result was recorded for this call: it was interrupted and may or may not have taken effect."
 SUMMARY_PROMPT = (
     "Summarise the conversation so far for your own later use: what the user wants, what was done and found (with "
@@ -84,28 +81,6 @@ def _clean_part(part: Part) -> Part | None:
 # ── compression ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tokens_in(messages: Iterable[Message]) -> int:
-    """Roughly how many tokens of the context these fill."""
-    return sum(map(_tokens_of, messages))
-
-
-def _tokens_of(message: Message) -> int:
-    chars = 0
-    for part in message.parts:
-        match part:
-            case Text(text) | Refusal(text) | Reasoning(text=text):
-                chars += len(text)
-            case ToolCall():
-                chars += len(part.name) + len(part.arguments)
-            case ToolResult(content=str() as content):
-                chars += len(content)
-            case ToolResult() | Image():
-                chars += _IMAGE_TOKENS * CHARS_PER_TOKEN
-            case Native(item=item):
-                chars += len(msgspec.json.encode(item))
-    return chars // CHARS_PER_TOKEN + 4
-
-
 def split_for_summary(
     messages: Sequence[Message], *, keep_tokens: int
 ) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -115,7 +90,7 @@ def split_for_summary(
     budget = keep_tokens
     cut = last_user = len(messages)
     for at in range(len(messages) - 1, -1, -1):
-        budget -= _tokens_of(messages[at])
+        budget -= tokens_in(messages[at : at + 1])
         if messages[at].role == "user":
             if last_user == len(messages):
                 last_user = at  # the newest question always stays

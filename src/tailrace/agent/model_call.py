@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.context import repaired, split_for_summary, summary_request, tokens_in, with_summary
+from tailrace.agent.context import repaired, split_for_summary, summary_request, with_summary
 from tailrace.agent.endings import ending_of, ending_of_cut, limit_warning, stall_notice
 from tailrace.agent.record import Record
 from tailrace.agent.safety.redact import Redactor
@@ -36,7 +36,8 @@ from tailrace.messages import (
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
-from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdict
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
+from tailrace.providers.context_size import tokens_in
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 
@@ -169,7 +170,7 @@ def _events_of_whole(answer: AnswerFilter, completion: Completion) -> list[AnyEv
     return answer.events_of([*thoughts, TextDelta(text)] if text else thoughts)
 
 
-class _SummaryListener(NullListener):
+class _SummaryListener(CallListener):
     """Records what attempts cost. A summary is one model's one answer: a cut starts it over."""
 
     def __init__(self, record: Record) -> None:

@@ -14,25 +14,13 @@ import msgspec
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    FinishDelta,
-    ModelRequest,
-    Reasoning,
-    Text,
-    TextDelta,
-    ToolCall,
-    ToolCallDelta,
-    ToolResult,
-)
+from tailrace.messages import AnyDelta, Completion, FinishDelta, ModelRequest, Reasoning, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider
+from tailrace.providers.context_size import CHARS_PER_TOKEN, tokens_in
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.retry.overlap import Overlap
-
-CHARS_PER_TOKEN = 4  # the usual rule of thumb; only the idle deadline depends on it
 
 
 class StopCall(msgspec.Struct, frozen=True):
@@ -79,9 +67,9 @@ class Attempt:
     async def run(self, non_streaming: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
         """Raises `ProviderError`, or `StoppedByListener` where the sink returned a `StopCall`."""
         route = self._route
-        deadlines = deadlines_of(
-            route.policy, purpose=purpose, context_tokens=context_tokens_of(self._request), local=route.local
-        )
+        beside = len(self._request.system) + len(self._request.prefill)
+        context_tokens = tokens_in(self._request.messages) + beside // CHARS_PER_TOKEN
+        deadlines = deadlines_of(route.policy, purpose=purpose, context_tokens=context_tokens, local=route.local)
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
@@ -181,22 +169,3 @@ class Attempt:
 
 def _stop(stop: StopCall) -> NoReturn:
     raise StoppedByListener(stop.error)
-
-
-def context_tokens_of(request: ModelRequest) -> int:
-    """About how many tokens the model has to read."""
-    chars = len(request.system) + len(request.prefill)
-    for message in request.messages:
-        for part in message.parts:
-            match part:
-                case Text(text) | Reasoning(text):
-                    chars += len(text)
-                case ToolCall(arguments=arguments):
-                    chars += len(arguments)
-                case ToolResult(content=str(content)):
-                    chars += len(content)
-                case ToolResult(content=tuple(parts)):
-                    chars += sum(len(item.text) for item in parts if isinstance(item, Text))
-                case _:
-                    pass
-    return chars // CHARS_PER_TOKEN
