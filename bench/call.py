@@ -26,7 +26,7 @@ from bench.table import Table
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.call_listener import NullListener
+from tailrace.providers.call_listener import CallListener
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.transport import AiohttpTransport, open_transport
@@ -103,7 +103,7 @@ async def serve() -> None:
 Reader = Callable[[], Awaitable[float]]  # reads one stream; returns when its first token was there
 
 
-class FirstToken(NullListener):
+class FirstToken(CallListener):
     def __init__(self) -> None:
         self.at = 0.0
 

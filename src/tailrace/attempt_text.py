@@ -15,11 +15,9 @@ class AttemptText:
     __slots__ = ("_runs",)
 
     def __init__(self, text: str = "", lengths: Iterable[tuple[int, int]] | None = None) -> None:
-        """`lengths` are those of another `AttemptText`. Without them `text` belongs to attempt 0, which no event
-        withdraws."""
+        """`lengths` as of another `AttemptText`. Without them attempt 0 wrote `text`, and no event withdraws it."""
         self._runs: list[tuple[int, list[str]]] = []  # consecutive chunks of one attempt share a list
-        if lengths is None:
-            lengths = ((0, len(text)),) if text else ()
+        lengths = lengths if lengths is not None else [(0, len(text))] if text else []
         start = 0
         for attempt, length in lengths:
             self.add(text[start : start + length], attempt)

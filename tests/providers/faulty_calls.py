@@ -14,7 +14,7 @@ from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Dialect, ModelRequest, RefusalDelta, TextDelta, ToolSpec, user
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
-from tailrace.providers.call_listener import AttemptOutcome, Verdict
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
@@ -27,7 +27,7 @@ TOOLS = (ToolSpec("get_weather"), ToolSpec("get_time"))
 ASK = ModelRequest("ok", (user("Where does the water go?"),), tools=TOOLS)
 
 
-class Told:
+class Told(CallListener):
     """A listener that keeps what it is told, in order."""
 
     def __init__(self, on_cut: Verdict = "continue") -> None:

@@ -36,7 +36,7 @@ from tailrace.messages import (
 )
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
-from tailrace.providers.call_listener import AttemptOutcome, NullListener, Verdict
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.runs.record import RecordedFold
@@ -171,7 +171,7 @@ def _events_of_whole(answer: AnswerFilter, completion: Completion) -> list[AnyEv
     return answer.events_of([*thoughts, TextDelta(text)] if text else thoughts)
 
 
-class _SummaryListener(NullListener):
+class _SummaryListener(CallListener):
     """Records what attempts cost. A summary is one model's one answer: a cut starts it over."""
 
     def __init__(self, record: RecordedFold[Turn]) -> None:

@@ -114,17 +114,12 @@ class ToolRunner:
         if isinstance(command, SettleTool) and not (tool is not None and tool.repeatable):
             return self._settle(index, call, ToolOutcome(INTERRUPTED, ok=False))
         args = call.parsed()
-        if problem := self._problem(tool, call, args):
-            self._announce(index, call, tool, args)
-            return self._settle(index, call, ToolOutcome(problem, ok=False))
-        assert tool is not None and args is not None  # noqa: PT018, S101 - what `_problem` has made sure of
-        if refusal := await self._refusal(tool, command, args):
-            self._announce(index, call, tool, args)
-            return self._settle(index, call, ToolOutcome(refusal, ok=False))
-        if problem := await self._snapshot(tool, args):
-            self._announce(index, call, tool, args)
-            return self._settle(index, call, ToolOutcome(problem, ok=False))
+        problem = self._problem(tool, call, args)
+        if not problem and tool is not None and args is not None:
+            problem = await self._refusal(tool, command, args) or await self._snapshot(tool, args)
         self._announce(index, call, tool, args)
+        if problem or tool is None or args is None:
+            return self._settle(index, call, ToolOutcome(problem, ok=False))
         await self._record.commit()  # durable before it happens: after a crash it counts as begun (I106)
         await self._execute(index, call, tool, args)
         return None

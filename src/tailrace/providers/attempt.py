@@ -14,15 +14,7 @@ import msgspec
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
-from tailrace.messages import (
-    AnyDelta,
-    Completion,
-    FinishDelta,
-    ModelRequest,
-    Reasoning,
-    TextDelta,
-    ToolCallDelta,
-)
+from tailrace.messages import AnyDelta, Completion, FinishDelta, ModelRequest, Reasoning, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.errors import ProviderError, Retryable, TimedOut
 from tailrace.messages import Completion, ModelRequest, Usage
 from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
-from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, NullListener
+from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.provenance import with_maker, without_opaque_items
@@ -88,7 +88,7 @@ class Caller:
         """
         if not routes:
             raise ValueError("a call needs at least one route")
-        listener = listener if listener is not None else NullListener()
+        listener = listener if listener is not None else CallListener()
         for wrap in self._middleware:
             listener = wrap(request, routes, listener)
         call = _CallInProgress(self._rng, self._non_streaming, request, routes, listener)

@@ -6,7 +6,7 @@ The port between a call and everything that follows it: logs, clients, metrics, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -32,9 +32,9 @@ class AttemptOutcome(msgspec.Struct, frozen=True):
     interrupted: bool = False  # by cancelling the task or by the listener
 
 
-class CallListener(Protocol):
-    """Follows one call. Every attempt that started either stands (the next one goes on from its text, or it was the
-    last) or is discarded.
+class CallListener:
+    """Follows one call; this base class does nothing. Every attempt that started either stands (the next one goes on
+    from its text, or it was the last) or is discarded.
 
     Methods are called in order, on the loop, and must return quickly. A listener ends the call early by its verdict
     alone. What it raises is no verdict: a listener that writes a log may raise `JournalError` when it has lost the
@@ -42,7 +42,8 @@ class CallListener(Protocol):
     cancel its task.
     """
 
-    def attempt_started(self, number: int, provider: str, model: str) -> None: ...
+    def attempt_started(self, number: int, provider: str, model: str) -> None:
+        """`number` counts 1, 2, 3 … within the call."""
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         """Pieces of the current attempt's answer, as many as arrived together. An answer that was not streamed has
@@ -52,10 +53,11 @@ class CallListener(Protocol):
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that is interrupted: its usage, as far as it is known."""
 
-    def verdict(self, error: ProviderError) -> Verdict:
+    def verdict(self, _error: ProviderError) -> Verdict:
         """Asked after each attempt that failed, with its error. `StopCall` ends the call. Otherwise, if text was
         shown: `continue` goes on from it, `restart` withdraws it and starts over, `keep` ends the call with it. If
         none was, the next attempt follows."""
+        return "continue"
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         """Everything this attempt showed is withdrawn."""
@@ -68,29 +70,7 @@ CallMiddleware: TypeAlias = Callable[[ModelRequest, Sequence[Route], CallListene
 """Wraps the listener of one call, usually in a `ForwardingListener`."""
 
 
-class NullListener:
-    """No-op base class for listeners."""
-
-    def attempt_started(self, number: int, provider: str, model: str) -> None:
-        pass
-
-    def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
-        pass
-
-    def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        pass
-
-    def verdict(self, error: ProviderError) -> Verdict:  # noqa: ARG002
-        return "continue"
-
-    def attempt_discarded(self, number: int, reason: str) -> None:
-        pass
-
-    def stalled(self, provider: str, silent_s: float) -> None:
-        pass
-
-
-class ForwardingListener:
+class ForwardingListener(CallListener):
     """Passes everything on to `inner`. Base class for middleware: override what is of interest, and pass it on."""
 
     def __init__(self, inner: CallListener) -> None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tailrace.attempt_text import AttemptText
 from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, LlmDelta, MessageChunk, UsageRecorded
 from tailrace.messages import AnyDelta, Usage
-from tailrace.providers.call_listener import AttemptOutcome, NullListener
+from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
 
@@ -22,7 +22,7 @@ WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 """Appends facts of an attempt to the log. Never blocks. Raises `StaleEpoch` where the run was taken over."""
 
 
-class DeltaLog(NullListener):
+class DeltaLog(CallListener):
     """A `CallListener`, for one call after the other. `attempts` is how many the log has already, `shown` the text
     that an earlier process has logged. With `flush_every_s` deltas are buffered for so long; 0 writes every read."""
 
