@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.agent.safety.approval import NOBODY, TIMED_OUT, ApprovalPolicy, Asker, digest_of, escaped
+from tailrace.agent.safety.approval import NO_SURFACE, TIMED_OUT, ApprovalPolicy, Asker, digest_of, escaped
 from tailrace.app.approvals import AlwaysAllowed
 from tailrace.errors import ConfigError
 from tailrace.events import ApprovalAsked
@@ -66,7 +66,7 @@ def test_J111_nothing_is_hidden_from_who_approves() -> None:
 
 async def test_J108_nobody_to_ask_means_no() -> None:
     with Asker("ann", reachable=False).expecting(ASKED) as answer:
-        assert await answer() == ("deny", NOBODY)
+        assert await answer() == ("deny", NO_SURFACE)
 
 
 @driven
