@@ -193,5 +193,5 @@ async def test_a_file_changed_by_somebody_else_meanwhile_is_left_alone(
 
     monkeypatch.setattr(patching, "write_whole", slow)
     outcome = await patch(here, "old", "new")
-    assert outcome == bad("a was changed by somebody else meanwhile; read it again")
+    assert outcome == bad("a was changed by another program meanwhile; read it again")
     assert file.read_text(encoding="utf-8") == "what the user typed"

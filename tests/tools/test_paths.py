@@ -194,7 +194,7 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(here: Workplace, chang
     file = here.write("a", "old")
     seen = file.stat()
     change(file)
-    with pytest.raises(PathRefused, match="changed by somebody else"):
+    with pytest.raises(PathRefused, match="changed by another program"):
         write_whole(placed("a", here), b"new", expected=seen)
 
 

@@ -10,7 +10,7 @@
         '''
 
 The function stays callable as it was. It is its author's own code and is trusted: it runs without asking unless
-`effect="external"` says that somebody should be asked first.
+`effect="external"` says that the user is asked first.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def tool(
 
     `repeatable`: running it twice does no more than running it once, so it may run again after a crash.
     `parallel`: it may run beside other tools of the same answer.
-    `effect`: "none"; "write" (changes files: a checkpoint is taken first); "external" (somebody is asked first).
+    `effect`: "none"; "write" (changes files: a checkpoint is taken first); "external" (the user is asked first).
     """
     if function is not None:
         return FunctionTool(function, **options)

@@ -1,8 +1,7 @@
 """Where file tools may go: the working directory and what the user has allowed, nothing else (J125).
 
-A path is resolved before it is judged, so `..` and symbolic links lead nowhere that their target does not lie. What was
-judged is then opened step by step from the allowed directory, following no link: whoever swaps one in meanwhile gets
-a refusal, not our hands outside.
+A path is resolved before it is judged: `..` and symbolic links count as their target. The judged path is then opened
+step by step from the allowed directory without following links: a link that is swapped in meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:  # the process that searches needs this module, and nothing th
     from tailrace.ports import ToolContext
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Non-blocking, since opening a pipe that nobody writes to would wait for ever.
+# Non-blocking, since opening a pipe without a writer would wait for ever.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -106,7 +105,7 @@ def write_whole(
                 mode = stat.S_IMODE((before or os.fstat(file.fileno())).st_mode)
                 os.fchmod(file.fileno(), mode if executable is None else _made_executable(mode, executable))
             if expected is not None and not _same(expected, _status(name, folder)):
-                raise PathRefused(f"{place.asked} was changed by somebody else meanwhile; read it again")
+                raise PathRefused(f"{place.asked} was changed by another program meanwhile; read it again")
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with suppress(FileNotFoundError):
@@ -115,7 +114,7 @@ def write_whole(
 
 
 def _made_executable(mode: int, executable: bool) -> int:
-    """For whoever may read it, as git does."""
+    """Executable for those who may read it, as git does."""
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 

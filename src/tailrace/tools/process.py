@@ -21,7 +21,7 @@ from pathlib import Path
 
 MARK = "TAILRACE_CALL_"  # with a name of its own per tree, so that trees within trees carry all their marks
 GRACE_S = 1.0  # between asking a tree to end and ending it
-_REAP_S = 5.0  # a killed process that is still not gone is stuck in the kernel: nobody can wait for it
+_REAP_S = 5.0  # a killed process that is still not gone is stuck in the kernel: waiting does not help
 _READ_BYTES = 65_536
 _NO_GROUP = -1
 _MAX_ROUNDS = 20  # a tree that forks while it is killed is looked at again
@@ -77,7 +77,7 @@ class _Tree:
         self._pipe = pipe
         self._mark = mark
         self._take = take
-        self._closed = asyncio.Event()  # nobody holds the other end of the pipe any more
+        self._closed = asyncio.Event()  # the other end of the pipe is closed
         self._error: Exception | None = None  # what `take` raised
         asyncio.get_running_loop().add_reader(pipe, self._read)
 
@@ -143,7 +143,7 @@ class _Tree:
         os.close(self._pipe)
 
     def _signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # nobody there, or nobody whom we may signal
+        with suppress(ProcessLookupError, PermissionError):  # no such group, or not ours to signal
             os.killpg(self._process.pid, number)  # the group outlives its leader
 
     def _read(self, max_bytes: int = _READ_BYTES) -> None:
@@ -171,7 +171,8 @@ def _waiting_bytes(pipe: int) -> int:
 
 
 def _ask_strays(mark: bytes, group: int) -> None:
-    """The group has been asked already, and nobody is asked twice: some programs take that for impatience."""
+    """Sends SIGTERM to the marked processes outside the group, which has had its own: some programs take a second one
+    for impatience."""
     for pid in _processes():
         with suppress(OSError):
             if os.getpgid(pid) != group and _carries(pid, mark):

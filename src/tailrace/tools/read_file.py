@@ -68,7 +68,7 @@ def _numbered(file: BinaryIO, encoding: str, args: ReadFileArgs) -> str:
             shown.append(f"{number:6}\t{line.rstrip(chr(10))}")
             size += len(shown[-1])
     finally:
-        text.detach()  # whoever opened the file closes it
+        text.detach()  # the caller closes the file
     if shown:
         return "\n".join(shown)
     return f"(the file ends at line {number})" if number else "(the file is empty)"

@@ -37,7 +37,7 @@ class Terminal(TypedTool[TerminalArgs]):
     description = (
         "Run a shell command and return its exit code and output (standard output and error together). There is no "
         "terminal: programs that ask questions get no answer. A process left in the background (&) goes on; send its "
-        "output to a file, since nobody reads it here."
+        "output to a file, since it is not read here."
     )
     Args = TerminalArgs
 
@@ -105,7 +105,7 @@ class Output:
         self._dropped = 0
 
     def add(self, data: bytes) -> str:
-        """Keeps it, and returns its last line for whoever watches."""
+        """Keeps the output, and returns its last line for the viewers."""
         text = self._decode(data)
         self._keep(text)
         return text.rstrip().rpartition("\n")[2].rpartition("\r")[2][-_MAX_PROGRESS_CHARS:]

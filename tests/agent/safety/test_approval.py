@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tailrace.agent.safety.approval import NOBODY, TIMED_OUT, ApprovalMemory, ApprovalPolicy, Asker, digest_of, escaped
+from tailrace.agent.safety.approval import (
+    NO_SURFACE,
+    TIMED_OUT,
+    ApprovalMemory,
+    ApprovalPolicy,
+    Asker,
+    digest_of,
+    escaped,
+)
 from tailrace.events import ApprovalAsked
 from tailrace.ports import Effect
 from tailrace.testing.clock import driven
@@ -61,7 +69,7 @@ def test_J111_nothing_is_hidden_from_who_approves() -> None:
 
 async def test_J108_nobody_to_ask_means_no() -> None:
     with Asker("ann", reachable=False).expecting(ASKED) as answer:
-        assert await answer() == ("deny", NOBODY)
+        assert await answer() == ("deny", NO_SURFACE)
 
 
 @driven

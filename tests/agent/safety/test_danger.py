@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -154,3 +155,8 @@ def test_any_text_is_assessed_without_a_crash(text: str) -> None:
 )
 def test_J109_broken_quoting_is_assessed_without_a_crash(pieces: list[str]) -> None:
     assert assess("".join(pieces)).verdict in ("allow", "ask", "refuse")
+
+
+def test_the_grammar_is_imported_with_the_first_line_only() -> None:
+    code = "import sys, tailrace, tailrace.agent.safety.approval; print('tree_sitter' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

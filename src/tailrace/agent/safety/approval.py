@@ -1,7 +1,8 @@
 """Who may let a dangerous action happen, and what exactly they agreed to.
 
 `ApprovalPolicy` decides what needs asking; `Asker` carries one run's questions to people and back. An answer is bound
-to the requester and to a digest of exactly what will run. No answer in time, and nobody to ask, both mean no (J108).
+to the requester and to a digest of exactly what will run. No answer in time means no, and so does no surface that
+could ask (J108).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 
 Mode = Literal["ask", "deny", "yolo"]
-NOBODY = "nobody"
+NO_SURFACE = "nobody"
 TIMED_OUT = "timeout"
 
 
@@ -148,7 +149,7 @@ class Asker:
             if future.done():
                 return future.result()
             if not self._reachable:
-                return "deny", NOBODY
+                return "deny", NO_SURFACE
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await future
@@ -161,8 +162,8 @@ class Asker:
             del self._open[asked.approval_id]
 
     def answer(self, approval_id: str, decision: Decision, by: str = "") -> bool:
-        """Whether the answer counted: the question is open and `by` is whom it was put to (J110). One that came while
-        nobody executed the run counts when its question is put again."""
+        """Whether the answer counted: the question is open and `by` is its requester (J110). An answer that came while
+        no process executed the run counts when its question is put again."""
         if by != self.requester:
             return False
         future = self._open.get(approval_id)

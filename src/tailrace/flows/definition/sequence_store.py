@@ -53,7 +53,7 @@ class SequenceStore:
             if lease is not None:
                 await self._journal.seal(lease, RunFinished("completed"))
                 return self._read(run)
-            number += 1  # somebody else was faster
+            number += 1  # another process took this number
 
     async def get(self, sequence_id: str) -> SequenceVersion:
         """Raises `RunNotFound`."""

@@ -1,7 +1,7 @@
 """One HTTP request as a step.
 
 Where it goes is the author's: the host stands in the definition, or in the environment that the operator allows, never
-in a template that data could fill (J116). Redirects are not followed; whoever wants to, says so in another step.
+in a template that data could fill (J116). Redirects are not followed: another step can request the new address.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tool as a step, and an agent as one. Both are somebody else's; here is what a sequence needs of them."""
+"""A tool as a step, and an agent as one: what a sequence needs of both. Neither is implemented here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, Tool
 
 Gate = Callable[[str, Effect], Awaitable[str]]
-"""Why a call may not be made, in words; empty where it may. Nobody is there to be asked (J108)."""
+"""The reason why a call is refused; empty where it is allowed. A step has no user to ask (J108)."""
 
 
 class ToolParams(Params):
@@ -29,7 +29,7 @@ class _Context:
         self.roots: tuple[Path, ...] = ()
 
     def progress(self, text: str) -> None:
-        """Nobody looks over a step's shoulder."""
+        """No-op: the progress of a step's tool has no viewers."""
 
 
 class ToolStep(Handler[ToolParams]):

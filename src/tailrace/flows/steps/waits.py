@@ -1,4 +1,4 @@
-"""Steps that wait: for a time to pass, for somebody to speak. What they wait for survives the process."""
+"""Steps that wait for a time or for a signal. What they wait for survives the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SleepParams(Params):
 
 
 class Sleep(Handler[SleepParams]):
-    """Until so long after the step first began, whoever was alive in between."""
+    """Until so long after the step first began, also over restarts."""
 
     Params = SleepParams
     waits = True

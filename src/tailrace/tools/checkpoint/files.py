@@ -35,7 +35,7 @@ class Listing(NamedTuple):
 
 
 def listing(directory: Path, apart: frozenset[str], limits: SnapshotLimits) -> Listing:
-    """`apart` are directories of our own, which are nobody's work. Raises `CheckpointError` where there is too much."""
+    """`apart` are directories of our own, without the user's work. Raises `CheckpointError` where there is too much."""
     found = Listing([], [])
     total = 0
     for path, status in _walk(str(directory), "", IgnoreRules.at(str(directory)), apart, found.skipped):

@@ -131,7 +131,7 @@ class SnapshotStore:
             return set()
 
     def _prepare(self) -> None:
-        (self.location / "index.lock").unlink(missing_ok=True)  # of a git that was killed: nobody else is in here
+        (self.location / "index.lock").unlink(missing_ok=True)  # of a git that was killed: we hold the lock
         whose = self.location / "directory"  # written last: what is there without it was begun and not finished
         if not whose.exists():
             self._run("init", "--quiet", "--template=")

@@ -118,7 +118,7 @@ class _Live:
 
     @classmethod
     async def open(cls, name: str, settings: McpServer, environment: Mapping[str, str]) -> _Live:
-        """Raises `McpFailed`. Whoever waits no longer leaves nothing behind."""
+        """Raises `McpFailed`. A cancelled caller leaves no connection behind."""
         live = cls(name, settings, environment)
         try:
             live.client = await asyncio.shield(live._ready)
@@ -153,7 +153,7 @@ class _Live:
     def _fail(self, why: str) -> None:
         if not self._ready.done():
             self._ready.set_exception(McpFailed(why))
-            self._ready.exception()  # seen: nobody may be waiting any more
+            self._ready.exception()  # retrieved: there may be no waiter any more
 
     @asynccontextmanager
     async def _client(self) -> AsyncIterator[Client]:
@@ -209,7 +209,7 @@ class _Tail:
         self.file.close()
         asyncio.get_running_loop().remove_reader(self._pipe)
         os.close(self._pipe)
-        self._pipe = -1  # the number may soon be somebody else's
+        self._pipe = -1  # the number may be reused
 
     def _read(self) -> bool:
         data = os.read(self._pipe, 65_536)

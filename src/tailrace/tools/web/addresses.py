@@ -36,7 +36,7 @@ _COMPATIBLE: Final = IPv6Network("::/96")  # IPv4 in IPv6 as it was first meant;
 
 
 def is_public(address: Address) -> bool:
-    """Whether anybody on the Internet could reach it, whichever way it is written. An IPv4 address within an IPv6
+    """Whether the address is reachable from the Internet, whichever way it is written. An IPv4 address within an IPv6
     one counts as what it is: a translator on the way would take us there."""
     return all(_is_public(one) for one in _meant(address))
 

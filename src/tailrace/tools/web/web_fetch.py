@@ -151,7 +151,7 @@ class WebFetch(TypedTool[WebFetchArgs]):
 
 
 class _Pinned(AbstractResolver):
-    """Knows the addresses that were checked, and asks nobody again: a name that changes meanwhile changes nothing."""
+    """Resolves to the addresses that were checked, without another lookup: the name may have changed meanwhile."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
