@@ -286,3 +286,25 @@ async def test_I102_waiting_for_a_run_ends_when_it_is_parked() -> None:
     for wait in (waiting, finished(journal, run.id)):
         with pytest.raises(RunParked, match="it kept crashing"):
             await wait
+
+
+class Patient(Host):
+    def _is_given_back(self, error: Exception) -> bool:
+        return isinstance(error, JournalError)
+
+
+@driven
+async def test_a_run_that_storage_failed_is_taken_up_again_where_its_kind_says_so() -> None:
+    async def fails_once(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        if len(host.claimed) == 1:
+            raise JournalError("the disk is full")
+        return await ends(journal, claimed)
+
+    journal = MemoryJournal(clock=now)
+    async with Patient(journal, fails_once) as host, asyncio.TaskGroup() as group:
+        looking = group.create_task(host.keep_recovering())
+        run = await host.start_run(NewRun("call"))
+        end = await finished(journal, run.id)
+        looking.cancel()
+    assert end.status == "completed"
+    assert [claimed.run.id for claimed in host.claimed] == [run.id, run.id]

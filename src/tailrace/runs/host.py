@@ -1,8 +1,8 @@
 """The one host of runs: starts them, executes each in a task of its own with the lease held, and sees to its end.
 
 Owns what becomes of a run in this process, for every kind. What a run does is its execution's business. A run comes in
-by `start`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and the
-host sealed it; another process took it over; the host was closed and gave it back.
+by `start_run`, or from a process that is gone. It leaves in one of four ways: its execution sealed it; it failed and
+the host sealed it; another process took it over; it was given back, because the host was closed or storage failed.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ class RunHost(ABC, Generic[E]):
 
     def _failure_of(self, error: Exception) -> RunFailure:
         return unexpected_failure(error)
+
+    def _is_given_back(self, _error: Exception) -> bool:
+        """Whether a run that raised this is left unfinished, for the next look at abandoned runs to go on with."""
+        return False
 
     def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
@@ -260,6 +264,9 @@ class RunHost(ABC, Generic[E]):
             self._log.warning("run %s was taken over by another process", run.id)
             return None
         except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
+            if self._is_given_back(exc):
+                self._log.warning("run %s is given back and will be taken up again: %s", run.id, exc)
+                return None
             return await self._fail(run, lease, exc)
 
     async def _fail(self, run: Run, lease: Lease, error: Exception) -> RunFinished | None:

@@ -241,6 +241,9 @@ class FlowService(RunHost[InstanceRunner]):
         )
         return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
 
+    def _is_given_back(self, error: Exception) -> bool:
+        return isinstance(error, JournalError)
+
     def _failure_of(self, error: Exception) -> RunFailure:
         return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
 

@@ -9,7 +9,7 @@ from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.port import Place, Platform
-from tailrace.errors import TailraceError
+from tailrace.errors import JournalError, TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.ports import Run
@@ -77,6 +77,9 @@ class Deliveries(RunHost["_Delivery"]):
     async def _wait(self, timeout_s: float) -> None:
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
+
+    def _is_given_back(self, error: Exception) -> bool:
+        return isinstance(error, JournalError)
 
     def _wants(self, run: Run) -> bool:
         return platform_of(run) == self._platform.name
