@@ -5,21 +5,22 @@ Pure. Playing it, with its pauses and its break, is the server's part.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import time
+import zlib
 from email.utils import formatdate
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
+from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
 from tailrace.testing.scripted.render import body_of, events_of, frame
-from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
@@ -67,14 +68,26 @@ def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Resp
     return Response(failure.status, JSON, (_encode(error_body(dialect, failure, request)),))
 
 
+def models(*, anthropic: bool) -> Response:
+    """What `GET /v1/models` says, in the words of the family that asked: every word that can be a model's name."""
+    names = list(REPLIES)
+    if anthropic:
+        made = "2025-10-09T08:53:20Z"
+        data = [{"type": "model", "id": name, "display_name": name, "created_at": made} for name in names]
+        said: JsonObject = {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    else:
+        listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "tailrace"} for name in names]
+        said = {"object": "list", "data": listed}
+    return Response(200, JSON, (_encode(said),))
+
+
 def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) -> Response:
     _, is_date, ahead = status.retry_after.partition("date:")
     value = formatdate(time.time() + float(ahead), usegmt=True) if is_date else status.retry_after
     headers = {"retry-after": value} if value else {}
     if status.html:
         return Response(status.code, HTML, (PAGE,), headers)
-    whole = failed(BY_STATUS[status.code], dialect, request)
-    return Response(whole.status, whole.content_type, whole.pieces, headers)
+    return replace(failed(BY_STATUS[status.code], dialect, request), headers=headers)
 
 
 def _plain(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
@@ -130,11 +143,5 @@ def _encode(data: JsonObject) -> bytes:
 
 def _gzipped(pieces: list[bytes]) -> list[bytes]:
     """Each piece flushed, so that a client which decodes as it goes sees each event when it comes."""
-    out, taken, sent = io.BytesIO(), 0, []
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:
-        for piece in pieces:
-            packed.write(piece)
-            packed.flush()
-            sent.append(out.getvalue()[taken:])
-            taken = len(out.getvalue())
-    return [*sent, out.getvalue()[taken:]]
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)  # 16: with gzip's header and trailer
+    return [*(packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) for piece in pieces), packer.flush()]

@@ -14,17 +14,20 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider.compose import COMMENT, JSON, Response, compose, failed
+from tailrace.testing.provider.compose import COMMENT, Response, compose, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
-from tailrace.testing.provider.models import models_body
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
-from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
+from tailrace.testing.scripted.request_reader import scripted_request
+
+if TYPE_CHECKING:
+    from tailrace.testing.provider.server import FaultyProvider
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
 _ROUTES: dict[str, Dialect] = {
@@ -56,26 +59,10 @@ class RecordedRequest:
         return decoded
 
 
-class Host(Protocol):
-    """The server that accepted the connection."""
-
-    def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
-        """Takes the connection and its task into its care; returns the connection's number."""
-
-    def left(self, connection: Connection) -> None:
-        """The connection is gone."""
-
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        """What this request gets. Raises `UnknownScenario`."""
-
-    async def record(self, request: RecordedRequest) -> None:
-        """Takes the request into the log."""
-
-
 class Connection(asyncio.Protocol):
     """The protocol of one connection, and the task that answers on it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: FaultyProvider) -> None:
         self._host = host
         self._reader = RequestReader()
         self._inbox: asyncio.Queue[HttpRequest] = asyncio.Queue()
@@ -95,7 +82,8 @@ class Connection(asyncio.Protocol):
         try:
             requests = self._reader.feed(data)
         except BadRequest as exc:
-            self._transport.write(_plain_head(400, str(exc)))
+            refusal = Response(400, "text/plain", (str(exc).encode(),), {"connection": "close"})
+            self._transport.write(_head(refusal) + refusal.pieces[0])
             self._transport.close()
             return
         if self._reader.expects_continue:
@@ -149,7 +137,8 @@ class Connection(asyncio.Protocol):
     def _respond(self, request: HttpRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
         dialect = _ROUTES.get(request.path)
         if request.path == "/v1/models" and request.method == "GET":
-            return Scenario(), Response(200, JSON, (models_body(anthropic="anthropic-version" in request.headers),))
+            anthropic = "anthropic-version" in request.headers  # their clients always send it
+            return Scenario(), models(anthropic=anthropic)
         if dialect is None or request.method != "POST":
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
@@ -159,18 +148,14 @@ class Connection(asyncio.Protocol):
             body = msgspec.json.decode(request.body, type=dict)
         except msgspec.MsgspecError:
             return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
-        return self._compose(dialect, scripted_request(dialect, body), record)
-
-    def _compose(
-        self, dialect: Dialect, request: ScriptedRequest, record: RecordedRequest
-    ) -> tuple[Scenario, Response]:
+        scripted = scripted_request(dialect, body)
         try:
-            chosen = self._host.choose(request)
+            chosen = self._host.choose(scripted)
             record.scenario = chosen.name
-            return chosen, compose(chosen, dialect, request)
+            return chosen, compose(chosen, dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
-            return Scenario(), failed(unknown, dialect, request)
+            return Scenario(), failed(unknown, dialect, scripted)
 
     # playing a response
 
@@ -236,25 +221,18 @@ def _stop_at(broken: Break, response: Response) -> int:
     at = broken.at.within(response.size) if broken.at is not None else len(response.pieces[0])
     if broken.kind not in ("pings", "comments", "endless-line"):
         return at
-    boundary = 0
-    for piece in response.pieces:
-        if boundary + len(piece) > at:
-            break
-        boundary += len(piece)
-    return boundary
+    ends = accumulate(map(len, response.pieces))
+    return max((end for end in ends if end <= at), default=0)
 
 
 def _cut_up(pieces: tuple[bytes, ...], stop: int, write_bytes: int) -> Iterator[bytes]:
     """The first `stop` bytes, in the writes they are sent in."""
     if write_bytes:
-        body = b"".join(pieces)[:stop]
-        yield from (body[at : at + write_bytes] for at in range(0, len(body), write_bytes))
-        return
+        body = b"".join(pieces)
+        pieces = tuple(body[at : at + write_bytes] for at in range(0, len(body), write_bytes))
     for piece in pieces:
-        if stop <= 0:
-            return
-        if piece[:stop]:
-            yield piece[:stop]
+        if sent := piece[: max(0, stop)]:
+            yield sent
         stop -= len(piece)
 
 
@@ -263,9 +241,3 @@ def _head(response: Response) -> bytes:
     headers = {"content-type": response.content_type, **response.headers, **length}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {response.status} {'OK' if response.status == 200 else 'Error'}\r\n{lines}\r\n".encode()
-
-
-def _plain_head(status: int, message: str) -> bytes:
-    body = message.encode()
-    headers = f"content-type: text/plain\r\ncontent-length: {len(body)}\r\nconnection: close"
-    return f"HTTP/1.1 {status} Error\r\n{headers}\r\n\r\n".encode() + body

@@ -1,21 +1,22 @@
 """What services do to their own event grammar: each edit takes the right events and returns the wrong ones.
 
-Pure, and named as a scenario names it. Framing and delivery are others' business.
+Pure, and named as a scenario names it. Knows nothing of framing and delivery.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject, Value
-from tailrace.testing.scripted.failures import FAILURES, error_events
+from tailrace.testing.scripted.failures import FAILURES, Failure, error_events
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
-Events = list[Sse]
+Events: TypeAlias = list[Sse]
+Run: TypeAlias = Callable[[Events, ScriptedRequest], Events]
 ALL: tuple[Dialect, ...] = ("chat", "responses", "anthropic")
 _TERMINAL = {"response.completed", "response.incomplete", "message_stop"}
 
@@ -24,7 +25,7 @@ class Edit(Value):
     """`needs` names the reply that shows it, where the scenario does not choose one."""
 
     summary: str
-    run: Callable[[Events, ScriptedRequest], Events]
+    run: Run
     dialects: tuple[Dialect, ...] = ALL
     needs: str = ""
 
@@ -32,14 +33,15 @@ class Edit(Value):
 EDITS: dict[str, Edit] = {}
 
 
-def edit(
-    name: str, summary: str, *dialects: Dialect, needs: str = ""
-) -> Callable[[Callable[[Events, ScriptedRequest], Events]], Callable[[Events, ScriptedRequest], Events]]:
-    def register(run: Callable[[Events, ScriptedRequest], Events]) -> Callable[[Events, ScriptedRequest], Events]:
+def edit(name: str, summary: str, *dialects: Dialect, needs: str = "") -> Callable[[Run], Run]:
+    def register(run: Run) -> Run:
         EDITS[name] = Edit(summary, run, dialects or ALL, needs)
         return run
 
     return register
+
+
+# ── reading an event ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _data(event: Sse) -> JsonObject:
@@ -50,24 +52,94 @@ def _kind(event: Sse) -> str:
     return str(_data(event).get("type", ""))
 
 
-# ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────
+def _delta(event: Sse) -> JsonObject:
+    choices = _data(event).get("choices") or [{}]
+    delta = choices[0].get("delta", {})
+    return delta if isinstance(delta, dict) else {}
 
 
-@edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")
-def drop_terminal(events: Events, _request: ScriptedRequest) -> Events:
-    return [event for event in events if event.data != "[DONE]" and _kind(event) not in _TERMINAL]
+def _calls(event: Sse) -> list[JsonObject]:
+    """The pieces of tool calls in a chunk; the first piece of a call bears its id."""
+    return list(_delta(event).get("tool_calls", []))
 
 
-@edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")
-def drop_ending(events: Events, request: ScriptedRequest) -> Events:
+def _finishes(event: Sse) -> bool:
+    return any(choice.get("finish_reason") for choice in _data(event).get("choices") or [])
+
+
+def _is_terminal(event: Sse) -> bool:
+    return event.data == "[DONE]" or _kind(event) in _TERMINAL
+
+
+def dialect_of(events: Events) -> Dialect:
+    """Chat's events bear no type."""
+    first = _kind(events[0]) if events else ""
+    return "responses" if first.startswith("response.") else "anthropic" if first else "chat"
+
+
+# ── the shapes of edits ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without(data: JsonObject, dropped: str) -> JsonObject:
+    return {key: value for key, value in data.items() if key != dropped}
+
+
+def _dropping(is_dropped: Callable[[Sse], bool]) -> Run:
+    return lambda events, _request: [event for event in events if not is_dropped(event)]
+
+
+def _map_data(events: Events, change: Callable[[JsonObject, int], JsonObject]) -> Events:
+    """Each event's JSON changed; `change` takes the event's number too."""
     return [
-        event for event in drop_terminal(events, request) if not _finishes(event) and _kind(event) != "message_delta"
+        Sse(change(event.data, at), event.event) if isinstance(event.data, dict) else event
+        for at, event in enumerate(events)
     ]
 
 
-@edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")
-def drop_finish(events: Events, _request: ScriptedRequest) -> Events:
-    return [event for event in events if not _finishes(event)]
+def _map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
+    return Sse({**_data(event), "choices": [change(choice) for choice in _data(event)["choices"]]})
+
+
+def _map_calls(events: Events, change: Callable[[JsonObject], list[JsonObject]]) -> Events:
+    """Each piece of a tool call replaced; all else as it was."""
+
+    def changed(choice: JsonObject) -> JsonObject:
+        calls = [part for call in choice["delta"]["tool_calls"] for part in change(call)]
+        return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
+
+    return [_map_choices(event, changed) if _calls(event) else event for event in events]
+
+
+def _each_call(change: Callable[[JsonObject], list[JsonObject]]) -> Run:
+    return lambda events, _request: _map_calls(events, change)
+
+
+def _each_later_piece(change: Callable[[JsonObject, JsonObject], JsonObject]) -> Run:
+    """Each piece of a call but its first changed; `change` takes that first piece too."""
+
+    def run(events: Events, _request: ScriptedRequest) -> Events:
+        first: dict[int, JsonObject] = {}
+
+        def changed(call: JsonObject) -> list[JsonObject]:
+            if "id" in call:
+                first[call["index"]] = call
+                return [call]
+            return [change(call, first[call["index"]])]
+
+        return _map_calls(events, changed)
+
+    return run
+
+
+# ── endings ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+edit("no-terminal", "the terminal event is missing: [DONE], response.completed or message_stop")(
+    _dropping(_is_terminal)
+)
+edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")(
+    _dropping(lambda event: _is_terminal(event) or _finishes(event) or _kind(event) == "message_delta")
+)
+edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")(_dropping(_finishes))
 
 
 @edit("finish-stop", "the finish reason is `stop` although tools are called", "chat", needs="tools")
@@ -80,10 +152,11 @@ def finish_with_stop(events: Events, _request: ScriptedRequest) -> Events:
 
 @edit("two-finishes", "the finish reason comes twice, `tool_calls` and then `stop`", "chat", needs="tools")
 def finish_twice(events: Events, request: ScriptedRequest) -> Events:
+    stopped = finish_with_stop(events, request)
     return [
-        twin
-        for event in events
-        for twin in ([event, *finish_with_stop([event], request)] if _finishes(event) else [event])
+        part
+        for event, stop in zip(events, stopped, strict=True)
+        for part in ([event, stop] if _finishes(event) else [event])
     ]
 
 
@@ -97,40 +170,29 @@ def text_after_finish(events: Events, _request: ScriptedRequest) -> Events:
 
 @edit("empty-completed", "response.completed carries an empty output", "responses")
 def empty_output(events: Events, _request: ScriptedRequest) -> Events:
-    def emptied(data: JsonObject) -> JsonObject:
+    def emptied(data: JsonObject, _at: int) -> JsonObject:
         return {**data, "response": {**data["response"], "output": []}} if data["type"] in _TERMINAL else data
 
-    return [Sse(emptied(_data(event)), event.event) for event in events]
+    return _map_data(events, emptied)
 
 
 # ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fails(dialect: Dialect, events: Events, request: ScriptedRequest, kind: str, at: int) -> Events:
-    return [*events[:at], *error_events(dialect, FAILURES[kind], request, after=at)]
+def _failing(failure: Failure, *, midway: bool) -> Run:
+    def run(events: Events, request: ScriptedRequest) -> Events:
+        at = len(events) // 2 if midway else 0
+        return [*events[:at], *error_events(dialect_of(events), failure, request, after=at)]
+
+    return run
 
 
-def dialect_of(events: Events) -> Dialect:
-    """Chat's events bear no type."""
-    first = _kind(events[0]) if events else ""
-    return "responses" if first.startswith("response.") else "anthropic" if first else "chat"
-
-
-def _register_errors() -> None:
-    for kind, failure in FAILURES.items():
-        said = f"{kind} ({failure.status})"
-
-        def midway(events: Events, request: ScriptedRequest, kind: str = kind) -> Events:
-            return _fails(dialect_of(events), events, request, kind, len(events) // 2)
-
-        def at_once(events: Events, request: ScriptedRequest, kind: str = kind) -> Events:
-            return _fails(dialect_of(events), events, request, kind, 0)
-
-        edit(f"error-{kind}", f"half-way the stream says {said} and ends")(midway)
-        edit(f"first-error-{kind}", f"the first event of the stream says {said}")(at_once)
-
-
-_register_errors()
+for _kind_of_failure, _failure in FAILURES.items():
+    _said = f"{_kind_of_failure} ({_failure.status})"
+    edit(f"error-{_kind_of_failure}", f"half-way the stream says {_said} and ends")(_failing(_failure, midway=True))
+    edit(f"first-error-{_kind_of_failure}", f"the first event of the stream says {_said}")(
+        _failing(_failure, midway=False)
+    )
 
 # ── text and unknown things ──────────────────────────────────────────────────────────────────────────────────
 
@@ -151,15 +213,15 @@ def cumulate(events: Events, _request: ScriptedRequest) -> Events:
 
 def _text_slot(data: Any) -> tuple[JsonObject | None, str]:
     """Where a delta keeps its text."""
-    if not isinstance(data, dict):
-        return None, ""
-    if data.get("choices") and "content" in data["choices"][0]["delta"]:
-        return data["choices"][0]["delta"], "content"
-    if data.get("type") == "response.output_text.delta":
-        return data, "delta"
-    if data.get("type") == "content_block_delta" and data["delta"]["type"] == "text_delta":
-        return data["delta"], "text"
-    return None, ""
+    match data:
+        case {"choices": [{"delta": {"content": _} as delta}, *_]}:
+            return delta, "content"
+        case {"type": "response.output_text.delta"}:
+            return data, "delta"
+        case {"type": "content_block_delta", "delta": {"type": "text_delta"} as delta}:
+            return delta, "text"
+        case _:
+            return None, ""
 
 
 @edit("unknown-events", "events of unknown types and with unknown fields, between the others")
@@ -177,17 +239,13 @@ def usage_everywhere(events: Events, _request: ScriptedRequest) -> Events:
         usage = {"prompt_tokens": 25, "completion_tokens": tokens, "total_tokens": 25 + tokens}
         return data if data.get("usage") else {**data, "usage": usage}
 
-    return [
-        Sse(counted(event.data, at), event.event) if isinstance(event.data, dict) else event
-        for at, event in enumerate(events)
-    ]
+    return _map_data(events, counted)
 
 
 @edit("empty-choices", "chunks with empty or absent choices before and between the others", "chat")
 def add_empty_choices(events: Events, _request: ScriptedRequest) -> Events:
     blank = {**_data(events[0]), "choices": []}
-    absent = {key: value for key, value in blank.items() if key != "choices"}
-    return [part for event in events for part in (Sse(blank), Sse(absent), event)]
+    return [part for event in events for part in (Sse(blank), Sse(_without(blank, "choices")), event)]
 
 
 # ── ids ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,140 +256,67 @@ def change_ids(events: Events, request: ScriptedRequest) -> Events:
     def changed(data: JsonObject, at: int) -> JsonObject:
         return {key: request.id("other_", at) if key in ("id", "item_id") else value for key, value in data.items()}
 
-    return [
-        Sse(changed(event.data, at), event.event) if isinstance(event.data, dict) else event
-        for at, event in enumerate(events)
-    ]
+    return _map_data(events, changed)
 
 
 @edit("no-ids", "the answer and its tool calls bear no ids", "chat", needs="tools")
 def drop_ids(events: Events, _request: ScriptedRequest) -> Events:
-    bare = [
-        Sse({key: value for key, value in _data(event).items() if key != "id"}) if _data(event) else event
-        for event in events
-    ]
-    return _map_calls(bare, lambda call: {key: value for key, value in call.items() if key != "id"})
+    bare = _map_data(events, lambda data, _at: _without(data, "id"))
+    return _map_calls(bare, lambda call: [_without(call, "id")])
 
 
-@edit("no-sequence", "no sequence numbers", "responses")
-def drop_sequence(events: Events, _request: ScriptedRequest) -> Events:
-    return [
-        Sse({key: value for key, value in _data(event).items() if key != "sequence_number"}, event.event)
-        for event in events
-    ]
-
+edit("no-sequence", "no sequence numbers", "responses")(
+    lambda events, _request: _map_data(events, lambda data, _at: _without(data, "sequence_number"))
+)
 
 # ── tool calls ───────────────────────────────────────────────────────────────────────────────────────────────
 
-
-def _delta(event: Sse) -> JsonObject:
-    choices = _data(event).get("choices") or [{}]
-    delta = choices[0].get("delta", {})
-    return delta if isinstance(delta, dict) else {}
-
-
-def _finishes(event: Sse) -> bool:
-    return any(choice.get("finish_reason") for choice in _data(event).get("choices") or [])
-
-
-def _map_choices(event: Sse, change: Callable[[JsonObject], JsonObject]) -> Sse:
-    return Sse({**_data(event), "choices": [change(choice) for choice in _data(event)["choices"]]})
-
-
-def _map_calls(events: Events, change: Callable[[JsonObject], JsonObject]) -> Events:
-    """Each piece of a tool call changed; all else as it was."""
-
-    def changed(choice: JsonObject) -> JsonObject:
-        calls = [change(call) for call in choice["delta"]["tool_calls"]]
-        return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
-
-    return [_map_choices(event, changed) if "tool_calls" in _delta(event) else event for event in events]
-
-
-def _with_call(event: Sse, call: JsonObject) -> Sse:
-    return _map_calls([event], lambda _call: call)[0]
-
-
-@edit("no-index", "tool calls without an index", "chat", needs="parallel")
-def drop_index(events: Events, _request: ScriptedRequest) -> Events:
-    return _map_calls(events, lambda call: {key: value for key, value in call.items() if key != "index"})
-
-
-@edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")
-def zero_index(events: Events, _request: ScriptedRequest) -> Events:
-    return _map_calls(events, lambda call: {**call, "index": 0})
-
-
-@edit(
+edit("no-index", "tool calls without an index", "chat", needs="parallel")(
+    _each_call(lambda call: [_without(call, "index")])
+)
+zero_index = edit("index-zero", "parallel calls all at index 0; a new id begins a new call", "chat", needs="parallel")(
+    _each_call(lambda call: [{**call, "index": 0}])
+)
+edit(
     "one-index-no-ids",
     "several calls at one index without ids: only the JSON tells them apart",
     "chat",
     needs="parallel",
+)(lambda events, request: zero_index(drop_ids(events, request), request))
+edit("double-first", "the same index twice in a call's first chunk", "chat", needs="tools")(
+    _each_call(lambda call: [call, {"index": call["index"], "function": {"arguments": ""}}] if "id" in call else [call])
 )
-def zero_index_without_ids(events: Events, request: ScriptedRequest) -> Events:
-    return zero_index(drop_ids(events, request), request)
-
-
-@edit("double-first", "the same index twice in a call's first chunk", "chat", needs="tools")
-def double_first(events: Events, _request: ScriptedRequest) -> Events:
-    def doubled(choice: JsonObject) -> JsonObject:
-        calls = [
-            part
-            for call in choice["delta"]["tool_calls"]
-            for part in ([call, {"index": call["index"], "function": {"arguments": ""}}] if "id" in call else [call])
-        ]
-        return {**choice, "delta": {**choice["delta"], "tool_calls": calls}}
-
-    return [_map_choices(event, doubled) if "tool_calls" in _delta(event) else event for event in events]
-
-
-def _remember(events: Events, key: str, change: Callable[[JsonObject, Any], JsonObject]) -> Events:
-    """Each later piece of a call changed with what its first piece said under `key`."""
-    known: dict[int, Any] = {}
-
-    def changed(call: JsonObject) -> JsonObject:
-        if "id" in call:
-            known[call["index"]] = call["function"]["name"] if key == "name" else call["id"]
-            return call
-        return change(call, known[call["index"]])
-
-    return _map_calls(events, changed)
-
-
-@edit("name-resent", "the tool's name in every piece of its call", "chat", needs="parallel")
-def resend_name(events: Events, _request: ScriptedRequest) -> Events:
-    return _remember(events, "name", lambda call, name: {**call, "function": {**call["function"], "name": name}})
-
-
-@edit("id-resent", "the call's id in every piece of it", "chat", needs="parallel")
-def resend_id(events: Events, _request: ScriptedRequest) -> Events:
-    return _remember(events, "id", lambda call, call_id: {**call, "id": call_id})
+edit("name-resent", "the tool's name in every piece of its call", "chat", needs="parallel")(
+    _each_later_piece(lambda call, first: {**call, "function": {**call["function"], "name": first["function"]["name"]}})
+)
+edit("id-resent", "the call's id in every piece of it", "chat", needs="parallel")(
+    _each_later_piece(lambda call, first: {**call, "id": first["id"]})
+)
 
 
 @edit("name-in-pieces", "the tool's name in two pieces that must be joined", "chat", needs="tools")
 def split_name(events: Events, _request: ScriptedRequest) -> Events:
-    sent: Events = []
-    for event in events:
-        first = next((call for call in _delta(event).get("tool_calls", []) if "id" in call), None)
+    def parts(event: Sse) -> Events:
+        first = next((call for call in _calls(event) if "id" in call), None)
         if first is None:
-            sent.append(event)
-            continue
+            return [event]
         name, middle = first["function"]["name"], len(first["function"]["name"]) // 2
         head = {**first, "function": {"name": name[:middle], "arguments": ""}}
         tail = {"index": first["index"], "function": {"name": name[middle:]}}
-        sent += [_with_call(event, part) for part in (head, tail)]
-    return sent
+        return [*_map_calls([event], lambda _: [head]), *_map_calls([event], lambda _: [tail])]
+
+    return [part for event in events for part in parts(event)]
 
 
 @edit("arguments-first", "the arguments before the name", "chat", needs="tools")
 def arguments_first(events: Events, _request: ScriptedRequest) -> Events:
-    def without_name(call: JsonObject) -> JsonObject:
-        return {**call, "function": {key: value for key, value in call["function"].items() if key != "name"}}
+    def without_name(call: JsonObject) -> list[JsonObject]:
+        return [{**call, "function": _without(call["function"], "name")}]
 
-    def name_alone(call: JsonObject) -> JsonObject:
-        return {"index": call["index"], "function": {"name": call["function"]["name"]}}
+    def name_alone(call: JsonObject) -> list[JsonObject]:
+        return [{"index": call["index"], "function": {"name": call["function"]["name"]}}]
 
-    begun = [event for event in events if any("id" in call for call in _delta(event).get("tool_calls", []))]
+    begun = [event for event in events if any("id" in call for call in _calls(event))]
     finish = next(at for at, event in enumerate(events) if _finishes(event))
     return [*_map_calls(events[:finish], without_name), *_map_calls(begun, name_alone), *events[finish:]]
 
@@ -340,30 +325,26 @@ def arguments_first(events: Events, _request: ScriptedRequest) -> Events:
 def arguments_as_object(events: Events, _request: ScriptedRequest) -> Events:
     texts: dict[int, str] = {}
     for event in events:
-        for call in _delta(event).get("tool_calls", []):
+        for call in _calls(event):
             texts[call["index"]] = texts.get(call["index"], "") + call["function"]["arguments"]
 
-    def whole(call: JsonObject) -> JsonObject:
-        return {**call, "function": {**call["function"], "arguments": msgspec.json.decode(texts[call["index"]])}}
+    def whole(call: JsonObject) -> list[JsonObject]:
+        return [{**call, "function": {**call["function"], "arguments": msgspec.json.decode(texts[call["index"]])}}]
 
-    first = [event for event in events if all("id" in call for call in _delta(event).get("tool_calls", []))]
-    return _map_calls(first, whole)
+    return _map_calls([event for event in events if all("id" in call for call in _calls(event))], whole)
 
 
-@edit("no-item-added", "response.output_item.added never comes", "responses", needs="parallel")
-def drop_added(events: Events, _request: ScriptedRequest) -> Events:
-    return [
-        event for event in events if _kind(event) not in ("response.output_item.added", "response.content_part.added")
-    ]
+edit("no-item-added", "response.output_item.added never comes", "responses", needs="parallel")(
+    _dropping(lambda event: _kind(event) in ("response.output_item.added", "response.content_part.added"))
+)
 
 
 @edit("done-differs", "the deltas lack the last piece; only `done` has it all", "responses", needs="text-and-tools")
 def lose_last_deltas(events: Events, _request: ScriptedRequest) -> Events:
-    pairs = zip_longest(events, events[1:])
     return [
         event
-        for event, after in pairs
-        if not (_kind(event).endswith(".delta") and after is not None and _kind(after).endswith(".done"))
+        for event, after in zip(events, [*events[1:], Sse("")], strict=True)
+        if not (_kind(event).endswith(".delta") and _kind(after).endswith(".done"))
     ]
 
 
@@ -375,17 +356,13 @@ def lose_last_deltas(events: Events, _request: ScriptedRequest) -> Events:
 )
 def interleave(events: Events, _request: ScriptedRequest) -> Events:
     blocks: dict[int, Events] = {}
-    head, tail = (
-        [event for event in events if _kind(event) in ("message_start", "ping")],
-        [event for event in events if _kind(event) in ("message_delta", "message_stop")],
-    )
     for event in events:
         if "index" in _data(event):
             blocks.setdefault(_data(event)["index"], []).append(event)
+    head = [event for event in events if _kind(event) in ("message_start", "ping")]
     woven = [event for row in zip_longest(*blocks.values()) for event in row if event is not None]
+    tail = [event for event in events if _kind(event) in ("message_delta", "message_stop")]
     return [*head, *woven, *tail]
 
 
-@edit("double-start", "message_start comes twice", "anthropic")
-def start_twice(events: Events, _request: ScriptedRequest) -> Events:
-    return [events[0], *events]
+edit("double-start", "message_start comes twice", "anthropic")(lambda events, _request: [events[0], *events])
