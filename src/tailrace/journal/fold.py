@@ -7,58 +7,22 @@ same, however long the log has become.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias, assert_never, get_args
+from typing import Any, Literal, assert_never, get_args
 
 import msgspec
 
+from tailrace import events
 from tailrace.attempt_text import AttemptText
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    ApprovalSoFar,
-    AttemptDiscarded,
-    AttemptStarted,
-    Commentary,
-    Delivered,
-    Entry,
-    GatewayNotice,
-    HistoryCompressed,
-    InstanceState,
-    LlmDelta,
-    LongToolHint,
-    MessageChunk,
-    MessageRecorded,
-    MessageStop,
-    ReasoningChunk,
-    RunFailure,
-    RunFinished,
-    RunStarted,
-    RunStatus,
-    SignalReceived,
-    Snapshot,
-    StateChanged,
-    StepCancelled,
-    StepFailed,
-    StepFinished,
-    StepSoFar,
-    StepStarted,
-    StepState,
-    StreamEvent,
-    TextSoFar,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolOutputRecorded,
-    ToolSoFar,
-    UsageRecorded,
-)
+from tailrace.events import AnyEvent, Entry
 from tailrace.messages import Usage
 
-_SHOWN_ONLY = (*get_args(StreamEvent), ReasoningChunk, LlmDelta, Snapshot)
+_SHOWN_ONLY = (*get_args(events.StreamEvent), events.ReasoningChunk, events.LlmDelta, events.Snapshot)
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
-_NO_TEXT = TextSoFar()
+_NO_TEXT = events.TextSoFar()
+_NO_STEP = events.StepSoFar("")
 
 
 def is_fact(event: AnyEvent) -> bool:
@@ -71,12 +35,12 @@ class _Text(AttemptText):
 
     __slots__ = ("commentary", "final", "stopped")
 
-    def __init__(self, state: TextSoFar = _NO_TEXT) -> None:
+    def __init__(self, state: events.TextSoFar = _NO_TEXT) -> None:
         super().__init__(state.text, state.pieces)
         self.stopped, self.final, self.commentary = state.stopped, state.final, state.commentary
 
-    def so_far(self) -> TextSoFar:
-        return TextSoFar(self.text, self.lengths(), self.stopped, self.final, self.commentary)
+    def so_far(self) -> events.TextSoFar:
+        return events.TextSoFar(self.text, self.lengths(), self.stopped, self.final, self.commentary)
 
 
 class _Step:
@@ -84,53 +48,13 @@ class _Step:
 
     __slots__ = ("error", "finished_seq", "number", "output", "state", "text")
 
-    def __init__(self) -> None:
-        self.state: StepState = "running"
+    def __init__(self, state: events.StepSoFar = _NO_STEP) -> None:
+        self.state, self.number, self.output, self.error = state.state, state.number, state.output, state.error
+        self.text = _Text(state.text)
         self.finished_seq = 0  # the entry that holds `output`; 0 where that is not known
-        self.number = 1
-        self.text = _Text()
-        self.output: Any = None
-        self.error: RunFailure | None = None
 
-    def so_far(self, block_id: str) -> StepSoFar:
-        return StepSoFar(block_id, self.state, self.number, self.text.so_far(), self.output, self.error)
-
-    @classmethod
-    def from_so_far(cls, known: StepSoFar) -> _Step:
-        step = cls()
-        step.state, step.number, step.output, step.error = known.state, known.number, known.output, known.error
-        step.text = _Text(known.text)
-        return step
-
-
-_StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled | LlmDelta
-
-
-class _Steps(dict[str, _Step]):
-    """The steps of a sequence by block id, in the order of their first entry."""
-
-    def __missing__(self, block_id: str) -> _Step:
-        step = self[block_id] = _Step()
-        return step
-
-    def apply(self, event: _StepEvent, attempt: int, seq: int) -> None:
-        step = self[event.block_id]
-        match event:
-            case LlmDelta(delta=delta):
-                step.text.add(delta, attempt)
-            case StepStarted(number=number):
-                step.state, step.number = "running", number
-            case StepFailed(error=error, retry_at=retry_at):
-                step.state, step.error = "running" if retry_at is not None else "failed", error
-            case StepFinished(output=output):
-                step.state, step.output, step.error, step.finished_seq = "finished", output, None, seq
-            case StepCancelled():
-                step.state = "cancelled"
-            case _:
-                assert_never(event)
-
-    def outputs(self) -> dict[str, Any]:
-        return {block_id: step.output for block_id, step in self.items() if step.state == "finished"}
+    def so_far(self, block_id: str) -> events.StepSoFar:
+        return events.StepSoFar(block_id, self.state, self.number, self.text.so_far(), self.output, self.error)
 
 
 def outputs_text(outputs: Mapping[str, Any]) -> str:
@@ -144,24 +68,24 @@ class Fold:
     def __init__(self) -> None:
         self.seq = 0
         self.attempt = 1
-        self.status: RunStatus | Literal["running"] = "running"
-        self._started: RunStarted | None = None
+        self.status: events.RunStatus | Literal["running"] = "running"
+        self._started: events.RunStarted | None = None
         self._open = _Text()  # the message that grows; listed among the messages once it has text
         self._messages: list[_Text] = []
         self._reasoning = _Text()
-        self._tools: dict[int, ToolSoFar] = {}
-        self._approvals: dict[str, ApprovalSoFar] = {}
+        self._tools: dict[int, events.ToolSoFar] = {}
+        self._approvals: dict[str, events.ApprovalSoFar] = {}
         self._usage = Usage()
-        self._error: RunFailure | None = None
-        self._steps = _Steps()
-        self._state: InstanceState | None = None
+        self._error: events.RunFailure | None = None
+        self._steps = defaultdict[str, _Step](_Step)  # by block id, in the order of their first entry
+        self._state: events.InstanceState | None = None
 
     @property
     def output(self) -> str:
         """The text of the last message: everything shown since the last tool boundary. Of a sequence: `outputs_text`
         of the steps that have finished."""
         if self._started is not None and self._started.kind == SEQUENCE:
-            return outputs_text(self._steps.outputs())
+            return outputs_text({key: step.output for key, step in self._steps.items() if step.state == "finished"})
         return self._open.text
 
     @property
@@ -172,8 +96,8 @@ class Fold:
         seqs = [step.finished_seq for step in self._steps.values() if step.state == "finished"]
         return seqs if all(seqs) else None
 
-    def snapshot(self) -> Snapshot:
-        return Snapshot(
+    def snapshot(self) -> events.Snapshot:
+        return events.Snapshot(
             self.status,
             self._started,
             tuple(text.so_far() for text in self._messages),
@@ -194,54 +118,65 @@ class Fold:
     def apply(self, entry: Entry) -> None:
         event = entry.event
         self.seq, self.attempt = entry.seq, entry.attempt
-        if type(event) is MessageChunk:  # nearly every entry: ahead of the match for speed alone
+        if type(event) is events.MessageChunk:  # nearly every entry: ahead of the match for speed alone
             self._message().add(event.text, entry.attempt)
         else:
             self._apply(event, entry.attempt)
 
-    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912 - one case per event
+    def _apply(self, event: AnyEvent, attempt: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one case per event
         match event:
-            case MessageChunk(text=text):
+            case events.MessageChunk(text=text):
                 self._message().add(text, attempt)
-            case ReasoningChunk(text=text):
+            case events.ReasoningChunk(text=text):
                 self._reasoning.add(text, attempt)
-            case MessageStop(final=final):
+            case events.MessageStop(final=final):
                 self._stop(final=final)
-            case Commentary(text=text):
+            case events.Commentary(text=text):
                 pieces = ((attempt, len(text)),)
-                self._messages.append(_Text(TextSoFar(text, pieces, stopped=True, commentary=True)))
-            case ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
-                self._tools[index] = ToolSoFar(name, index, attempt, preview, args)
-            case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
-                begun = self._tools.get(index, ToolSoFar(name, index, attempt))
-                self._tools[index] = ToolSoFar(name, index, begun.attempt, begun.preview, begun.args, ok, duration)
-            case AttemptDiscarded(block_id=block_id):
+                self._messages.append(_Text(events.TextSoFar(text, pieces, stopped=True, commentary=True)))
+            case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
+                self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+            case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
+                begun = self._tools.get(index, events.ToolSoFar(name, index, attempt))
+                self._tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
+            case events.AttemptDiscarded(block_id=block_id):
                 if block_id:
                     self._steps[block_id].text.withdraw(attempt)
                 else:
                     self._withdraw(attempt)
-            case LlmDelta() | StepStarted() | StepFailed() | StepFinished() | StepCancelled():
-                self._steps.apply(event, attempt, self.seq)
-            case StateChanged(state=state):
+            case events.LlmDelta(block_id=block_id, delta=delta):
+                self._steps[block_id].text.add(delta, attempt)
+            case events.StepStarted(block_id=block_id, number=number):
+                step = self._steps[block_id]
+                step.state, step.number = "running", number
+            case events.StepFailed(block_id=block_id, error=error, retry_at=retry_at):
+                step = self._steps[block_id]
+                step.state, step.error = "running" if retry_at is not None else "failed", error
+            case events.StepFinished(block_id=block_id, output=output):
+                step = self._steps[block_id]
+                step.state, step.output, step.error, step.finished_seq = "finished", output, None, self.seq
+            case events.StepCancelled(block_id=block_id):
+                self._steps[block_id].state = "cancelled"
+            case events.StateChanged(state=state):
                 self._state = state
-            case ApprovalAsked(approval_id=approval_id):
-                self._approvals[approval_id] = ApprovalSoFar(event)
-            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
+            case events.ApprovalAsked(approval_id=approval_id):
+                self._approvals[approval_id] = events.ApprovalSoFar(event)
+            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
                 if approval := self._approvals.get(approval_id):
-                    self._approvals[approval_id] = ApprovalSoFar(approval.asked, decision, by)
-            case UsageRecorded(usage=usage):
+                    self._approvals[approval_id] = events.ApprovalSoFar(approval.asked, decision, by)
+            case events.UsageRecorded(usage=usage):
                 self._usage += usage
-            case RunStarted():
+            case events.RunStarted():
                 self._started = event
-            case RunFinished(status=status, error=error):
+            case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
-            case Snapshot():
+            case events.Snapshot():
                 self._restore(event)
-            case MessageRecorded() | ToolOutputRecorded() | HistoryCompressed() | AttemptStarted() | SignalReceived():
+            case events.MessageRecorded() | events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
-            case Delivered():
-                pass  # for the delivery ledger
-            case LongToolHint() | GatewayNotice():
+            case events.AttemptStarted() | events.SignalReceived() | events.Delivered():
+                pass  # for the history and the delivery ledger, not shown
+            case events.LongToolHint() | events.GatewayNotice():
                 pass  # shown live, never kept
             case _:
                 assert_never(event)
@@ -268,7 +203,7 @@ class Fold:
             index: tool for index, tool in self._tools.items() if tool.attempt != attempt or tool.ok is not None
         }
 
-    def _restore(self, state: Snapshot) -> None:
+    def _restore(self, state: events.Snapshot) -> None:
         self.status, self._started = state.status, state.started
         self._messages = [_Text(text) for text in state.messages]
         growing = [text for text in self._messages if text.final or not text.stopped]
@@ -277,7 +212,7 @@ class Fold:
         self._tools = {tool.index: tool for tool in state.tools}
         self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
         self._usage, self._error = state.usage, state.error
-        self._steps = _Steps({known.block_id: _Step.from_so_far(known) for known in state.steps})
+        self._steps = defaultdict(_Step, {known.block_id: _Step(known) for known in state.steps})
         self._state = state.state
 
 

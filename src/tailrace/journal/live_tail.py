@@ -154,24 +154,18 @@ class Viewer:
 
     async def __anext__(self) -> Batch:
         if self._tail is None:
-            self._tail = await self._source.attach(self._run_id)
-            self._check_cursor(self._tail)
+            self._tail = tail = await self._source.attach(self._run_id)
+            if self.cursor > tail.last_seq and not self._snapshot:
+                raise CursorAhead(f"run {self._run_id} has {tail.last_seq} entries; the cursor says {self.cursor}")
         if self._snapshot:
-            return await self._begin_with_state()
+            batch = Batch((await self._source.snapshot(self._run_id),))
+            self._snapshot = False
+            self.cursor = batch[-1].seq
+            return batch
         while not (batch := await self._next(self._tail)):
             pass
         self.cursor = batch[-1].seq
         return batch
-
-    def _check_cursor(self, tail: Tail) -> None:
-        if self.cursor > tail.last_seq and not self._snapshot:
-            raise CursorAhead(f"run {self._run_id} has {tail.last_seq} entries; the cursor says {self.cursor}")
-
-    async def _begin_with_state(self) -> Batch:
-        entry = await self._source.snapshot(self._run_id)
-        self._snapshot = False
-        self.cursor = entry.seq
-        return Batch((entry,))
 
     async def _next(self, tail: Tail) -> Batch:
         arrival = tail.next_time()

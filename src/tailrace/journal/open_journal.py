@@ -22,22 +22,18 @@ async def open_journal(
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. Closed on leaving. `on_lag` is called
     with the seconds that entries waited for storage before they were shown; never without storage."""
-    journal = await _open(url, database, clock, on_lag)
-    try:
-        yield journal
-    finally:
-        await journal.close()
-
-
-async def _open(
-    url: str, database: Path | None, clock: Callable[[], float], on_lag: Callable[[float], None] | None
-) -> Journal:
+    journal: Journal
     if database is not None:
         from tailrace.journal.memory_first import MemoryFirst
         from tailrace.journal.sqlite.store import SqliteJournal
 
-        return MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
-    if url.startswith("memory:"):
-        return MemoryJournal(clock=clock)
-    scheme = url.partition(":")[0]  # the rest may hold a password
-    raise ConfigError(f"no store for {scheme}: yet; use sqlite:///tailrace.db or memory://", key="store.url")
+        journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
+    elif url.startswith("memory:"):
+        journal = MemoryJournal(clock=clock)
+    else:
+        scheme = url.partition(":")[0]  # the rest may hold a password
+        raise ConfigError(f"no store for {scheme}: yet; use sqlite:///tailrace.db or memory://", key="store.url")
+    try:
+        yield journal
+    finally:
+        await journal.close()

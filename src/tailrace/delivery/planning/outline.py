@@ -8,26 +8,12 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import msgspec
+
+from tailrace import events
 from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.events import (
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    ApprovalSoFar,
-    AttemptDiscarded,
-    Commentary,
-    Entry,
-    GatewayNotice,
-    LongToolHint,
-    MessageChunk,
-    MessageStop,
-    RunFinished,
-    Snapshot,
-    ToolCallChunk,
-    ToolCallFinished,
-    ToolSoFar,
-)
+from tailrace.events import AnyEvent, Entry
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
@@ -73,7 +59,7 @@ class ToolSlot:
 
     def __init__(self, key: str) -> None:
         self.key = key
-        self.tools: dict[int, ToolSoFar] = {}
+        self.tools: dict[int, events.ToolSoFar] = {}
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -82,9 +68,9 @@ class ToolSlot:
 
 
 class ApprovalSlot:
-    def __init__(self, key: str, asked: ApprovalAsked) -> None:
+    def __init__(self, key: str, asked: events.ApprovalAsked) -> None:
         self.key = key
-        self.approval = ApprovalSoFar(asked)
+        self.approval = events.ApprovalSoFar(asked)
 
 
 class NoteSlot:
@@ -102,7 +88,7 @@ class Outline:
 
     def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
         self.slots: list[Slot] = []
-        self.finished: RunFinished | None = None
+        self.finished: events.RunFinished | None = None
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
@@ -117,40 +103,40 @@ class Outline:
         return self._open
 
     @property
-    def open_approval(self) -> ApprovalAsked | None:
+    def open_approval(self) -> events.ApprovalAsked | None:
         """The newest question without an answer."""
         waiting = [slot.approval.asked for slot in self._approvals.values() if slot.approval.decision is None]
         return waiting[-1] if waiting and self.finished is None else None
 
     def apply(self, entry: Entry) -> None:
         event = entry.event
-        if type(event) is MessageChunk:  # nearly every entry: before the match for speed
+        if type(event) is events.MessageChunk:  # nearly every entry: before the match for speed
             self._chunk(event.text, entry.attempt)
         else:
             self._apply(event, entry)
 
     def _apply(self, event: AnyEvent, entry: Entry) -> None:
         match event:
-            case MessageStop(final=False):
+            case events.MessageStop(final=False):
                 self._close_bubble()
-            case Commentary(text=text):
+            case events.Commentary(text=text):
                 self._note(f"c{entry.seq}", self._presenter.commentary(text))
-            case ToolCallChunk() | ToolCallFinished():
+            case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
-            case LongToolHint():
+            case events.LongToolHint():
                 self._hint(event, entry.seq)
-            case GatewayNotice(kind=kind):
+            case events.GatewayNotice(kind=kind):
                 self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
-            case ApprovalAsked(approval_id=approval_id):
+            case events.ApprovalAsked(approval_id=approval_id):
                 self._add(self._approvals.setdefault(approval_id, ApprovalSlot(f"a{approval_id}", event)))
-            case ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
+            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
                 if slot := self._approvals.get(approval_id):
-                    slot.approval = ApprovalSoFar(slot.approval.asked, decision, by)
-            case AttemptDiscarded(block_id=""):
+                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+            case events.AttemptDiscarded(block_id=""):
                 self._withdraw(entry.attempt)
-            case RunFinished():
+            case events.RunFinished():
                 self._finish(event)
-            case Snapshot():
+            case events.Snapshot():
                 self._restore(event)
             case _:
                 pass  # not shown in a chat
@@ -173,7 +159,7 @@ class Outline:
             self._open.growing = False
         self._open = None
 
-    def _tool(self, event: ToolCallChunk | ToolCallFinished, attempt: int) -> None:
+    def _tool(self, event: events.ToolCallChunk | events.ToolCallFinished, attempt: int) -> None:
         slot = self._tools.get(event.index)
         if slot is None:
             last = self.slots[-1] if self.slots else None
@@ -181,14 +167,14 @@ class Outline:
             if slot is not last:
                 self._add(slot)
             self._tools[event.index] = slot
-        begun = slot.tools.get(event.index, ToolSoFar(event.tool_name, event.index, attempt))
         match event:
-            case ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
-                slot.tools[index] = ToolSoFar(name, index, attempt, preview, args)
-            case ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
-                slot.tools[index] = ToolSoFar(name, index, begun.attempt, begun.preview, begun.args, ok, duration)
+            case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
+                slot.tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
+            case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
+                begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
+                slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
 
-    def _hint(self, hint: LongToolHint, seq: int) -> None:
+    def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
             self.hinted = True
             self._note(f"h{seq}", text)
@@ -220,7 +206,7 @@ class Outline:
                 case _:
                     pass
 
-    def _finish(self, finished: RunFinished) -> None:
+    def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text."""
         if finished.output:
             if self._open is None:
@@ -235,12 +221,14 @@ class Outline:
                     slot.growing = False
                 case ToolSlot():
                     slot.followed = True
-                    slot.tools = {index: _ended(tool) for index, tool in slot.tools.items()}
+                    for index, tool in slot.tools.items():
+                        if tool.ok is None:  # it was running when its run ended
+                            slot.tools[index] = msgspec.structs.replace(tool, ok=False)
                 case _:
                     pass
         self._note(ENDING, self._presenter.ending(finished, shown=bool(finished.output.strip())))
 
-    def _restore(self, state: Snapshot) -> None:
+    def _restore(self, state: events.Snapshot) -> None:
         """For a compacted log: texts and tools are known, their order among each other is not."""
         for number, message in enumerate(message for message in state.messages if not message.commentary):
             slot = TextSlot(f"t{number}")
@@ -258,13 +246,6 @@ class Outline:
             question.approval = approval
             self._approvals[approval.asked.approval_id] = question
             self._add(question)
-
-
-def _ended(tool: ToolSoFar) -> ToolSoFar:
-    """A tool that was running when its run ended has failed."""
-    if tool.ok is not None:
-        return tool
-    return ToolSoFar(tool.tool_name, tool.index, tool.attempt, tool.preview, tool.args, ok=False)
 
 
 def _sendable(text: str) -> str:

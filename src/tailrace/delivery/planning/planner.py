@@ -15,6 +15,7 @@ from typing import TypeAlias, assert_never
 
 import msgspec
 
+from tailrace.delivery import port
 from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
@@ -22,23 +23,7 @@ from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
-from tailrace.delivery.port import (
-    AnyAction,
-    AnyReply,
-    Append,
-    Button,
-    Capabilities,
-    Close,
-    Delete,
-    Draft,
-    Edit,
-    LookUp,
-    Mode,
-    Open,
-    Place,
-    Send,
-    Typing,
-)
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
 from tailrace.delivery.text.balance import balance, open_markup
 from tailrace.delivery.text.split import CURSOR, fitting, units
 from tailrace.events import ApprovalAnswered, AttemptDiscarded, Delivered, Entry, RunFinished, Snapshot
@@ -86,7 +71,7 @@ class Planner:
         pace: Pace,
         hints: bool = False,
     ) -> None:
-        mode: Mode = capabilities.mode if showing.streaming else "whole"
+        mode: port.Mode = capabilities.mode if showing.streaming else "whole"
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
@@ -145,7 +130,7 @@ class Planner:
     def write_ahead(self) -> Delivered | None:
         """The fact that must be durable before the action in flight is performed (G77, G80)."""
         flight = self.state.flight
-        if flight is None or flight.message is None or not isinstance(flight.action, Send | Open):
+        if flight is None or flight.message is None or not isinstance(flight.action, port.Send | port.Open):
             return None
         return flight.message.fact("unknown", self._capabilities.limit)
 
@@ -172,7 +157,7 @@ class Planner:
             return Done()
         if (typing_at := self._typing_due(now)) is not None:
             if typing_at <= now:
-                return self._hand_out(Flight(Typing(), now), now)
+                return self._hand_out(Flight(port.Typing(), now), now)
             until = min(until, typing_at)
         until = min(until, self._roll_over_at)
         return Wait(None if until == float("inf") else until, patient=pending)
@@ -182,17 +167,17 @@ class Planner:
         if log.isEnabledFor(DEBUG):
             log.debug("%s -> %s", self._name, described(flight.action))
         match flight.action:
-            case Typing():
+            case port.Typing():
                 self._typing_at = now
                 return flight.action
-            case Send(final=final) | Edit(final=final):
+            case port.Send(final=final) | port.Edit(final=final):
                 self._updated_at = self._updated_at if final else now
-            case Draft() | Open() | Append():
+            case port.Draft() | port.Open() | port.Append():
                 self._updated_at = now
             case _:
                 pass
-        if isinstance(flight.action, Send | Open) and flight.message is not None:
-            message, opens = flight.message, isinstance(flight.action, Open)
+        if isinstance(flight.action, port.Send | port.Open) and flight.message is not None:
+            message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final
             message.sent_native = opens or (message.sent_native and message.state == "resend")
         self._pace.begin(now)
@@ -247,7 +232,7 @@ class Planner:
             if wanted is None or message.state in TERMINAL:
                 continue
             if action := self._action(slot, message, wanted):
-                final = wanted.final or isinstance(action, LookUp)
+                final = wanted.final or isinstance(action, port.LookUp)
                 at = self._time_for(message, now, final=final)
                 yield Flight(action, at, chain, message, wanted, first=final or not message.message_id)
 
@@ -310,7 +295,7 @@ class Planner:
             yield Wanted(text, final)
 
     def _in_parts(
-        self, chain: Chain, text: str, buttons: tuple[Button, ...] = (), *, lasting: bool = True
+        self, chain: Chain, text: str, buttons: tuple[port.Button, ...] = (), *, lasting: bool = True
     ) -> Iterator[Wanted | None]:
         """A text that does not grow; the last part has the buttons."""
         parts = chain.parts(text)
@@ -335,7 +320,7 @@ class Planner:
             case "posted" | "confirmed":
                 return self._edit_action(message, wanted)
             case "look_up":
-                return LookUp(self._key(message), wanted.text, not message.plain)
+                return port.LookUp(self._key(message), wanted.text, not message.plain)
             case "absent" | "resend":
                 return self._send_action(slot, message, wanted)
             case "failed" | "removed" | "unresolved":
@@ -352,7 +337,7 @@ class Planner:
             return None
         if not self._capabilities.edits or (message.final_only and not wanted.final):
             return None
-        return Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
+        return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         if isinstance(slot, TextSlot) and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
@@ -360,7 +345,7 @@ class Planner:
                 self._draft_action(message, wanted) if self.state.mode == "draft" and self.state.preview.text else None
             )
         if wanted.final and not wanted.cards:
-            return Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
+            return port.Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
         if message.final_only:
             return None
         return self._first_action(slot, message, wanted)
@@ -368,26 +353,26 @@ class Planner:
     def _first_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The first message of a text that still grows."""
         if self.state.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
-            return Open(self._key(message), wanted.streamed, wanted.cards)
+            return port.Open(self._key(message), wanted.streamed, wanted.cards)
         if self.state.mode == "draft" and isinstance(slot, TextSlot):
             return self._draft_action(message, wanted)
         if not self._capabilities.edits:
             return None
-        return Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
+        return port.Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
-        return Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
+        return port.Draft(number, wanted.text, not message.plain) if wanted.text != shown else None
 
     def _stream_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         stream = message.stream
         if stream is None or stream.text is None or not wanted.streamed.startswith(stream.text):
-            return Close(message.message_id)  # text can only be added: the right text is edited in afterwards
+            return port.Close(message.message_id)  # text can only be added: the right text is edited in afterwards
         cards = tuple(card for card in wanted.cards if card not in stream.cards)
         added = wanted.streamed[len(stream.text) :]
         if wanted.final:
-            return Close(message.message_id, added, cards)
-        return Append(message.message_id, added, cards) if added.strip() or cards else None
+            return port.Close(message.message_id, added, cards)
+        return port.Append(message.message_id, added, cards) if added.strip() or cards else None
 
     def _key(self, message: ChatMessage) -> str:
         return f"{self._name}.{message.key}.{message.sends}"
@@ -417,7 +402,7 @@ class Planner:
                 continue
             for message in chain.messages:
                 if message.strays and message.digest and self._capabilities.deletes:
-                    yield self._removal(chain, message, Delete(message.strays[0]), now)
+                    yield self._removal(chain, message, port.Delete(message.strays[0]), now)
             if isinstance(slot, TextSlot) and not slot.growing:
                 for message in chain.surplus(slot.text):  # the text has become shorter
                     if gone := self._emptied(message):
@@ -425,10 +410,10 @@ class Planner:
 
     def _emptied(self, message: ChatMessage) -> AnyAction | None:
         if message.state == "streaming":
-            return Close(message.message_id)
+            return port.Close(message.message_id)
         if self._capabilities.deletes:
-            return Delete(message.message_id)
-        return Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
+            return port.Delete(message.message_id)
+        return port.Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         at = max(self._pace.free_at(now, final=True), message.not_before)

@@ -7,30 +7,10 @@ the states that the replies lead to.
 
 from __future__ import annotations
 
+from tailrace.delivery import port
 from tailrace.delivery.planning.messages import Chain, ChatMessage, NativeStream
 from tailrace.delivery.planning.state import DeliveryState, Flight
-from tailrace.delivery.port import (
-    Accepted,
-    AnyReply,
-    Append,
-    Close,
-    Delete,
-    Draft,
-    Edit,
-    Failed,
-    Flood,
-    Gone,
-    LookUp,
-    MarkupRejected,
-    NotFound,
-    NotModified,
-    Open,
-    Send,
-    Sent,
-    TooLong,
-    Typing,
-    Unknown,
-)
+from tailrace.delivery.port import AnyReply
 from tailrace.events import Delivered, DeliveredState
 
 MAX_TRIES = 20  # in a row, about a quarter of an hour
@@ -47,16 +27,16 @@ def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Deliv
     if flight is None:
         raise RuntimeError("no action is in flight")
     state.flight = None
-    if not isinstance(flight.action, Typing):
-        pause_s = reply.pause_s if isinstance(reply, Sent | Accepted) else 0.0
+    if not isinstance(flight.action, port.Typing):
+        pause_s = reply.pause_s if isinstance(reply, port.Sent | port.Accepted) else 0.0
         state.pace.end(now, pause_s=pause_s)
     match reply:
-        case Flood(retry_after_s=seconds):
+        case port.Flood(retry_after_s=seconds):
             state.pace.flooded(now, seconds)
-        case Gone(what="chat"):
+        case port.Gone(what="chat"):
             state.over = True
             return [Delivered(CHAT, "gone")]
-        case Gone(what="thread"):
+        case port.Gone(what="thread"):
             return _thread_gone(state, flight)
         case _:
             pass
@@ -94,19 +74,19 @@ class _MessageReply:
 
     def apply(self, reply: AnyReply) -> list[Delivered]:
         match self._flight.action:
-            case Send() | Open():
+            case port.Send() | port.Open():
                 return self._sent(reply)
-            case LookUp():
+            case port.LookUp():
                 return self._looked_up(reply)
-            case Edit():
+            case port.Edit():
                 return self._edited(reply) if self._flight.wanted else self._deleted(reply)
-            case Append() | Close():
+            case port.Append() | port.Close():
                 return self._streamed(reply)
-            case Draft():
+            case port.Draft():
                 return self._drafted(reply)
-            case Delete():
+            case port.Delete():
                 return self._deleted(reply)
-            case Typing():
+            case port.Typing():
                 return []
 
     # ── success ──
@@ -128,9 +108,9 @@ class _MessageReply:
 
     def _sent(self, reply: AnyReply) -> list[Delivered]:
         match reply:
-            case Sent(message_id=message_id):
+            case port.Sent(message_id=message_id):
                 return self._arrived(message_id)
-            case Unknown() | Accepted() | NotModified() | NotFound():
+            case port.Unknown() | port.Accepted() | port.NotModified() | port.NotFound():
                 return self._in_doubt()
             case _:
                 return self._not_done(reply) or self._unsent()
@@ -144,7 +124,7 @@ class _MessageReply:
         # After a resend the chat may show what the first attempt sent: the text is edited where that is possible.
         text_unknown = message.state == "resend" and self._capabilities.edits
         if message.sent_native:
-            known = action if isinstance(action, Open) else Open("")
+            known = action if isinstance(action, port.Open) else port.Open("")
             message.stream = NativeStream(self._now, None if text_unknown else known.text, known.cards)
             message.move("opened")
         elif text_unknown:
@@ -186,7 +166,7 @@ class _MessageReply:
     def _looked_up(self, reply: AnyReply) -> list[Delivered]:
         message = self._message
         match reply:
-            case Sent(message_id=message_id):
+            case port.Sent(message_id=message_id):
                 self._succeeded()
                 message.message_id = message_id
                 message.sends += 1
@@ -199,11 +179,11 @@ class _MessageReply:
                 else:
                     message.move("posted")
                 return [self.fact("sent")]
-            case NotFound():
+            case port.NotFound():
                 message.move("not_found")
                 message.tries = 0
                 return [self.fact("unsent")]
-            case Flood():
+            case port.Flood():
                 return self._flooded()
             case _:
                 if message.tries + 1 >= MAX_TRIES:
@@ -214,37 +194,37 @@ class _MessageReply:
 
     def _edited(self, reply: AnyReply) -> list[Delivered]:
         match reply:
-            case Accepted() | NotModified() | Sent():
+            case port.Accepted() | port.NotModified() | port.Sent():
                 self._succeeded()
                 return self._confirmed()
-            case Unknown():
+            case port.Unknown():
                 return self._later()
             case _:
                 return self._not_done(reply)
 
     def _streamed(self, reply: AnyReply) -> list[Delivered]:
         message, stream, action = self._message, self._message.stream, self._flight.action
-        if stream is None or not isinstance(action, Append | Close):
+        if stream is None or not isinstance(action, port.Append | port.Close):
             return []
         match reply:
-            case Accepted() | NotModified() | Sent():
+            case port.Accepted() | port.NotModified() | port.Sent():
                 self._succeeded()
                 stream.cards += action.cards
                 if stream.text is not None:
                     stream.text += action.text
-                if isinstance(action, Append):
+                if isinstance(action, port.Append):
                     return []
                 wanted = self._flight.wanted
                 complete = wanted is not None and stream.text == wanted.streamed
                 return self._confirmed() if complete else self._ended_otherwise()
-            case Flood():
+            case port.Flood():
                 return self._flooded()
-            case Failed() if message.tries < 3:
+            case port.Failed() if message.tries < 3:
                 return self._later()
-            case Unknown():
+            case port.Unknown():
                 stream.text = None  # the piece may have been added or not: close without adding, then edit
-                return self._later() if isinstance(action, Close) else []
-            case Gone(what="message"):
+                return self._later() if isinstance(action, port.Close) else []
+            case port.Gone(what="message"):
                 return self._lost()
             case _:
                 return self._ended_otherwise()
@@ -256,18 +236,18 @@ class _MessageReply:
 
     def _drafted(self, reply: AnyReply) -> list[Delivered]:
         match reply:
-            case Accepted() | NotModified() | Unknown() | Failed() | Sent():
+            case port.Accepted() | port.NotModified() | port.Unknown() | port.Failed() | port.Sent():
                 # A preview lasts for seconds: a lost one is not sent again, the next one has the latest text.
                 self._delivery.pace.eased()
-                if isinstance(self._flight.action, Draft):
+                if isinstance(self._flight.action, port.Draft):
                     self._delivery.show_preview(self._flight.action.text)
                 return []
-            case Flood():
+            case port.Flood():
                 return []
-            case MarkupRejected() if not self._message.plain:
+            case port.MarkupRejected() if not self._message.plain:
                 self._message.plain = True
                 return []
-            case TooLong() if self._chain.shrink(self._message):
+            case port.TooLong() if self._chain.shrink(self._message):
                 return []
             case _:
                 self._delivery.mode = "edit"
@@ -276,13 +256,13 @@ class _MessageReply:
 
     def _deleted(self, reply: AnyReply) -> list[Delivered]:
         message, action = self._message, self._flight.action
-        retry = isinstance(reply, Unknown | Failed | Flood)
+        retry = isinstance(reply, port.Unknown | port.Failed | port.Flood)
         message.tries = message.tries + 1 if retry else 0
         if retry and message.tries < MAX_DELETE_TRIES:
             message.not_before = self._now + delay_s(message.tries)
             return []
         message.tries = 0
-        if isinstance(action, Delete) and action.message_id in message.strays:
+        if isinstance(action, port.Delete) and action.message_id in message.strays:
             message.strays.remove(action.message_id)
             return []
         message.move("removed")
@@ -293,16 +273,16 @@ class _MessageReply:
     def _not_done(self, reply: AnyReply) -> list[Delivered]:
         message = self._message
         match reply:
-            case Flood():
+            case port.Flood():
                 return self._flooded()
-            case MarkupRejected() if not message.plain:
+            case port.MarkupRejected() if not message.plain:
                 message.plain = True  # the last resort (G83)
                 return []
-            case TooLong() if self._chain.shrink(message):
+            case port.TooLong() if self._chain.shrink(message):
                 return [self.fact("sent")] if message.message_id else self._unsent()
-            case Failed():
+            case port.Failed():
                 return self._later()
-            case Gone(what="message" | "stream") if message.message_id:
+            case port.Gone(what="message" | "stream") if message.message_id:
                 return self._lost()
             case _:
                 return self._refused()
@@ -332,13 +312,13 @@ class _MessageReply:
         """After a refused partial text only the final text is sent. A final text that cannot be edited in is sent as a
         new message; the old one is deleted afterwards."""
         message = self._message
-        if isinstance(self._flight.action, Open):
+        if isinstance(self._flight.action, port.Open):
             self._delivery.mode = "edit"
             return []
         if not self._flight.wanted or not self._flight.wanted.final:
             message.final_only = True
             return []
-        if message.message_id and isinstance(self._flight.action, Edit):
+        if message.message_id and isinstance(self._flight.action, port.Edit):
             message.strays.append(message.message_id)
             return self._lost()
         return self._give_up()

@@ -17,6 +17,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -92,16 +93,14 @@ class StoredLog(OpenLog):
         self.signalled.wake()
 
 
+@dataclass(slots=True, eq=False)
 class _PendingAppend:
     """The pending entries of one log, as one part of a group."""
 
-    __slots__ = ("batch", "error", "log", "rows")
-
-    def __init__(self, log: StoredLog) -> None:
-        self.log = log
-        self.batch = Batch()
-        self.rows: list[BoundRow] = []
-        self.error: TailraceError | None = None
+    log: StoredLog
+    batch: Batch = field(default_factory=Batch)
+    rows: list[BoundRow] = field(default_factory=list)
+    error: TailraceError | None = None
 
     def freeze(self) -> None:
         """Encodes the entries. On the loop: two threads that run much Python code only slow each other down."""
@@ -128,17 +127,15 @@ class _PendingAppend:
             self.log.progress.wake()
 
 
+@dataclass(slots=True, eq=False)
 class _PendingCall:
     """Any other write. `work` raises a `TailraceError` only before it has written anything."""
 
-    __slots__ = ("error", "fsync", "future", "result", "work")
-
-    def __init__(self, work: Callable[[sqlite3.Connection], Any], future: asyncio.Future[Any], *, fsync: bool) -> None:
-        self.work = work
-        self.future = future
-        self.fsync = fsync
-        self.result: Any = None
-        self.error: TailraceError | None = None
+    work: Callable[[sqlite3.Connection], Any]
+    future: asyncio.Future[Any]
+    fsync: bool
+    result: Any = None
+    error: TailraceError | None = None
 
     def settle(self) -> None:
         if self.future.done():
@@ -172,8 +169,7 @@ class Commits:
         self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
         self._in_flight_since: float | None = None  # the same of the group in flight
         self._waiting: _Group = []
-        self._scheduled = False
-        self._in_flight = False
+        self._busy = False  # a group is in flight, or will be in this tick of the loop
         self._idle = Waiters()
         self._closed = False
         self._writer = _Writer(path, connection, self._settle_soon, after_commit)
@@ -190,15 +186,12 @@ class Commits:
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it."""
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue(_PendingCall(work, future, fsync=fsync))
+        self._queue(_PendingCall(work, future, fsync))
         return await future
-
-    def trace(self, callback: Callable[[str], None] | None) -> None:
-        self._writer.trace(callback)
 
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
-        while self._waiting or self._in_flight:
+        while self._busy:
             await self._idle.next_time().wait()
         self._closed = True
         self._writer.groups.put(None)
@@ -208,18 +201,16 @@ class Commits:
         if self._closed:
             raise JournalError("the journal is closed")
         self._waiting.append(part)
-        if not self._scheduled and not self._in_flight:
-            self._scheduled = True
+        if not self._busy:
+            self._busy = True
             self._loop.call_soon(self._send_group)
 
     def _send_group(self) -> None:
-        self._scheduled = False
         group, self._waiting = self._waiting, []
         self._in_flight_since, self._waiting_since = self._waiting_since, None
         for part in group:
             if isinstance(part, _PendingAppend):
                 part.freeze()
-        self._in_flight = True
         self._writer.groups.put(group)
 
     def _settle_soon(self, group: _Group) -> None:
@@ -227,13 +218,13 @@ class Commits:
             self._loop.call_soon_threadsafe(self._settle, group)
 
     def _settle(self, group: _Group) -> None:
-        self._in_flight = False
         appended_at = self._in_flight_since
-        if self._waiting:
+        self._busy = bool(self._waiting)
+        if self._busy:
             self._send_group()  # first, so that the writer works while viewers are woken
         for part in group:
             part.settle()
-        if not self._in_flight:
+        if not self._busy:
             self._idle.wake()
         if self._writer.pages > CHECKPOINT_PAGES:
             self._writer.pages = 0
@@ -260,9 +251,6 @@ class _Writer(threading.Thread):
         self._synchronous = "NORMAL"
         self.pages = 0  # written since the last checkpoint was asked for; an estimate
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
-
-    def trace(self, callback: Callable[[str], None] | None) -> None:
-        self._connection.set_trace_callback(callback)
 
     def run(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # the first group will raise it

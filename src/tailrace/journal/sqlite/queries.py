@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.errors import CorruptLog, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished
-from tailrace.journal.fold import Fold, is_fact, outputs_text
+from tailrace.journal.fold import Fold, fold, is_fact, outputs_text
 from tailrace.journal.live_tail import PAGE_ENTRIES
 from tailrace.ports import RUNS_LIMIT, Batch, NewRun, Run, RunFilter, Signal
 
@@ -59,7 +59,7 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
         yield Row(stretch[0].seq, stretch[-1].seq, attempt, crc32(events), events)
 
 
-def stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+def _stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
     """Groups of consecutive entries: compaction leaves gaps between them."""
     for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
         yield [entry for _, entry in group]
@@ -113,19 +113,9 @@ def _run(connection: sqlite3.Connection, row: tuple[Any, ...]) -> Run:
         if finished is not None and output_seqs is not None:
             output = outputs_text(_step_outputs(connection, run_id, num, output_seqs))
             finished = msgspec.structs.replace(finished, output=output)
-        return Run(
-            run_id,
-            _NEW.decode(new),
-            state,
-            last_seq,
-            first_seq,
-            created_at,
-            epoch,
-            kills,
-            owner,
-            finished,
-            _FAILURE.decode(outcome) if state == "parked" else None,
-        )
+        parked = _FAILURE.decode(outcome) if state == "parked" else None
+        new = _NEW.decode(new)
+        return Run(run_id, new, state, last_seq, first_seq, created_at, epoch, kills, owner, finished, parked)
     except msgspec.MsgspecError as exc:
         raise CorruptLog(f"run {run_id} cannot be read: {exc}") from exc
 
@@ -202,19 +192,15 @@ def read_all(connection: sqlite3.Connection, run_id: str, after: int, limit: int
     return Batch(entries[:limit])
 
 
-def all_pages(connection: sqlite3.Connection, run_id: str) -> Iterator[Batch]:
+def all_entries(connection: sqlite3.Connection, run_id: str) -> Iterator[Entry]:
     after = 0
     while page := read_page(connection, run_id, after, PAGE_ENTRIES):
-        yield page
+        yield from page
         after = page[-1].seq
 
 
 def folded(connection: sqlite3.Connection, run_id: str) -> Fold:
-    state = Fold()
-    for page in all_pages(connection, run_id):
-        for entry in page:
-            state.apply(entry)
-    return state
+    return fold(all_entries(connection, run_id))
 
 
 def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
@@ -224,6 +210,21 @@ def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     ).fetchall()
     facts = [entry for row in rows for entry in entries_of(run_id, Row._make(row)) if is_fact(entry.event)]
     return completed(connection, run_id, num, facts)
+
+
+def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[Row]]:
+    """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
+    state, kept = Fold(), []
+    for entry in all_entries(connection, run_id):
+        if not isinstance(entry.event, RunFinished):
+            state.apply(entry)
+        if is_fact(entry.event):
+            kept.append(entry)
+    snapshot = state.entry()
+    if _output_seqs(connection, number_of(connection, run_id)) is not None:
+        kept[-1], snapshot = without_outputs(kept[-1]), without_outputs(snapshot)
+    (snapshot_row,) = rows_of([snapshot])
+    return snapshot_row, [row for stretch in _stretches(kept) for row in rows_of(stretch)]
 
 
 # ── a sequence's output, stored in its steps alone ───────────────────────────────────────────────────────────
@@ -241,10 +242,6 @@ def without_outputs(entry: Entry) -> Entry:
             return Entry(entry.seq, msgspec.structs.replace(event, output="", steps=bare), entry.attempt)
         case _:
             return entry
-
-
-def output_is_in_steps(connection: sqlite3.Connection, run_id: str) -> bool:
-    return _output_seqs(connection, number_of(connection, run_id)) is not None
 
 
 def _output_seqs(connection: sqlite3.Connection, num: int) -> bytes | None:

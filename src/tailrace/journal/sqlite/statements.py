@@ -51,16 +51,9 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     """The run, and its number; None in place of the number where the key names a run that exists."""
     if new.idempotency_key and (known := run_with_key(connection, new.idempotency_key)):
         return known, None
-    run = Run(
-        new_run_id(at),
-        new,
-        "running" if claimant else "pending",
-        last_seq=1,
-        first_seq=1,
-        created_at=at,
-        claims=1 if claimant else 0,
-        owner=claimant.owner if claimant else "",
-    )
+    run = Run(new_run_id(at), new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
+    if claimant:
+        run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
     num = _insert_run(connection, run, claimant or Claimant("", "", 0.0))
     _insert_rows(connection, num, rows_of([Entry(1, RunStarted(new.kind, new.model, new.session, at))]))
     return run, num

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
-from tailrace.journal.fold import Fold, fold, is_fact
+from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
@@ -50,6 +50,7 @@ class SqliteJournal:
         on_lag: OnLag | None = None,
     ) -> None:
         self._clock = clock
+        self._connection = connection  # the writer's
         self._pipe = pipe
         self._readers = Readers(path)
         self._commits = Commits(
@@ -74,7 +75,7 @@ class SqliteJournal:
     def trace(self, callback: Callable[[str], None] | None) -> None:
         """Calls `callback` with each SQL statement of the writer before it is executed, in the writer's thread; None
         ends that. The write waits until the callback returns."""
-        self._commits.trace(callback)
+        self._connection.set_trace_callback(callback)
 
     # ── a run's life ──
 
@@ -235,9 +236,7 @@ class SqliteJournal:
         return await self._readers.query(partial(queries.facts_of, run_id=run_id))
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
-        return await self._readers.query(
-            lambda connection: [queries.facts_of(connection, run_id) for run_id in run_ids],
-        )
+        return await self._readers.query(lambda connection: [queries.facts_of(connection, each) for each in run_ids])
 
     async def snapshot(self, run_id: str) -> Entry:
         log = self._logs.get(run_id)
@@ -331,7 +330,7 @@ class SqliteJournal:
             raise RunOwned(f"run {run_id} has not ended", owner=run.owner)
         if run.first_seq > 1:
             return run
-        snapshot, kept = await self._readers.query(partial(_compacted, run_id=run_id))
+        snapshot, kept = await self._readers.query(partial(queries.compacted, run_id=run_id))
         return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def delete(self, run_id: str) -> None:
@@ -400,22 +399,3 @@ def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
     except BaseException:
         pipe.close()
         raise
-
-
-def _compacted(connection: sqlite3.Connection, run_id: str) -> tuple[queries.Row, list[queries.Row]]:
-    """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
-    state = Fold()
-    kept: list[Entry] = []
-    for page in queries.all_pages(connection, run_id):
-        for entry in page:
-            if isinstance(entry.event, RunFinished):
-                kept.append(entry)
-                continue
-            state.apply(entry)
-            if is_fact(entry.event):
-                kept.append(entry)
-    snapshot = state.entry()
-    if queries.output_is_in_steps(connection, run_id):
-        kept[-1], snapshot = queries.without_outputs(kept[-1]), queries.without_outputs(snapshot)
-    (snapshot_row,) = queries.rows_of([snapshot])
-    return snapshot_row, [row for stretch in queries.stretches(kept) for row in queries.rows_of(stretch)]
