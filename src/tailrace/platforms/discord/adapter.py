@@ -16,23 +16,7 @@ import discord
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Button,
-    Capabilities,
-    Delete,
-    Edit,
-    Gone,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Typing,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup import discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
@@ -51,7 +35,7 @@ from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error,
 
 log = logging.getLogger("tailrace.platforms.discord")
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = port.Capabilities(
     mode="edit",
     limit=MESSAGE_LIMIT,
     unit="utf16",  # Discord counts characters; its clients count UTF-16 units, which are never fewer
@@ -60,7 +44,7 @@ CAPABILITIES = Capabilities(
     buttons=True,
     resend="idempotent",  # the nonce: a second attempt gives the message of the first
     edit_interval_s=1.2,
-    windows=(Window(5, 5.0),),
+    windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
 )
 COMMANDS: tuple[tuple[str, str, bool], ...] = (  # name, description, whether it takes an argument
@@ -103,40 +87,40 @@ class DiscordPlatform(BasePlatform):
         self._session = GatewaySession()
         self._announced = False
 
-    def capabilities(self, _place: Place) -> Capabilities:
+    def capabilities(self, _place: port.Place) -> port.Capabilities:
         return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             return await self._perform(place, action)
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = f"/channels/{place.thread or place.chat}"
         match action:
-            case Send():
+            case port.Send():
                 body = _message(action) | {
                     "nonce": hashlib.sha256(action.key.encode()).hexdigest()[:_NONCE_CHARS],
                     "enforce_nonce": True,
                     "flags": _SUPPRESS_EMBEDS,
                 }
                 return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
-            case Edit():
+            case port.Edit():
                 path = f"{channel}/messages/{action.message_id}"
                 return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
-            case Delete():
+            case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
                 reply = reply_to(await self._rest.request("DELETE", path), place)
-                return Accepted() if reply == Gone("message") else reply
-            case Typing():
+                return port.Accepted() if reply == port.Gone("message") else reply
+            case port.Typing():
                 return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
             case _:
-                return Refused(f"Discord has no {type(action).__name__}")
+                return port.Refused(f"Discord has no {type(action).__name__}")
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         try:
             content = await self._rest.download(attachment.ref, max_bytes)
@@ -148,7 +132,7 @@ class DiscordPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         client = GatewayClient(self._rest.base_url, self._gateway_url)
         try:
             await client.login(self._token)
@@ -167,7 +151,7 @@ class DiscordPlatform(BasePlatform):
         finally:
             await client.close()
 
-    async def _handle_events(self, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_events(self, client: GatewayClient, inbox: port.Inbox) -> None:
         while True:
             event, number = await client.events.get()
             try:
@@ -176,7 +160,7 @@ class DiscordPlatform(BasePlatform):
                 self._session.sequence = number - 1  # another run resumes before it, and hears it again
                 raise
 
-    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: port.Inbox) -> None:
         match event:
             case Connected():
                 inbox.connected()
@@ -187,7 +171,7 @@ class DiscordPlatform(BasePlatform):
             case discord.Interaction():
                 await self._interact(event, inbox)
 
-    async def _interact(self, interaction: discord.Interaction, inbox: Inbox) -> None:
+    async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
         """Discord says "the application did not respond" unless it is answered within three seconds."""
         update = parse_interaction(interaction)
         if update is None:
@@ -246,7 +230,7 @@ class _User(msgspec.Struct):
     username: str = "?"
 
 
-def _message(action: Send | Edit) -> dict[str, Any]:
+def _message(action: port.Send | port.Edit) -> dict[str, Any]:
     return {
         "content": _shown(action.text, markup=action.markup),
         "components": _rows(action.buttons),
@@ -260,7 +244,7 @@ def _shown(text: str, *, markup: bool) -> str:
     return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
 
 
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
     keys = [{"type": _BUTTON, "style": _SECONDARY, "label": b.label[:80], "custom_id": b.value} for b in buttons]
     return [
         {"type": _ACTION_ROW, "components": keys[at : at + _BUTTONS_PER_ROW]}

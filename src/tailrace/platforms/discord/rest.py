@@ -11,17 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tailrace.delivery.port import (
-    Accepted,
-    AnyReply,
-    Flood,
-    Gone,
-    Place,
-    Refused,
-    Sent,
-    TooLong,
-    Unknown,
-)
+from tailrace.delivery import port
 from tailrace.platforms.runtime.connection_errors import download
 
 API_URL = "https://discord.com/api/v10"
@@ -110,20 +100,20 @@ class RestClient:
         return self._session
 
 
-def reply_to(answer: RestResponse, place: Place) -> AnyReply:
+def reply_to(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """What the answer to one action means."""
     if answer.ok:
-        return Accepted(answer.pause_s)
+        return port.Accepted(answer.pause_s)
     error = answer.error
     if answer.status == 429:
         told = error.retry_after if error is not None else None
-        return Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
+        return port.Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
     if answer.status >= 500 or error is None:
-        return Unknown(f"HTTP {answer.status}")
+        return port.Unknown(f"HTTP {answer.status}")
     return _refusal(error, answer.status, place)
 
 
-def sent(answer: RestResponse, place: Place) -> AnyReply:
+def sent(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """The same for an action that makes a message."""
     if not answer.ok:
         return reply_to(answer, place)
@@ -131,19 +121,19 @@ def sent(answer: RestResponse, place: Place) -> AnyReply:
         created = msgspec.json.decode(answer.body, type=_Created)
     except msgspec.DecodeError:
         created = _Created()
-    return Sent(created.id, answer.pause_s) if created.id else Unknown("an answer without a message")
+    return port.Sent(created.id, answer.pause_s) if created.id else port.Unknown("an answer without a message")
 
 
-def _refusal(error: RestError, status: int, place: Place) -> AnyReply:
+def _refusal(error: RestError, status: int, place: port.Place) -> port.AnyReply:
     if error.code == UNKNOWN_MESSAGE:
-        return Gone("message")
+        return port.Gone("message")
     if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:
-        return Gone("thread" if place.thread else "chat")
+        return port.Gone("thread" if place.thread else "chat")
     if error.code in _CHAT_CODES:
-        return Gone("chat")
+        return port.Gone("chat")
     if error.code == _INVALID_BODY and _TOO_LONG in str(error.errors.get("content")):
-        return TooLong()
-    return Refused(f"{error.message or 'no reason given'} ({error.code or status})")
+        return port.TooLong()
+    return port.Refused(f"{error.message or 'no reason given'} ({error.code or status})")
 
 
 def _seconds(text: str | None) -> float | None:

@@ -22,29 +22,7 @@ import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Button,
-    Capabilities,
-    Delete,
-    Draft,
-    Edit,
-    Failed,
-    Gone,
-    HookAnswer,
-    HookRequest,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Sent,
-    Typing,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
@@ -74,19 +52,21 @@ COMMANDS = (  # what Telegram offers after a "/"
 _NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
-PRIVATE = Capabilities(
+PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
     edits=True,
     deletes=True,
     buttons=True,
-    windows=(Window(1, 1.0),),
+    windows=(port.Window(1, 1.0),),
     typing_s=5.0,
     draft_lifetime_s=30.0,
 )
 # 20 a minute, sends and edits together: an edit every 3 s lasts as long as the answer does.
-GROUP = msgspec.structs.replace(PRIVATE, mode="edit", edit_interval_s=3.0, windows=(Window(1, 1.0), Window(20, 60.0)))
+GROUP = msgspec.structs.replace(
+    PRIVATE, mode="edit", edit_interval_s=3.0, windows=(port.Window(1, 1.0), port.Window(20, 60.0))
+)
 
 
 def _hide_token(record: logging.LogRecord) -> bool:
@@ -141,12 +121,12 @@ class TelegramPlatform(BasePlatform):
             httpx_kwargs={"verify": _tls()},
         )
 
-    def capabilities(self, place: Place) -> Capabilities:
+    def capabilities(self, place: port.Place) -> port.Capabilities:
         return PRIVATE if place.kind == "private" else GROUP
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             async with asyncio.timeout(2 * self._answer_s):  # of all the parts of one request together
                 return await self._perform(place, action)
@@ -156,15 +136,15 @@ class TelegramPlatform(BasePlatform):
         except TelegramError as exc:
             return self._reply_to(exc, place, action)
         except TimeoutError:
-            return Unknown("no answer in time")
+            return port.Unknown("no answer in time")
         except _NONSENSE as exc:
-            return Unknown(f"an answer that makes no sense: {exc!r}")
+            return port.Unknown(f"an answer that makes no sense: {exc!r}")
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         chat = self._moved.get(place.chat) or int(place.chat)
         thread = int(place.thread) if place.thread else None
         match action:
-            case Send():
+            case port.Send():
                 text, entities = _shown(action.text, markup=action.markup)
                 message = await self._bot.send_message(
                     chat,
@@ -174,8 +154,8 @@ class TelegramPlatform(BasePlatform):
                     reply_markup=_keyboard(action.buttons),
                     link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
                 )
-                return Sent(str(message.message_id))
-            case Edit():
+                return port.Sent(str(message.message_id))
+            case port.Edit():
                 text, entities = _shown(action.text, markup=action.markup)
                 await self._bot.edit_message_text(
                     text,
@@ -185,32 +165,32 @@ class TelegramPlatform(BasePlatform):
                     reply_markup=_keyboard(action.buttons),
                     link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
                 )
-            case Draft() if place.kind == "private":
+            case port.Draft() if place.kind == "private":
                 text, entities = _shown(action.text, markup=action.markup)
                 stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
                 await self._bot.send_message_draft(
                     chat, action.draft_id, text, thread, entities=entities, api_kwargs=stop
                 )
-            case Delete():
+            case port.Delete():
                 await self._bot.delete_message(chat, int(action.message_id))
-            case Typing():
+            case port.Typing():
                 await self._bot.send_chat_action(chat, telegram.constants.ChatAction.TYPING, message_thread_id=thread)
             case _:
-                return Refused(f"Telegram has no {type(action).__name__}")
-        return Accepted()
+                return port.Refused(f"Telegram has no {type(action).__name__}")
+        return port.Accepted()
 
     @staticmethod
-    def _reply_to(error: TelegramError, place: Place, action: AnyAction) -> AnyReply:
+    def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         reply = reply_to(error)
-        if isinstance(action, Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
-            return Accepted()
-        if reply == Gone("thread") and not place.thread:
-            return Refused(error.message)  # there is no chat around it to fall back to
+        if isinstance(action, port.Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
+            return port.Accepted()
+        if reply == port.Gone("thread") and not place.thread:
+            return port.Refused(error.message)  # there is no chat around it to fall back to
         return reply
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         self._me = await self._ask(self._bot.get_me())
         await self._announce_commands()
         if self._webhook_url:
@@ -222,7 +202,7 @@ class TelegramPlatform(BasePlatform):
         else:
             await self._poll(self._me, inbox)
 
-    async def _poll(self, me: telegram.User, inbox: Inbox) -> None:
+    async def _poll(self, me: telegram.User, inbox: port.Inbox) -> None:
         """An offset confirms every update before it: it moves when the update is in good hands."""
         offset, wait_s = 0, 0  # the first one only asks whether polling works
         while True:
@@ -244,25 +224,25 @@ class TelegramPlatform(BasePlatform):
                 await self._handle_update(update, me, inbox)
                 offset = update.update_id + 1
 
-    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
+    async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         given = request.headers.get(SECRET_HEADER, "").encode()
         if not self._webhook_url or not hmac.compare_digest(given, self._hook_secret.encode()):
-            return HookAnswer(403)
+            return port.HookAnswer(403)
         if request.method != "POST":
-            return HookAnswer(405)
+            return port.HookAnswer(405)
         if self._me is None:
-            return HookAnswer(503)
+            return port.HookAnswer(503)
         try:
             update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
         except (msgspec.DecodeError, *_NONSENSE):
-            return HookAnswer(400)
+            return port.HookAnswer(400)
         try:
             await self._handle_update(update, self._me, inbox)
         except TailraceError:
-            return HookAnswer(503)  # it will be delivered again
-        return HookAnswer()
+            return port.HookAnswer(503)  # it will be delivered again
+        return port.HookAnswer()
 
-    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
+    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: port.Inbox) -> None:
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
         if (received := parse_update(update, me)) is not None:
@@ -273,7 +253,7 @@ class TelegramPlatform(BasePlatform):
             except TelegramError as exc:
                 log.info("a pressed button could not be confirmed: %s", exc.message)
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         file = await self._ask(self._bot.get_file(attachment.ref))
         if (file.file_size or 0) > max_bytes:
@@ -313,7 +293,7 @@ class TelegramPlatform(BasePlatform):
         if isinstance(error, InvalidToken):
             return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
         reply = reply_to(error)
-        reason = reply.reason if isinstance(reply, Unknown | Failed) else error.message
+        reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
         return PlatformError(reason, platform=self.name)
 
 
@@ -336,7 +316,7 @@ def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity
     ]
 
 
-def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None:
+def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup | None:
     if not buttons:
         return None
     keys = [telegram.InlineKeyboardButton(button.label, callback_data=button.value) for button in buttons]
