@@ -12,6 +12,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
 import discord
 import msgspec
 
@@ -30,7 +31,7 @@ from tailrace.platforms.discord.gateway import (
 )
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
@@ -47,17 +48,6 @@ CAPABILITIES = port.Capabilities(
     windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
 )
-COMMANDS: tuple[tuple[str, str, bool], ...] = (  # name, description, whether it takes an argument
-    ("new", "Start a new conversation", False),
-    ("stop", "Stop the answer", False),
-    ("model", "Show or change the model", True),
-    ("verbose", "Show more or less of what tools do", True),
-    ("yolo", "Run tools without asking", True),
-    ("approve", "Approve what a tool asks for", True),
-    ("deny", "Deny what a tool asks for", False),
-    ("status", "What is going on", False),
-    ("help", "What I can do", False),
-)
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
 _SUPPRESS_EMBEDS, _EPHEMERAL = 1 << 2, 1 << 6  # message flags
@@ -70,25 +60,16 @@ class DiscordPlatform(BasePlatform):
     """One bot."""
 
     name = "discord"
+    same_everywhere = CAPABILITIES
 
     def __init__(
-        self,
-        token: str,
-        *,
-        base_url: str | None = None,
-        gateway_url: str | None = None,
-        commands: Sequence[tuple[str, str, bool]] = COMMANDS,
-        answer_s: float = ANSWER_S,
+        self, token: str, *, base_url: str | None = None, gateway_url: str | None = None, answer_s: float = ANSWER_S
     ) -> None:
         self._token = token
         self._gateway_url = gateway_url
-        self._commands = commands
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._session = GatewaySession()
         self._announced = False
-
-    def capabilities(self, _place: port.Place) -> port.Capabilities:
-        return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,13 +103,8 @@ class DiscordPlatform(BasePlatform):
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
-        try:
-            content = await self._rest.download(attachment.ref, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        async with aiohttp.ClientSession(timeout=self._rest.timeout) as session:  # that host must not see the token
+            return await self.download(attachment, session.get(attachment.ref), max_bytes)
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +178,7 @@ class DiscordPlatform(BasePlatform):
         argument = {"type": _STRING, "name": "text", "description": "What to do", "required": False}
         body = [
             {"name": name, "description": description, "options": [argument] if takes_text else []}
-            for name, description, takes_text in self._commands
+            for name, description, takes_text in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
         self._announced = answer.ok

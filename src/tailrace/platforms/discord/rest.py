@@ -12,7 +12,6 @@ import aiohttp
 import msgspec
 
 from tailrace.delivery import port
-from tailrace.platforms.runtime.connection_errors import download
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
@@ -71,7 +70,7 @@ class RestClient:
     def __init__(self, token: str, base_url: str | None = None, *, answer_s: float) -> None:
         self.base_url = (base_url or API_URL).rstrip("/")
         self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
-        self._timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
+        self.timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
         self._session: aiohttp.ClientSession | None = None
 
     async def request(self, method: str, path: str, body: object = None) -> RestResponse:
@@ -82,12 +81,6 @@ class RestClient:
             lower = {name.lower(): value for name, value in response.headers.items()}
             return RestResponse(response.status, lower, await response.read())
 
-    async def download(self, url: str, max_bytes: int) -> bytes | None:
-        """None: it is larger than that. Files lie on another host, which must not see the token."""
-        async with aiohttp.ClientSession(timeout=self._timeout) as session, session.get(url) as response:
-            response.raise_for_status()
-            return await download(response, max_bytes)
-
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -95,7 +88,7 @@ class RestClient:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                headers=self._headers, timeout=self._timeout, connector=aiohttp.TCPConnector(limit=256)
+                headers=self._headers, timeout=self.timeout, connector=aiohttp.TCPConnector(limit=256)
             )
         return self._session
 

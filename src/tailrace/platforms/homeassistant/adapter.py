@@ -88,13 +88,11 @@ class HomeAssistantPlatform(BasePlatform):
     """One Home Assistant."""
 
     name = "homeassistant"
+    same_everywhere = CAPABILITIES
 
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
-
-    def capabilities(self, _place: port.Place) -> port.Capabilities:
-        return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 

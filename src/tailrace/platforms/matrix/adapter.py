@@ -43,6 +43,7 @@ class MatrixPlatform(BasePlatform):
     """One account on one homeserver."""
 
     name = "matrix"
+    same_everywhere = CAPABILITIES
 
     def __init__(
         self,
@@ -71,9 +72,6 @@ class MatrixPlatform(BasePlatform):
             max_limit_exceeded=0, max_timeouts=0, request_timeout=self._answer_s, encryption_enabled=False
         )
         return nio.AsyncClient(self._homeserver, self._user, device_id=device, config=config)
-
-    def capabilities(self, _place: port.Place) -> port.Capabilities:
-        return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -26,7 +26,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
 
@@ -164,16 +164,8 @@ class SlackPlatform(BasePlatform):
             raise PlatformError(f"{attachment.name} is not on Slack's own servers", platform=self.name)
         self.check_size(attachment, max_bytes)
         headers = {"Authorization": f"Bearer {self._web.token}"}
-        try:
-            async with self._session().get(attachment.ref, headers=headers, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise PlatformError(f"{attachment.name}: Slack answered {response.status}", platform=self.name)
-                content = await download(response, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        request = self._session().get(attachment.ref, headers=headers, allow_redirects=False)
+        return await self.download(attachment, request, max_bytes)
 
     def _is_slacks(self, url: str) -> bool:
         file, api = urlsplit(url), urlsplit(self._web.base_url)

@@ -14,7 +14,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -25,7 +25,7 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
 from tailrace.platforms.telegram.replies import Connections, reply_to
 
@@ -38,17 +38,6 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's n
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
-COMMANDS = (  # what Telegram offers after a "/"
-    ("new", "Begin a new conversation"),
-    ("stop", "Stop the answer under way"),
-    ("model", "Show or change the model"),
-    ("verbose", "Show more, or less, of what tools do"),
-    ("yolo", "Approve everything without asking, or stop doing so"),
-    ("approve", "Approve what a tool asks for"),
-    ("deny", "Deny what a tool asks for"),
-    ("status", "Say what is going on"),
-    ("help", "Show what I can do"),
-)
 _NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
@@ -90,13 +79,11 @@ class TelegramPlatform(BasePlatform):
         *,
         base_url: str | None = None,
         webhook_url: str | None = None,
-        commands: Sequence[tuple[str, str]] = COMMANDS,
         answer_s: float = ANSWER_S,
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
         self._answer_s = answer_s
         self._webhook_url = webhook_url
-        self._commands = commands
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
         self._me: telegram.User | None = None
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
@@ -145,26 +132,12 @@ class TelegramPlatform(BasePlatform):
         thread = int(place.thread) if place.thread else None
         match action:
             case port.Send():
-                text, entities = _shown(action.text, markup=action.markup)
-                message = await self._bot.send_message(
-                    chat,
-                    text,
-                    entities=entities,
-                    message_thread_id=thread,
-                    reply_markup=_keyboard(action.buttons),
-                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
-                )
+                text, look = _message(action)
+                message = await self._bot.send_message(chat, text, message_thread_id=thread, **look)
                 return port.Sent(str(message.message_id))
             case port.Edit():
-                text, entities = _shown(action.text, markup=action.markup)
-                await self._bot.edit_message_text(
-                    text,
-                    chat,
-                    int(action.message_id),
-                    entities=entities,
-                    reply_markup=_keyboard(action.buttons),
-                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
-                )
+                text, look = _message(action)
+                await self._bot.edit_message_text(text, chat, int(action.message_id), **look)
             case port.Draft() if place.kind == "private":
                 text, entities = _shown(action.text, markup=action.markup)
                 stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
@@ -278,7 +251,7 @@ class TelegramPlatform(BasePlatform):
 
     async def _announce_commands(self) -> None:
         try:
-            await self._bot.set_my_commands(list(self._commands))
+            await self._bot.set_my_commands([(name, description) for name, description, _ in COMMANDS])
         except TelegramError as exc:
             log.warning("the list of commands could not be set: %s", exc.message)
 
@@ -301,6 +274,14 @@ class TelegramPlatform(BasePlatform):
 def _tls() -> ssl.SSLContext:
     """One for all connections: reading the certificates takes longer than the rest of the start."""
     return httpx.create_ssl_context()
+
+
+def _message(action: port.Send | port.Edit) -> tuple[str, dict[str, Any]]:
+    """The text, and how it is shown."""
+    text, entities = _shown(action.text, markup=action.markup)
+    preview = telegram.LinkPreviewOptions(is_disabled=True)
+    keyboard = _keyboard(action.buttons)
+    return text, {"entities": entities, "reply_markup": keyboard, "link_preview_options": preview}
 
 
 def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:

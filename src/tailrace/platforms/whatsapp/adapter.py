@@ -20,7 +20,7 @@ from tailrace.delivery import port
 from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp.inbound import (
     MAX_TEXT_CHARS,
     SIGNATURE_HEADER,
@@ -96,6 +96,7 @@ class WhatsAppPlatform(BasePlatform):
     """One business number."""
 
     name = "whatsapp"
+    same_everywhere = CAPABILITIES
     hook_path = HOOK_PATH
 
     def __init__(
@@ -116,9 +117,6 @@ class WhatsAppPlatform(BasePlatform):
         self._timeout = aiohttp.ClientTimeout(total=answer_s, connect=min(5.0, answer_s))
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
-
-    def capabilities(self, _place: port.Place) -> port.Capabilities:
-        return CAPABILITIES
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,16 +203,7 @@ class WhatsAppPlatform(BasePlatform):
             raise self.too_large(attachment, max_bytes)
         if not media.url.startswith(("https://", f"{self._base_url}/")):
             raise PlatformError(f"{attachment.name} is not offered over https", platform=self.name)
-        try:
-            async with self._session().get(media.url) as response:
-                if response.status != 200:
-                    raise PlatformError(f"{attachment.name}: status {response.status}", platform=self.name)
-                content = await download(response, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name}: {_text_of_error(exc)}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        return await self.download(attachment, self._session().get(media.url), max_bytes)
 
     async def _get(self, url: str, into: type[T]) -> T:
         """Raises `PlatformError`."""
@@ -225,7 +214,7 @@ class WhatsAppPlatform(BasePlatform):
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
         except (_UnclearResponse, *NO_ANSWER) as exc:
-            raise PlatformError(_text_of_error(exc), platform=self.name) from exc
+            raise PlatformError(str(exc) or type(exc).__name__, platform=self.name) from exc
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,10 +238,6 @@ async def _decode_response(response: aiohttp.ClientResponse, into: type[T]) -> T
     except msgspec.DecodeError as exc:
         raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's") from exc
     raise _Refusal(trouble, response.status)
-
-
-def _text_of_error(error: Exception) -> str:
-    return str(error) or type(error).__name__  # a time-out has no text
 
 
 def explained(trouble: Trouble) -> str:
