@@ -23,9 +23,9 @@ from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp.inbound import (
     MAX_TEXT_CHARS,
+    NOTIFICATIONS,
     SIGNATURE_HEADER,
     Trouble,
-    decode,
     failures,
     is_signed,
     received,
@@ -176,7 +176,7 @@ class WhatsAppPlatform(BasePlatform):
         if not is_signed(request.body, request.headers.get(SIGNATURE_HEADER, ""), self._app_secret):
             return port.HookAnswer(401)
         try:
-            notification = decode(request.body)
+            notification = NOTIFICATIONS.decode(request.body)
         except msgspec.DecodeError as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
