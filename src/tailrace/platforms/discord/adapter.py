@@ -12,27 +12,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
 import discord
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Button,
-    Capabilities,
-    Delete,
-    Edit,
-    Gone,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Typing,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup import discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
@@ -46,12 +31,12 @@ from tailrace.platforms.discord.gateway import (
 )
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, first_error, reply_without_answer
 
 log = logging.getLogger("tailrace.platforms.discord")
 
-CAPABILITIES = Capabilities(
+CAPABILITIES = port.Capabilities(
     mode="edit",
     limit=MESSAGE_LIMIT,
     unit="utf16",  # Discord counts characters; its clients count UTF-16 units, which are never fewer
@@ -60,19 +45,8 @@ CAPABILITIES = Capabilities(
     buttons=True,
     resend="idempotent",  # the nonce: a second attempt gives the message of the first
     edit_interval_s=1.2,
-    windows=(Window(5, 5.0),),
+    windows=(port.Window(5, 5.0),),
     typing_s=9.0,  # Discord shows it for ten
-)
-COMMANDS: tuple[tuple[str, str, bool], ...] = (  # name, description, whether it takes an argument
-    ("new", "Start a new conversation", False),
-    ("stop", "Stop the answer", False),
-    ("model", "Show or change the model", True),
-    ("verbose", "Show more or less of what tools do", True),
-    ("yolo", "Run tools without asking", True),
-    ("approve", "Approve what a tool asks for", True),
-    ("deny", "Deny what a tool asks for", False),
-    ("status", "What is going on", False),
-    ("help", "What I can do", False),
 )
 _NONCE_CHARS = 25
 _BUTTONS_PER_ROW = 5
@@ -86,69 +60,55 @@ class DiscordPlatform(BasePlatform):
     """One bot."""
 
     name = "discord"
+    same_everywhere = CAPABILITIES
 
     def __init__(
-        self,
-        token: str,
-        *,
-        base_url: str | None = None,
-        gateway_url: str | None = None,
-        commands: Sequence[tuple[str, str, bool]] = COMMANDS,
-        answer_s: float = ANSWER_S,
+        self, token: str, *, base_url: str | None = None, gateway_url: str | None = None, answer_s: float = ANSWER_S
     ) -> None:
         self._token = token
         self._gateway_url = gateway_url
-        self._commands = commands
         self._rest = RestClient(token, base_url, answer_s=answer_s)
         self._session = GatewaySession()
         self._announced = False
 
-    def capabilities(self, _place: Place) -> Capabilities:
-        return CAPABILITIES
-
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             return await self._perform(place, action)
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = f"/channels/{place.thread or place.chat}"
         match action:
-            case Send():
+            case port.Send():
                 body = _message(action) | {
                     "nonce": hashlib.sha256(action.key.encode()).hexdigest()[:_NONCE_CHARS],
                     "enforce_nonce": True,
                     "flags": _SUPPRESS_EMBEDS,
                 }
                 return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
-            case Edit():
+            case port.Edit():
                 path = f"{channel}/messages/{action.message_id}"
                 return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
-            case Delete():
+            case port.Delete():
                 path = f"{channel}/messages/{action.message_id}"
                 reply = reply_to(await self._rest.request("DELETE", path), place)
-                return Accepted() if reply == Gone("message") else reply
-            case Typing():
+                return port.Accepted() if reply == port.Gone("message") else reply
+            case port.Typing():
                 return reply_to(await self._rest.request("POST", f"{channel}/typing"), place)
             case _:
-                return Refused(f"Discord has no {type(action).__name__}")
+                return port.Refused(f"Discord has no {type(action).__name__}")
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
-        try:
-            content = await self._rest.download(attachment.ref, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        async with aiohttp.ClientSession(timeout=self._rest.timeout) as session:  # that host must not see the token
+            return await self.download(attachment, session.get(attachment.ref), max_bytes)
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         client = GatewayClient(self._rest.base_url, self._gateway_url)
         try:
             await client.login(self._token)
@@ -167,7 +127,7 @@ class DiscordPlatform(BasePlatform):
         finally:
             await client.close()
 
-    async def _handle_events(self, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_events(self, client: GatewayClient, inbox: port.Inbox) -> None:
         while True:
             event, number = await client.events.get()
             try:
@@ -176,7 +136,7 @@ class DiscordPlatform(BasePlatform):
                 self._session.sequence = number - 1  # another run resumes before it, and hears it again
                 raise
 
-    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: Inbox) -> None:
+    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: port.Inbox) -> None:
         match event:
             case Connected():
                 inbox.connected()
@@ -187,7 +147,7 @@ class DiscordPlatform(BasePlatform):
             case discord.Interaction():
                 await self._interact(event, inbox)
 
-    async def _interact(self, interaction: discord.Interaction, inbox: Inbox) -> None:
+    async def _interact(self, interaction: discord.Interaction, inbox: port.Inbox) -> None:
         """Discord says "the application did not respond" unless it is answered within three seconds."""
         update = parse_interaction(interaction)
         if update is None:
@@ -218,7 +178,7 @@ class DiscordPlatform(BasePlatform):
         argument = {"type": _STRING, "name": "text", "description": "What to do", "required": False}
         body = [
             {"name": name, "description": description, "options": [argument] if takes_text else []}
-            for name, description, takes_text in self._commands
+            for name, description, takes_text in COMMANDS
         ]
         answer = await self._rest.request("PUT", f"/applications/{application_id}/commands", body)
         self._announced = answer.ok
@@ -246,7 +206,7 @@ class _User(msgspec.Struct):
     username: str = "?"
 
 
-def _message(action: Send | Edit) -> dict[str, Any]:
+def _message(action: port.Send | port.Edit) -> dict[str, Any]:
     return {
         "content": _shown(action.text, markup=action.markup),
         "components": _rows(action.buttons),
@@ -260,7 +220,7 @@ def _shown(text: str, *, markup: bool) -> str:
     return shown if units(shown, "utf16") <= MESSAGE_LIMIT else text
 
 
-def _rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
+def _rows(buttons: Sequence[port.Button]) -> list[dict[str, Any]]:
     keys = [{"type": _BUTTON, "style": _SECONDARY, "label": b.label[:80], "custom_id": b.value} for b in buttons]
     return [
         {"type": _ACTION_ROW, "components": keys[at : at + _BUTTONS_PER_ROW]}

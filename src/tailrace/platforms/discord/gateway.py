@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import aiohttp
 import discord
 import msgspec
 import yarl
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
+
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
 CONNECT_S = 60.0  # for a connection and the server's greeting
 
@@ -101,15 +102,8 @@ class GatewayClient(discord.Client):
         return self.ws
 
 
-CONNECTION_ERRORS = (
-    OSError,
-    TimeoutError,
-    aiohttp.ClientError,
-    discord.HTTPException,
-    discord.LoginFailure,
-    discord.GatewayNotFound,
-    discord.ConnectionClosed,
-)
+# a refused login and a closed connection are `ClientException`s
+CONNECTION_ERRORS = (*NO_ANSWER, discord.HTTPException, discord.GatewayNotFound, discord.ClientException)
 
 
 def explain(error: Exception) -> tuple[str, bool]:

@@ -11,18 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tailrace.delivery.port import (
-    Accepted,
-    AnyReply,
-    Flood,
-    Gone,
-    Place,
-    Refused,
-    Sent,
-    TooLong,
-    Unknown,
-)
-from tailrace.platforms.runtime.connection_errors import download
+from tailrace.delivery import port
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
@@ -81,7 +70,7 @@ class RestClient:
     def __init__(self, token: str, base_url: str | None = None, *, answer_s: float) -> None:
         self.base_url = (base_url or API_URL).rstrip("/")
         self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
-        self._timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
+        self.timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
         self._session: aiohttp.ClientSession | None = None
 
     async def request(self, method: str, path: str, body: object = None) -> RestResponse:
@@ -92,12 +81,6 @@ class RestClient:
             lower = {name.lower(): value for name, value in response.headers.items()}
             return RestResponse(response.status, lower, await response.read())
 
-    async def download(self, url: str, max_bytes: int) -> bytes | None:
-        """None: it is larger than that. Files lie on another host, which must not see the token."""
-        async with aiohttp.ClientSession(timeout=self._timeout) as session, session.get(url) as response:
-            response.raise_for_status()
-            return await download(response, max_bytes)
-
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
@@ -105,25 +88,25 @@ class RestClient:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                headers=self._headers, timeout=self._timeout, connector=aiohttp.TCPConnector(limit=256)
+                headers=self._headers, timeout=self.timeout, connector=aiohttp.TCPConnector(limit=256)
             )
         return self._session
 
 
-def reply_to(answer: RestResponse, place: Place) -> AnyReply:
+def reply_to(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """What the answer to one action means."""
     if answer.ok:
-        return Accepted(answer.pause_s)
+        return port.Accepted(answer.pause_s)
     error = answer.error
     if answer.status == 429:
         told = error.retry_after if error is not None else None
-        return Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
+        return port.Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
     if answer.status >= 500 or error is None:
-        return Unknown(f"HTTP {answer.status}")
+        return port.Unknown(f"HTTP {answer.status}")
     return _refusal(error, answer.status, place)
 
 
-def sent(answer: RestResponse, place: Place) -> AnyReply:
+def sent(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """The same for an action that makes a message."""
     if not answer.ok:
         return reply_to(answer, place)
@@ -131,19 +114,19 @@ def sent(answer: RestResponse, place: Place) -> AnyReply:
         created = msgspec.json.decode(answer.body, type=_Created)
     except msgspec.DecodeError:
         created = _Created()
-    return Sent(created.id, answer.pause_s) if created.id else Unknown("an answer without a message")
+    return port.Sent(created.id, answer.pause_s) if created.id else port.Unknown("an answer without a message")
 
 
-def _refusal(error: RestError, status: int, place: Place) -> AnyReply:
+def _refusal(error: RestError, status: int, place: port.Place) -> port.AnyReply:
     if error.code == UNKNOWN_MESSAGE:
-        return Gone("message")
+        return port.Gone("message")
     if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:
-        return Gone("thread" if place.thread else "chat")
+        return port.Gone("thread" if place.thread else "chat")
     if error.code in _CHAT_CODES:
-        return Gone("chat")
+        return port.Gone("chat")
     if error.code == _INVALID_BODY and _TOO_LONG in str(error.errors.get("content")):
-        return TooLong()
-    return Refused(f"{error.message or 'no reason given'} ({error.code or status})")
+        return port.TooLong()
+    return port.Refused(f"{error.message or 'no reason given'} ({error.code or status})")
 
 
 def _seconds(text: str | None) -> float | None:

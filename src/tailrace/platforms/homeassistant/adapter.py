@@ -22,24 +22,7 @@ from typing import Any
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Capabilities,
-    Delete,
-    Edit,
-    Failed,
-    Inbox,
-    MessageReceived,
-    Place,
-    Refused,
-    Send,
-    Sender,
-    Sent,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.homeassistant.socket import CommandResult, ConnectionLost, Socket, SubscribedEvent, connected
@@ -55,8 +38,8 @@ DEFAULT_CHAT = "home"
 TITLE = "Tailrace"
 # Events above 32 KiB are not recorded; text and plain text together stay below it. Notifications can be replaced and
 # dismissed, and the key of a message names its notification: a second attempt shows the same one.
-CAPABILITIES = Capabilities(
-    limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(Window(5, 1.0),)
+CAPABILITIES = port.Capabilities(
+    limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
@@ -105,39 +88,39 @@ class HomeAssistantPlatform(BasePlatform):
     """One Home Assistant."""
 
     name = "homeassistant"
+    same_everywhere = CAPABILITIES
 
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
 
-    def capabilities(self, _place: Place) -> Capabilities:
-        return CAPABILITIES
-
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         if (socket := self._socket) is None:
-            return Failed("not connected")
+            return port.Failed("not connected")
         try:
             async with asyncio.timeout(self._answer_s):
                 return await self._perform(socket, place, action)
         except (ConnectionLost, TimeoutError) as exc:
-            return Unknown(str(exc) or "no answer in time")
+            return port.Unknown(str(exc) or "no answer in time")
 
-    async def _perform(self, socket: Socket, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, socket: Socket, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
-            case Send():
+            case port.Send():
                 shown = f"tailrace_{hashlib.sha256(action.key.encode()).hexdigest()[:24]}"
-                return await self._show(socket, place, shown, action) or Sent(shown)
-            case Edit():
-                return await self._show(socket, place, action.message_id, action) or Accepted()
-            case Delete():
+                return await self._show(socket, place, shown, action) or port.Sent(shown)
+            case port.Edit():
+                return await self._show(socket, place, action.message_id, action) or port.Accepted()
+            case port.Delete():
                 dismissed = await _call(socket, "dismiss", {"notification_id": action.message_id})
-                return _refusal(dismissed) or Accepted()
+                return _refusal(dismissed) or port.Accepted()
             case _:
-                return Refused(f"Home Assistant has no {type(action).__name__}")
+                return port.Refused(f"Home Assistant has no {type(action).__name__}")
 
-    async def _show(self, socket: Socket, place: Place, shown: str, action: Send | Edit) -> AnyReply | None:
+    async def _show(
+        self, socket: Socket, place: port.Place, shown: str, action: port.Send | port.Edit
+    ) -> port.AnyReply | None:
         """Shows the notification and tells of it. What was refused, or None where it was done."""
         text = action.text if action.markup else _MARKS.sub(r"\\\1", action.text)
         created = await _call(socket, "create", {"notification_id": shown, "title": TITLE, "message": text})
@@ -153,7 +136,7 @@ class HomeAssistantPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         try:
             async with connected(self._url, self._token) as socket:
                 await self._listen(socket, inbox)
@@ -162,11 +145,11 @@ class HomeAssistantPlatform(BasePlatform):
         finally:
             self._socket = None
 
-    async def _listen(self, socket: Socket, inbox: Inbox) -> None:
+    async def _listen(self, socket: Socket, inbox: port.Inbox) -> None:
         """Reads the socket until it is lost. Another task puts the updates: the inbox may wait for a command, and only
         this reader sees its result. Events from before the loss are still put, since Home Assistant sends them once."""
         arrived: asyncio.Queue[SubscribedEvent | None] = asyncio.Queue()
-        readers: dict[int, Callable[[bytes], MessageReceived]] = {}
+        readers: dict[int, Callable[[bytes], port.MessageReceived]] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
             tasks.create_task(_put_updates(arrived, readers, inbox))
@@ -180,7 +163,7 @@ class HomeAssistantPlatform(BasePlatform):
         raise lost
 
     async def _subscribe(
-        self, socket: Socket, readers: dict[int, Callable[[bytes], MessageReceived]], inbox: Inbox
+        self, socket: Socket, readers: dict[int, Callable[[bytes], port.MessageReceived]], inbox: port.Inbox
     ) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
         try:
@@ -212,18 +195,18 @@ async def _call(socket: Socket, service: str, data: dict[str, Any]) -> CommandRe
     return await socket.command("call_service", called)
 
 
-def _refusal(result: CommandResult) -> AnyReply | None:
+def _refusal(result: CommandResult) -> port.AnyReply | None:
     """None where it was done. An error of Home Assistant's own is certain."""
     if result.success:
         return None
     reason = f"{result.error.message} ({result.error.code})"
-    return Failed(reason) if result.error.code in _PASSING else Refused(reason)
+    return port.Failed(reason) if result.error.code in _PASSING else port.Refused(reason)
 
 
 async def _put_updates(
     arrived: asyncio.Queue[SubscribedEvent | None],
-    readers: Mapping[int, Callable[[bytes], MessageReceived]],
-    inbox: Inbox,
+    readers: Mapping[int, Callable[[bytes], port.MessageReceived]],
+    inbox: port.Inbox,
 ) -> None:
     while (event := await arrived.get()) is not None:
         if (read := readers.get(event.subscription)) is None:
@@ -236,7 +219,7 @@ async def _put_updates(
         await inbox.put(update)
 
 
-def _parse_message_event(content: bytes) -> MessageReceived:
+def _parse_message_event(content: bytes) -> port.MessageReceived:
     """Without a `user` in the data, the sender is the user of Home Assistant who fired the event."""
     fired = msgspec.json.decode(content, type=_MessageEvent)
     sender = fired.data.user or fired.context.user_id or ""
@@ -244,7 +227,7 @@ def _parse_message_event(content: bytes) -> MessageReceived:
     return _received(update_id, fired.data.text, sender, fired.data.conversation_id)
 
 
-def _parse_sentence_event(content: bytes) -> MessageReceived:
+def _parse_sentence_event(content: bytes) -> port.MessageReceived:
     heard = msgspec.json.decode(content, type=_SentenceEvent)
     sentence, context = heard.variables.trigger, heard.context or _Context()
     update_id = context.id or secrets.token_hex(16)  # nothing is ever delivered twice
@@ -252,9 +235,9 @@ def _parse_sentence_event(content: bytes) -> MessageReceived:
     return _received(update_id, question, context.user_id or "", sentence.user_input.conversation_id)
 
 
-def _received(update_id: str, text: str, sender: str, conversation: str | None) -> MessageReceived:
-    place = Place("homeassistant", conversation or sender or DEFAULT_CHAT)
-    return MessageReceived(update_id, place, Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
+def _received(update_id: str, text: str, sender: str, conversation: str | None) -> port.MessageReceived:
+    place = port.Place("homeassistant", conversation or sender or DEFAULT_CHAT)
+    return port.MessageReceived(update_id, place, port.Sender(sender or DEFAULT_CHAT), text, message_id=update_id)
 
 
 def make(config: Config) -> HomeAssistantPlatform:

@@ -13,27 +13,7 @@ from typing import Any
 import nio
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Capabilities,
-    Delete,
-    Edit,
-    Failed,
-    Flood,
-    Gone,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Sent,
-    TooLong,
-    Typing,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
@@ -42,14 +22,14 @@ from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 
 # An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
-CAPABILITIES = Capabilities(
+CAPABILITIES = port.Capabilities(
     mode="edit",
     limit=12_000,
     unit="bytes",
     edits=True,
     deletes=True,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
-    windows=(Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
+    windows=(port.Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
     typing_s=20.0,
 )
 DEVICE = "TAILRACE"  # a device's transaction ids are known to the homeserver across our restarts; a new one has none
@@ -63,6 +43,7 @@ class MatrixPlatform(BasePlatform):
     """One account on one homeserver."""
 
     name = "matrix"
+    same_everywhere = CAPABILITIES
 
     def __init__(
         self,
@@ -92,32 +73,29 @@ class MatrixPlatform(BasePlatform):
         )
         return nio.AsyncClient(self._homeserver, self._user, device_id=device, config=config)
 
-    def capabilities(self, _place: Place) -> Capabilities:
-        return CAPABILITIES
-
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             await self._log_in()
             async with asyncio.timeout(self._answer_s):
                 return await self._perform(place, action)
         except PlatformError as exc:
-            return Refused(str(exc)) if exc.permanent else Failed(str(exc))
+            return port.Refused(str(exc)) if exc.permanent else port.Failed(str(exc))
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         match action:
-            case Send(key=key, text=text, markup=markup):
+            case port.Send(key=key, text=text, markup=markup):
                 content = _message(text, markup=markup, thread=place.thread)
                 reply = await self._put(place, content, key)
-                if isinstance(reply, Sent):
+                if isinstance(reply, port.Sent):
                     self._remember(reply.message_id)
                 return reply
-            case Edit(message_id=message_id) if self._sent.get(message_id) is False:
-                return Gone("message")  # the homeserver accepts edits of a redacted event, and clients do not show them
-            case Edit(message_id=message_id, text=text, markup=markup):
+            case port.Edit(message_id=message_id) if self._sent.get(message_id) is False:
+                return port.Gone("message")  # the homeserver would accept the edit, and clients would not show it
+            case port.Edit(message_id=message_id, text=text, markup=markup):
                 edit: JsonObject = {
                     "msgtype": "m.text",
                     "body": f"* {text}",
@@ -125,51 +103,51 @@ class MatrixPlatform(BasePlatform):
                     "m.relates_to": {"rel_type": "m.replace", "event_id": message_id},
                 }
                 reply = await self._put(place, edit, f"{message_id}\0{text}\0{markup}")
-                return Accepted() if isinstance(reply, Sent) else reply
-            case Delete(message_id=message_id):
+                return port.Accepted() if isinstance(reply, port.Sent) else reply
+            case port.Delete(message_id=message_id):
                 reply = self._reply_to(await self._client.room_redact(place.chat, message_id))
-                return Accepted() if reply == Gone("message") else reply
-            case Typing():
+                return port.Accepted() if reply == port.Gone("message") else reply
+            case port.Typing():
                 typing = self._client.room_typing(place.chat, typing_state=True, timeout=_TYPING_MS)
                 return self._reply_to(await typing)
             case _:
-                return Refused(f"Matrix has no {type(action).__name__}")
+                return port.Refused(f"Matrix has no {type(action).__name__}")
 
-    async def _put(self, place: Place, content: JsonObject, key: str) -> AnyReply:
+    async def _put(self, place: port.Place, content: JsonObject, key: str) -> port.AnyReply:
         transaction = hashlib.sha256(key.encode()).hexdigest()[:32]
         return self._reply_to(await self._client.room_send(place.chat, "m.room.message", content, tx_id=transaction))
 
-    def _reply_to(self, answer: Any) -> AnyReply:
+    def _reply_to(self, answer: Any) -> port.AnyReply:
         """What the homeserver's answer means."""
         if isinstance(answer, nio.RoomSendResponse):
-            return Sent(answer.event_id)
+            return port.Sent(answer.event_id)
         if not isinstance(answer, nio.ErrorResponse):
-            return Accepted()
+            return port.Accepted()
         match answer.status_code:
             case "M_LIMIT_EXCEEDED":
-                return Flood((answer.retry_after_ms or _DEFAULT_PAUSE_S * 1000) / 1000)
+                return port.Flood((answer.retry_after_ms or _DEFAULT_PAUSE_S * 1000) / 1000)
             case "M_TOO_LARGE":
-                return TooLong()
+                return port.TooLong()
             case "M_NOT_FOUND":
-                return Gone("message")
+                return port.Gone("message")
             case "M_FORBIDDEN":
-                return Gone("chat")
+                return port.Gone("chat")
             case "M_UNKNOWN_TOKEN" if self._password:
                 self._client.access_token = ""  # the next try logs in
-                return Failed("the homeserver has ended our session")
+                return port.Failed("the homeserver has ended our session")
             case "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED":
-                return Refused(f"the homeserver does not know us: {answer.message}")
+                return port.Refused(f"the homeserver does not know us: {answer.message}")
             case str(code) if code.startswith("M_") and code not in ("M_UNKNOWN", "M_UNRECOGNIZED"):
-                return Refused(f"{code}: {answer.message}")
+                return port.Refused(f"{code}: {answer.message}")
             case _:
-                return Unknown(str(answer.message))
+                return port.Unknown(str(answer.message))
 
     def _remember(self, event_id: str) -> None:
         self._sent.setdefault(event_id, True)
         while len(self._sent) > _REMEMBERED:
             self._sent.popitem(last=False)
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         try:
             await self._log_in()
@@ -184,7 +162,7 @@ class MatrixPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         """History from before the start is not read: the first sync only says where now is. Another run goes on from
         what the one before it has taken."""
         try:

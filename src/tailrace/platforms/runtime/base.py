@@ -7,21 +7,27 @@ Subclass `BasePlatform`, give it a `name`, `capabilities`, `perform` and `run`, 
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
-from tailrace.delivery.port import (
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Capabilities,
-    HookAnswer,
-    HookRequest,
-    Inbox,
-    Place,
-    Refused,
-)
+from aiohttp import ClientResponse
+
+from tailrace.delivery import port
 from tailrace.errors import PlatformError
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
 ANSWER_S = 20.0  # the deadline of one request; past it, whether the request was carried out is unknown
+
+COMMANDS = (  # what a client offers after a "/": name, description, whether an argument may follow
+    ("new", "Begin a new conversation", False),
+    ("stop", "Stop the answer under way", False),
+    ("model", "Show or change the model", True),
+    ("verbose", "Show more, or less, of what tools do", True),
+    ("yolo", "Approve everything without asking, or stop doing so", True),
+    ("approve", "Approve what a tool asks for", True),
+    ("deny", "Deny what a tool asks for", False),
+    ("status", "Say what is going on", False),
+    ("help", "Show what I can do", False),
+)
 
 
 class BasePlatform:
@@ -29,24 +35,24 @@ class BasePlatform:
 
     name = ""
     hook_path = ""
+    same_everywhere = port.Capabilities()  # one whole message after the other: what any platform can do
 
-    def capabilities(self, _place: Place) -> Capabilities:
-        """One whole message after the other: what any platform can do."""
-        return Capabilities()
+    def capabilities(self, _place: port.Place) -> port.Capabilities:
+        return self.same_everywhere
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
-        return Refused(f"{self.name} cannot {type(action).__name__.lower()} to {place.key}")
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        return port.Refused(f"{self.name} cannot {type(action).__name__.lower()} to {place.key}")
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         """There is nothing to connect to: the platform calls `hook_path`."""
         inbox.connected()
         await asyncio.Event().wait()
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:  # noqa: ARG002 - the port's name
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:  # noqa: ARG002 - the port's name
         raise PlatformError(f"files are not supported: {attachment.name}", platform=self.name)
 
-    async def hook(self, _request: HookRequest, _inbox: Inbox) -> HookAnswer:
-        return HookAnswer(404)
+    async def hook(self, _request: port.HookRequest, _inbox: port.Inbox) -> port.HookAnswer:
+        return port.HookAnswer(404)
 
     async def check(self) -> str:
         return "configured"
@@ -54,10 +60,29 @@ class BasePlatform:
     async def close(self) -> None:
         """There is nothing to release."""
 
-    def too_large(self, attachment: Attachment, max_bytes: int) -> PlatformError:
+    async def download(
+        self, attachment: port.Attachment, request: AbstractAsyncContextManager[ClientResponse], max_bytes: int
+    ) -> bytes:
+        """The content that the request is answered with. Raises `PlatformError`."""
+        content = bytearray()
+        try:
+            async with request as response:
+                if response.status != 200:
+                    reason = f"could not be fetched: {self.name} answered {response.status}"
+                    raise PlatformError(f"{attachment.name} {reason}", platform=self.name)
+                async for piece in response.content.iter_chunked(65536):
+                    content += piece
+                    if len(content) > max_bytes:
+                        raise self.too_large(attachment, max_bytes)
+        except NO_ANSWER as exc:
+            reason = str(exc) or type(exc).__name__
+            raise PlatformError(f"{attachment.name} could not be fetched: {reason}", platform=self.name) from exc
+        return bytes(content)
+
+    def too_large(self, attachment: port.Attachment, max_bytes: int) -> PlatformError:
         return PlatformError(f"{attachment.name} is larger than {max_bytes} bytes", platform=self.name)
 
-    def check_size(self, attachment: Attachment, max_bytes: int) -> None:
+    def check_size(self, attachment: port.Attachment, max_bytes: int) -> None:
         """Raises `PlatformError` for a file that the platform itself says is too large."""
         if (attachment.size_bytes or 0) > max_bytes:
             raise self.too_large(attachment, max_bytes)

@@ -1,4 +1,4 @@
-"""Requests over aiohttp, for every adapter that makes them: what no answer means (G80), and downloads up to a size."""
+"""Requests over aiohttp, for every adapter that makes them: what no answer means (G80)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,6 @@ def reply_without_answer(error: Exception) -> AnyReply:
             return Failed("no connection in time")
         case _:
             return Unknown(str(error) or type(error).__name__)
-
-
-async def download(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
-    """The body of the answer; None where it is larger than `max_bytes`."""
-    content = bytearray()
-    async for piece in response.content.iter_chunked(65536):
-        content += piece
-        if len(content) > max_bytes:
-            return None
-    return bytes(content)
 
 
 def first_error(group: ExceptionGroup[Exception]) -> Exception:

@@ -23,7 +23,7 @@ from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
-from tailrace.events import ApprovalAsked, Decision
+from tailrace.events import Decision
 from tailrace.platforms.runtime.attachments import message_of
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
@@ -124,7 +124,7 @@ class Conversations:
             self._turned_away.add(user)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
-            self._send_text(update.place, text, update.update_id)
+            self._deliveries.say(update.place, text, update.update_id)
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,7 +146,7 @@ class Conversations:
             await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
-            self._send_text(message.place, f"⚠️ {exc}", message.update_id)
+            self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id)
 
     async def _start_run(self, received: MessageReceived) -> None:
         place = received.place
@@ -179,26 +179,23 @@ class Conversations:
     async def _session(self, place: Place) -> str:
         return _session(place, await self._chats.of(place.key))
 
-    def _send_text(self, place: Place, text: str, key: str) -> None:
-        self._deliveries.say(place, text, key=key)
-
     # ── approvals and stopping ───────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, place: Place, sender: Sender, approval_id: str, decision: str, key: str) -> None:
         """J110: bound to the requester. The outcome is shown where the question stands."""
         found = self._deliveries.asked(approval_id)
         if found is None:
-            self._send_text(place, "That question is not open any more.", key)
+            self._deliveries.say(place, "That question is not open any more.", key)
             return
         run_id, asked = found
         by = self._requester(sender)
         if asked.requester != by:
-            self._send_text(place, "Only the person who asked for it can answer that.", key)
+            self._deliveries.say(place, "Only the person who asked for it can answer that.", key)
             return
         try:
             await self._app.agents.answer(run_id, approval_id, msgspec.convert(decision, Decision), by=by)
         except (RunSealed, RunNotFound):
-            self._send_text(place, "That question is not open any more.", key)
+            self._deliveries.say(place, "That question is not open any more.", key)
 
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
@@ -217,7 +214,7 @@ class Conversations:
                 asked = self._deliveries.open_approval(place)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
-                    self._send_text(place, "There is nothing to approve." if asked is None else HELP, key)
+                    self._deliveries.say(place, "There is nothing to approve." if asked is None else HELP, key)
                     return
                 await self._answer(place, sender, asked.approval_id, decision, key)
                 return
@@ -237,7 +234,7 @@ class Conversations:
                 text = await self._status(place)
             case "help" | "start":
                 text = HELP
-        self._send_text(place, text, key)
+        self._deliveries.say(place, text, key)
 
     async def _model(self, place: Place, name: str) -> str:
         if not name:
@@ -273,12 +270,9 @@ class Conversations:
             f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
             f"running: {running[0].id if running else 'nothing'}",
         ]
-        if asked := self._open_approval(place):
+        if asked := self._deliveries.open_approval(place):
             lines.append(f"waiting for your approval: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
-
-    def _open_approval(self, place: Place) -> ApprovalAsked | None:
-        return self._deliveries.open_approval(place)
 
 
 def _session(place: Place, chosen: ChatSettings) -> str:

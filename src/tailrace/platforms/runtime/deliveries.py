@@ -40,7 +40,7 @@ class Deliveries(RunHost["_Delivery"]):
         run = await self.start_run(new_delivery(spec))
         await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
-    def say(self, place: Place, text: str, *, key: str) -> None:
+    def say(self, place: Place, text: str, key: str) -> None:
         """A message of our own, as soon as the chat's budget allows."""
         task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}"))
         self._messages.add(task)

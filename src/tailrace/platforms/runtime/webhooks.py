@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from aiohttp import web
 
@@ -38,12 +39,9 @@ async def answer(gateway: Gateway, request: web.Request) -> web.Response:
 async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[str, None]:
     """Listens within the block and yields the address. Raises `ConfigError` for an address that cannot be bound."""
 
-    async def handle(request: web.Request) -> web.Response:
-        return await answer(gateway, request)
-
     application = web.Application(client_max_size=MAX_HOOK_BYTES)
     for path in gateway.hook_paths:
-        application.router.add_route("*", path, handle)
+        application.router.add_route("*", path, partial(answer, gateway))
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

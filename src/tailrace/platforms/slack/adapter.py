@@ -22,35 +22,11 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Append,
-    Attachment,
-    Button,
-    Capabilities,
-    Card,
-    Close,
-    Delete,
-    Edit,
-    Gone,
-    Inbox,
-    LookUp,
-    NotFound,
-    Open,
-    Place,
-    Refused,
-    Send,
-    Sent,
-    Typing,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
 
@@ -58,7 +34,7 @@ log = logging.getLogger("tailrace.platforms.slack")
 
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
-STREAM = Capabilities(
+STREAM = port.Capabilities(
     mode="stream",
     limit=TEXT_LIMIT,
     edits=True,
@@ -67,13 +43,13 @@ STREAM = Capabilities(
     cards=True,
     resend="look_up",
     edit_interval_s=1.0,
-    windows=(Window(1, 1.0), Window(90, 60.0)),  # appendStream: a hundred a minute
+    windows=(port.Window(1, 1.0), port.Window(90, 60.0)),  # appendStream: a hundred a minute
     typing_s=100.0,  # Slack takes a status away after two minutes
     stream_lifetime_s=240.0,  # it ends streams after five
 )
 # chat.update: fifty a minute
 EDIT = msgspec.structs.replace(
-    STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(Window(1, 1.0), Window(45, 60.0))
+    STREAM, mode="edit", cards=False, edit_interval_s=1.5, windows=(port.Window(1, 1.0), port.Window(45, 60.0))
 )
 STATUS = "is thinking…"
 PING_S = 5.0  # between checks that the socket is alive
@@ -96,56 +72,56 @@ class SlackPlatform(BasePlatform):
         self._web = AsyncWebClient(token, base_url or API_URL, retry_handlers=[])
         self._me: BotAccount | None = None
 
-    def capabilities(self, place: Place) -> Capabilities:
+    def capabilities(self, place: port.Place) -> port.Capabilities:
         """A native stream is a reply: it needs the thread, and in a channel the person."""
         is_reply = place.thread and (place.kind == "private" or place.extra.get("user"))
         return STREAM if is_reply else EDIT
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
-        markup = not isinstance(action, Send | Edit) or action.markup
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
+        markup = not isinstance(action, port.Send | port.Edit) or action.markup
         try:
             return await self._perform(place, action)
         except SlackApiError as exc:
             reply = reply_to(exc, place, markup=markup)
-            return Accepted() if isinstance(action, Delete) and reply == Gone("message") else reply
+            return port.Accepted() if isinstance(action, port.Delete) and reply == port.Gone("message") else reply
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         channel = place.chat
         match action:
-            case Send():
+            case port.Send():
                 body = {"thread_ts": place.thread} if place.thread else {}
                 shown = _message(action) | _marked(action.key) | {"unfurl_links": False, "unfurl_media": False}
                 return _sent(await self._call("chat.postMessage", channel=channel, **body, **shown))
-            case Edit():
+            case port.Edit():
                 await self._call("chat.update", channel=channel, ts=action.message_id, **_message(action), **_marked())
-            case Open():
+            case port.Open():
                 wanted = {"recipient_user_id": place.extra.get("user"), "recipient_team_id": place.extra.get("team")}
                 body = {name: value for name, value in wanted.items() if value}
                 body |= _chunks(action.text, action.cards)
                 return _sent(await self._call("chat.startStream", channel=channel, thread_ts=place.thread, **body))
-            case Append():
+            case port.Append():
                 added = _chunks(action.text, action.cards)
                 await self._call("chat.appendStream", channel=channel, ts=action.message_id, **added)
-            case Close():
+            case port.Close():
                 last = _chunks(action.text, action.cards) | _marked()
                 await self._call("chat.stopStream", channel=channel, ts=action.message_id, **last)
-            case Delete():
+            case port.Delete():
                 await self._call("chat.delete", channel=channel, ts=action.message_id)
-            case LookUp():
+            case port.LookUp():
                 return await self._look_up(place, action.key)
-            case Typing() if place.thread:
+            case port.Typing() if place.thread:
                 await self._call(
                     "assistant.threads.setStatus", channel_id=channel, thread_ts=place.thread, status=STATUS
                 )
             case _:
-                return Refused(f"Slack has no {type(action).__name__} here")
-        return Accepted()
+                return port.Refused(f"Slack has no {type(action).__name__} here")
+        return port.Accepted()
 
-    async def _look_up(self, place: Place, key: str) -> AnyReply:
+    async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it
         is the one without, since the actions of one chat are made in order."""
         me = await self._who()
@@ -159,10 +135,10 @@ class SlackPlatform(BasePlatform):
             if mark.get("event_type") != _MARK:
                 unmarked = str(message.get("ts"))
             elif (mark.get("event_payload") or {}).get("key") == key:
-                return Sent(str(message.get("ts")))
+                return port.Sent(str(message.get("ts")))
         if unmarked:
-            return Sent(unmarked)
-        return Unknown("the thread is too long to be looked through") if page.get("has_more") else NotFound()
+            return port.Sent(unmarked)
+        return port.Unknown("the thread is too long to be looked through") if page.get("has_more") else port.NotFound()
 
     async def _call(self, method: str, **body: Any) -> dict[str, Any]:
         """Raises what the SDK and aiohttp raise."""
@@ -181,23 +157,15 @@ class SlackPlatform(BasePlatform):
             self._web.session = session
         return session
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         """Files are private: the token goes along. It goes to Slack alone: a file may lie anywhere, and a redirect
         may lead anywhere."""
         if not self._is_slacks(attachment.ref):
             raise PlatformError(f"{attachment.name} is not on Slack's own servers", platform=self.name)
         self.check_size(attachment, max_bytes)
         headers = {"Authorization": f"Bearer {self._web.token}"}
-        try:
-            async with self._session().get(attachment.ref, headers=headers, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise PlatformError(f"{attachment.name}: Slack answered {response.status}", platform=self.name)
-                content = await download(response, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name} could not be fetched: {exc}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        request = self._session().get(attachment.ref, headers=headers, allow_redirects=False)
+        return await self.download(attachment, request, max_bytes)
 
     def _is_slacks(self, url: str) -> bool:
         file, api = urlsplit(url), urlsplit(self._web.base_url)
@@ -207,7 +175,7 @@ class SlackPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         """The SDK keeps the socket and replaces it when Slack asks for that; every few hours it does. Envelopes are
         taken in order, and confirmed once they are in good hands: Slack delivers again what is not."""
         waiting: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
@@ -271,15 +239,15 @@ async def _close(socket: SocketModeClient) -> None:
     await asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
 
 
-def _sent(answer: dict[str, Any]) -> AnyReply:
-    return Sent(str(answer["ts"])) if answer.get("ts") else Unknown("an answer without a message")
+def _sent(answer: dict[str, Any]) -> port.AnyReply:
+    return port.Sent(str(answer["ts"])) if answer.get("ts") else port.Unknown("an answer without a message")
 
 
 def _marked(key: str = "") -> dict[str, Any]:
     return {"metadata": {"event_type": _MARK, "event_payload": {"key": key} if key else {}}}
 
 
-def _message(action: Send | Edit) -> dict[str, Any]:
+def _message(action: port.Send | port.Edit) -> dict[str, Any]:
     """Blocks, and the text for notifications. Without markup as rich text, which is shown character by character."""
     if action.markup:
         text = slack_markdown(action.text)
@@ -291,7 +259,7 @@ def _message(action: Send | Edit) -> dict[str, Any]:
     return {"blocks": blocks, "text": action.text}
 
 
-def _actions(buttons: Sequence[Button]) -> dict[str, Any]:
+def _actions(buttons: Sequence[port.Button]) -> dict[str, Any]:
     return {
         "type": "actions",
         "elements": [
@@ -306,7 +274,7 @@ def _actions(buttons: Sequence[Button]) -> dict[str, Any]:
     }
 
 
-def _chunks(text: str, cards: Sequence[Card]) -> dict[str, Any]:
+def _chunks(text: str, cards: Sequence[port.Card]) -> dict[str, Any]:
     """Always as chunks: a stream that was begun so takes no plain `markdown_text` afterwards."""
     chunks = [{"type": "markdown_text", "text": text}] if text else []
     chunks += [

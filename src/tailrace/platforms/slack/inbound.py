@@ -48,17 +48,11 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         return None
     channel, ts = event["channel"], event["ts"]
     mention = f"<@{me.user_id}>"
-    private = event.get("channel_type") == "im" or channel.startswith("D")
+    private = channel.startswith("D")
     text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
     return MessageReceived(
         update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
-        place=Place(
-            "slack",
-            channel,
-            str(event.get("thread_ts") or ts),
-            "private" if private else "group",
-            {"user": str(user), "team": str(event.get("team") or team)},
-        ),
+        place=_place(channel, str(event.get("thread_ts") or ts), str(user), str(event.get("team") or team)),
         sender=Sender(str(user)),
         text=text,
         attachments=attachments,

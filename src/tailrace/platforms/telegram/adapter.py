@@ -14,7 +14,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Sequence
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -22,32 +22,10 @@ import telegram
 from telegram.error import BadRequest, ChatMigrated, Conflict, InvalidToken, TelegramError
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Button,
-    Capabilities,
-    Delete,
-    Draft,
-    Edit,
-    Failed,
-    Gone,
-    HookAnswer,
-    HookRequest,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Sent,
-    Typing,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
 from tailrace.platforms.telegram.replies import Connections, reply_to
 
@@ -60,33 +38,24 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's n
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
-COMMANDS = (  # what Telegram offers after a "/"
-    ("new", "Begin a new conversation"),
-    ("stop", "Stop the answer under way"),
-    ("model", "Show or change the model"),
-    ("verbose", "Show more, or less, of what tools do"),
-    ("yolo", "Approve everything without asking, or stop doing so"),
-    ("approve", "Approve what a tool asks for"),
-    ("deny", "Deny what a tool asks for"),
-    ("status", "Say what is going on"),
-    ("help", "Show what I can do"),
-)
 _NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
-PRIVATE = Capabilities(
+PRIVATE = port.Capabilities(
     mode="draft",
     limit=4096,
     unit="utf16",
     edits=True,
     deletes=True,
     buttons=True,
-    windows=(Window(1, 1.0),),
+    windows=(port.Window(1, 1.0),),
     typing_s=5.0,
     draft_lifetime_s=30.0,
 )
 # 20 a minute, sends and edits together: an edit every 3 s lasts as long as the answer does.
-GROUP = msgspec.structs.replace(PRIVATE, mode="edit", edit_interval_s=3.0, windows=(Window(1, 1.0), Window(20, 60.0)))
+GROUP = msgspec.structs.replace(
+    PRIVATE, mode="edit", edit_interval_s=3.0, windows=(port.Window(1, 1.0), port.Window(20, 60.0))
+)
 
 
 def _hide_token(record: logging.LogRecord) -> bool:
@@ -110,13 +79,11 @@ class TelegramPlatform(BasePlatform):
         *,
         base_url: str | None = None,
         webhook_url: str | None = None,
-        commands: Sequence[tuple[str, str]] = COMMANDS,
         answer_s: float = ANSWER_S,
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
         self._answer_s = answer_s
         self._webhook_url = webhook_url
-        self._commands = commands
         self._hook_secret = hmac.digest(token.encode(), b"tailrace telegram webhook", hashlib.sha256).hex()
         self._me: telegram.User | None = None
         self._moved: dict[str, int] = {}  # groups that have become supergroups: the id that they have now
@@ -141,12 +108,12 @@ class TelegramPlatform(BasePlatform):
             httpx_kwargs={"verify": _tls()},
         )
 
-    def capabilities(self, place: Place) -> Capabilities:
+    def capabilities(self, place: port.Place) -> port.Capabilities:
         return PRIVATE if place.kind == "private" else GROUP
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             async with asyncio.timeout(2 * self._answer_s):  # of all the parts of one request together
                 return await self._perform(place, action)
@@ -156,61 +123,47 @@ class TelegramPlatform(BasePlatform):
         except TelegramError as exc:
             return self._reply_to(exc, place, action)
         except TimeoutError:
-            return Unknown("no answer in time")
+            return port.Unknown("no answer in time")
         except _NONSENSE as exc:
-            return Unknown(f"an answer that makes no sense: {exc!r}")
+            return port.Unknown(f"an answer that makes no sense: {exc!r}")
 
-    async def _perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def _perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         chat = self._moved.get(place.chat) or int(place.chat)
         thread = int(place.thread) if place.thread else None
         match action:
-            case Send():
-                text, entities = _shown(action.text, markup=action.markup)
-                message = await self._bot.send_message(
-                    chat,
-                    text,
-                    entities=entities,
-                    message_thread_id=thread,
-                    reply_markup=_keyboard(action.buttons),
-                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
-                )
-                return Sent(str(message.message_id))
-            case Edit():
-                text, entities = _shown(action.text, markup=action.markup)
-                await self._bot.edit_message_text(
-                    text,
-                    chat,
-                    int(action.message_id),
-                    entities=entities,
-                    reply_markup=_keyboard(action.buttons),
-                    link_preview_options=telegram.LinkPreviewOptions(is_disabled=True),
-                )
-            case Draft() if place.kind == "private":
+            case port.Send():
+                text, look = _message(action)
+                message = await self._bot.send_message(chat, text, message_thread_id=thread, **look)
+                return port.Sent(str(message.message_id))
+            case port.Edit():
+                text, look = _message(action)
+                await self._bot.edit_message_text(text, chat, int(action.message_id), **look)
+            case port.Draft() if place.kind == "private":
                 text, entities = _shown(action.text, markup=action.markup)
                 stop = {"can_stop": True, "keep_on_stop": True}  # Bot API 10.3; an older server ignores both
                 await self._bot.send_message_draft(
                     chat, action.draft_id, text, thread, entities=entities, api_kwargs=stop
                 )
-            case Delete():
+            case port.Delete():
                 await self._bot.delete_message(chat, int(action.message_id))
-            case Typing():
+            case port.Typing():
                 await self._bot.send_chat_action(chat, telegram.constants.ChatAction.TYPING, message_thread_id=thread)
             case _:
-                return Refused(f"Telegram has no {type(action).__name__}")
-        return Accepted()
+                return port.Refused(f"Telegram has no {type(action).__name__}")
+        return port.Accepted()
 
     @staticmethod
-    def _reply_to(error: TelegramError, place: Place, action: AnyAction) -> AnyReply:
+    def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         reply = reply_to(error)
-        if isinstance(action, Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
-            return Accepted()
-        if reply == Gone("thread") and not place.thread:
-            return Refused(error.message)  # there is no chat around it to fall back to
+        if isinstance(action, port.Delete) and isinstance(error, BadRequest) and "not found" in error.message.lower():
+            return port.Accepted()
+        if reply == port.Gone("thread") and not place.thread:
+            return port.Refused(error.message)  # there is no chat around it to fall back to
         return reply
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         self._me = await self._ask(self._bot.get_me())
         await self._announce_commands()
         if self._webhook_url:
@@ -222,7 +175,7 @@ class TelegramPlatform(BasePlatform):
         else:
             await self._poll(self._me, inbox)
 
-    async def _poll(self, me: telegram.User, inbox: Inbox) -> None:
+    async def _poll(self, me: telegram.User, inbox: port.Inbox) -> None:
         """An offset confirms every update before it: it moves when the update is in good hands."""
         offset, wait_s = 0, 0  # the first one only asks whether polling works
         while True:
@@ -244,25 +197,25 @@ class TelegramPlatform(BasePlatform):
                 await self._handle_update(update, me, inbox)
                 offset = update.update_id + 1
 
-    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
+    async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         given = request.headers.get(SECRET_HEADER, "").encode()
         if not self._webhook_url or not hmac.compare_digest(given, self._hook_secret.encode()):
-            return HookAnswer(403)
+            return port.HookAnswer(403)
         if request.method != "POST":
-            return HookAnswer(405)
+            return port.HookAnswer(405)
         if self._me is None:
-            return HookAnswer(503)
+            return port.HookAnswer(503)
         try:
             update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
         except (msgspec.DecodeError, *_NONSENSE):
-            return HookAnswer(400)
+            return port.HookAnswer(400)
         try:
             await self._handle_update(update, self._me, inbox)
         except TailraceError:
-            return HookAnswer(503)  # it will be delivered again
-        return HookAnswer()
+            return port.HookAnswer(503)  # it will be delivered again
+        return port.HookAnswer()
 
-    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: Inbox) -> None:
+    async def _handle_update(self, update: telegram.Update, me: telegram.User, inbox: port.Inbox) -> None:
         if (message := update.message) is not None and message.migrate_to_chat_id is not None:
             self._moved[str(message.chat.id)] = message.migrate_to_chat_id
         if (received := parse_update(update, me)) is not None:
@@ -273,7 +226,7 @@ class TelegramPlatform(BasePlatform):
             except TelegramError as exc:
                 log.info("a pressed button could not be confirmed: %s", exc.message)
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         file = await self._ask(self._bot.get_file(attachment.ref))
         if (file.file_size or 0) > max_bytes:
@@ -298,7 +251,7 @@ class TelegramPlatform(BasePlatform):
 
     async def _announce_commands(self) -> None:
         try:
-            await self._bot.set_my_commands(list(self._commands))
+            await self._bot.set_my_commands([(name, description) for name, description, _ in COMMANDS])
         except TelegramError as exc:
             log.warning("the list of commands could not be set: %s", exc.message)
 
@@ -313,7 +266,7 @@ class TelegramPlatform(BasePlatform):
         if isinstance(error, InvalidToken):
             return PlatformError(f"the token was refused ({error.message})", platform=self.name, permanent=True)
         reply = reply_to(error)
-        reason = reply.reason if isinstance(reply, Unknown | Failed) else error.message
+        reason = reply.reason if isinstance(reply, port.Unknown | port.Failed) else error.message
         return PlatformError(reason, platform=self.name)
 
 
@@ -321,6 +274,14 @@ class TelegramPlatform(BasePlatform):
 def _tls() -> ssl.SSLContext:
     """One for all connections: reading the certificates takes longer than the rest of the start."""
     return httpx.create_ssl_context()
+
+
+def _message(action: port.Send | port.Edit) -> tuple[str, dict[str, Any]]:
+    """The text, and how it is shown."""
+    text, entities = _shown(action.text, markup=action.markup)
+    preview = telegram.LinkPreviewOptions(is_disabled=True)
+    keyboard = _keyboard(action.buttons)
+    return text, {"entities": entities, "reply_markup": keyboard, "link_preview_options": preview}
 
 
 def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity] | None]:
@@ -336,7 +297,7 @@ def _shown(text: str, *, markup: bool) -> tuple[str, list[telegram.MessageEntity
     ]
 
 
-def _keyboard(buttons: Sequence[Button]) -> telegram.InlineKeyboardMarkup | None:
+def _keyboard(buttons: Sequence[port.Button]) -> telegram.InlineKeyboardMarkup | None:
     if not buttons:
         return None
     keys = [telegram.InlineKeyboardButton(button.label, callback_data=button.value) for button in buttons]

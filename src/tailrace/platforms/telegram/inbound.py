@@ -7,16 +7,7 @@ import re
 import telegram
 from telegram.constants import ChatType, MessageEntityType
 
-from tailrace.delivery.port import (
-    Attachment,
-    ButtonPressed,
-    ChatKind,
-    MessageReceived,
-    Place,
-    Sender,
-    StopPressed,
-    Update,
-)
+from tailrace.delivery import port
 
 # Sent when the stop button of a draft is pressed (Bot API 10.3); the library may not know it by name.
 STOPPED = "stopped_message_generation"
@@ -26,7 +17,7 @@ MAY_CONTINUE_UNITS = 2048
 _COMMAND = re.compile(r"/\w+(?:@(?P<bot>\w+))?(?!\S)", re.ASCII)
 
 
-def parse_update(update: telegram.Update, me: telegram.User) -> Update | None:
+def parse_update(update: telegram.Update, me: telegram.User) -> port.Update | None:
     """The update as one of ours; None for what is not a message, a button or a stop of a person. `me` is the bot."""
     update_id = str(update.update_id)
     if update.message is not None:
@@ -38,7 +29,7 @@ def parse_update(update: telegram.Update, me: telegram.User) -> Update | None:
     return None
 
 
-def _message(update_id: str, message: telegram.Message, me: telegram.User) -> MessageReceived | None:
+def _message(update_id: str, message: telegram.Message, me: telegram.User) -> port.MessageReceived | None:
     sender = _sender(message)
     text = message.text or message.caption or ""
     attachments = tuple(_attachments(message))
@@ -46,7 +37,7 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> Me
         return None  # a service message, a channel's post, another bot
     named, text = _without_mentions(message, text, me)
     private = message.chat.type == ChatType.PRIVATE
-    return MessageReceived(
+    return port.MessageReceived(
         update_id=update_id,
         place=_place(message),
         sender=sender,
@@ -58,45 +49,46 @@ def _message(update_id: str, message: telegram.Message, me: telegram.User) -> Me
     )
 
 
-def _button(update_id: str, query: telegram.CallbackQuery) -> ButtonPressed | None:
+def _button(update_id: str, query: telegram.CallbackQuery) -> port.ButtonPressed | None:
     message = query.message
     if message is None or query.data is None:
         return None
     if isinstance(message, telegram.Message):
         place = _place(message)
     else:  # too old for the server to show it: where it was is all that is known
-        place = Place("telegram", str(message.chat.id), kind=_kind(message.chat))
-    sender = Sender(str(query.from_user.id), query.from_user.full_name)
-    return ButtonPressed(update_id, place, sender, query.data, str(message.message_id))
+        place = port.Place("telegram", str(message.chat.id), kind=_kind(message.chat))
+    sender = port.Sender(str(query.from_user.id), query.from_user.full_name)
+    return port.ButtonPressed(update_id, place, sender, query.data, str(message.message_id))
 
 
-def _stopped(update_id: str, stopped: dict[str, object]) -> StopPressed | None:
+def _stopped(update_id: str, stopped: dict[str, object]) -> port.StopPressed | None:
     match stopped:
         case {"chat": {"id": int(chat)}}:
             thread = stopped.get("message_thread_id")
-            place = Place("telegram", str(chat), str(thread) if thread else "")
-            return StopPressed(update_id, place, Sender(str(chat)))  # drafts are private: the chat is the person
+            place = port.Place("telegram", str(chat), str(thread) if thread else "")
+            # drafts are private: the chat is the person
+            return port.StopPressed(update_id, place, port.Sender(str(chat)))
         case _:
             return None
 
 
-def _place(message: telegram.Message) -> Place:
+def _place(message: telegram.Message) -> port.Place:
     """In a group that is no forum `message_thread_id` only says what replies to what: nothing can be sent there."""
     thread = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else ""
-    return Place("telegram", str(message.chat.id), thread, _kind(message.chat))
+    return port.Place("telegram", str(message.chat.id), thread, _kind(message.chat))
 
 
-def _kind(chat: telegram.Chat) -> ChatKind:
+def _kind(chat: telegram.Chat) -> port.ChatKind:
     return "private" if chat.type == ChatType.PRIVATE else "group"
 
 
-def _sender(message: telegram.Message) -> Sender | None:
+def _sender(message: telegram.Message) -> port.Sender | None:
     """A message that is written as a chat (an anonymous admin, a linked channel) has that chat as its sender: `from` is
     then a stand-in that all such messages share."""
     if (chat := message.sender_chat) is not None:
-        return Sender(str(chat.id), chat.title or "")
+        return port.Sender(str(chat.id), chat.title or "")
     if (user := message.from_user) is not None and not user.is_bot:
-        return Sender(str(user.id), user.full_name)
+        return port.Sender(str(user.id), user.full_name)
     return None
 
 
@@ -133,20 +125,22 @@ def _replies_to(message: telegram.Message, me: telegram.User) -> bool:
     return replied.from_user is not None and replied.from_user.id == me.id
 
 
-def _attachments(message: telegram.Message) -> list[Attachment]:
-    found: list[Attachment] = []
+def _attachments(message: telegram.Message) -> list[port.Attachment]:
+    found: list[port.Attachment] = []
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
-        found.append(Attachment(largest.file_id, "photo.jpg", "image/jpeg", largest.file_size))
+        found.append(port.Attachment(largest.file_id, "photo.jpg", "image/jpeg", largest.file_size))
     for file, name, media_type in (
         (message.document, "document", "application/octet-stream"),
         (message.audio, "audio", "audio/mpeg"),
         (message.video, "video", "video/mp4"),
     ):
         if file is not None:
-            found.append(Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size))
+            found.append(
+                port.Attachment(file.file_id, file.file_name or name, file.mime_type or media_type, file.file_size)
+            )
     if (voice := message.voice) is not None:
-        found.append(Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
+        found.append(port.Attachment(voice.file_id, "voice.ogg", voice.mime_type or "audio/ogg", voice.file_size))
     return found
 
 

@@ -13,17 +13,7 @@ import msgspec
 from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
 from telegram.request import HTTPXRequest
 
-from tailrace.delivery.port import (
-    AnyReply,
-    Failed,
-    Flood,
-    Gone,
-    MarkupRejected,
-    NotModified,
-    Refused,
-    TooLong,
-    Unknown,
-)
+from tailrace.delivery import port
 
 DEFAULT_FLOOD_S = 5.0  # where the server says "too many requests" and not for how long
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -78,36 +68,36 @@ class Connections(HTTPXRequest):
             raise Flooded(DEFAULT_FLOOD_S) from None
 
 
-def reply_to(error: TelegramError) -> AnyReply:
+def reply_to(error: TelegramError) -> port.AnyReply:
     """What became of the request that ended so."""
     said = error.message.lower()
     match error:
         case Flooded():
-            return Flood(error.retry_after_s)
+            return port.Flood(error.retry_after_s)
         case ChatMigrated():
-            return Failed("the group has become a supergroup")
+            return port.Failed("the group has become a supergroup")
         case BadRequest() | Forbidden():
             return _refusal(said, error.message)
         case InvalidToken():
-            return Refused("the bot's token is not valid, or the server does not know the method")
+            return port.Refused("the bot's token is not valid, or the server does not know the method")
         case Conflict():
-            return Failed(error.message)
+            return port.Failed(error.message)
         case _ if isinstance(error.__cause__, _UNSENT):
-            return Failed(f"no connection: {error.message}")
+            return port.Failed(f"no connection: {error.message}")
         case _ if error.__cause__ is None:  # an error that the server itself has worded
-            return Failed(error.message)
+            return port.Failed(error.message)
         case _:
-            return Unknown(error.message)
+            return port.Unknown(error.message)
 
 
-def _refusal(said: str, reason: str) -> AnyReply:
+def _refusal(said: str, reason: str) -> port.AnyReply:
     if "not modified" in said:
-        return NotModified()
+        return port.NotModified()
     if any(words in said for words in _TOO_LONG):
-        return TooLong()
+        return port.TooLong()
     for what, wordings in _GONE:
         if any(words in said for words in wordings):
-            return Gone(what)
+            return port.Gone(what)
     if any(words in said for words in _MARKUP):
-        return MarkupRejected()
-    return Refused(reason)
+        return port.MarkupRejected()
+    return port.Refused(reason)

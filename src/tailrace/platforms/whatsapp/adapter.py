@@ -16,35 +16,16 @@ import aiohttp
 import msgspec
 
 from tailrace.config.load import Config
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Attachment,
-    Capabilities,
-    Failed,
-    Flood,
-    HookAnswer,
-    HookRequest,
-    Inbox,
-    Place,
-    Refused,
-    Send,
-    Sent,
-    TooLong,
-    Typing,
-    Unknown,
-    Window,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
-from tailrace.platforms.runtime.connection_errors import NO_ANSWER, download, reply_without_answer
+from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp.inbound import (
     MAX_TEXT_CHARS,
+    NOTIFICATIONS,
     SIGNATURE_HEADER,
     Trouble,
-    decode,
     failures,
     is_signed,
     received,
@@ -58,7 +39,9 @@ API_VERSION = "v24.0"
 HOOK_PATH = "/platforms/whatsapp/webhook"
 # One message in 6 s to the same person; a burst borrows from the time after it: ten at once, then ten a minute later.
 # A second in between keeps the parts of an answer in order.
-CAPABILITIES = Capabilities(limit=MAX_TEXT_CHARS, windows=(Window(1, 1.0), Window(10, 60.0)), typing_s=25.0)
+CAPABILITIES = port.Capabilities(
+    limit=MAX_TEXT_CHARS, windows=(port.Window(1, 1.0), port.Window(10, 60.0)), typing_s=25.0
+)
 
 PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
@@ -113,6 +96,7 @@ class WhatsAppPlatform(BasePlatform):
     """One business number."""
 
     name = "whatsapp"
+    same_everywhere = CAPABILITIES
     hook_path = HOOK_PATH
 
     def __init__(
@@ -134,44 +118,41 @@ class WhatsAppPlatform(BasePlatform):
         self._time_of_day = time_of_day
         self._http: aiohttp.ClientSession | None = None
 
-    def capabilities(self, _place: Place) -> Capabilities:
-        return CAPABILITIES
-
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             match action:
-                case Send():
+                case port.Send():
                     return await self._send(place, whatsapp_markup(action.text) if action.markup else action.text)
-                case Typing():
+                case port.Typing():
                     return await self._show_typing(place)
                 case _:
-                    return Refused(f"WhatsApp has no {type(action).__name__}")
+                    return port.Refused(f"WhatsApp has no {type(action).__name__}")
         except _Refusal as refused:
             return _reply_to(refused, place)
         except _UnclearResponse as exc:
-            return Unknown(str(exc))
+            return port.Unknown(str(exc))
         except NO_ANSWER as exc:
             return reply_without_answer(exc)
 
-    async def _send(self, place: Place, text: str) -> AnyReply:
+    async def _send(self, place: port.Place, text: str) -> port.AnyReply:
         if len(text) > MAX_TEXT_CHARS:
-            return TooLong()
+            return port.TooLong()
         message = {"type": "text", "text": {"body": text, "preview_url": False}}
         asked = {"recipient_type": "individual", "to": place.chat, **message}
         result = await self._post(asked, _SendResult)
         if not result.messages:
             raise _UnclearResponse("no message id in the answer")
-        return Sent(result.messages[0].id)
+        return port.Sent(result.messages[0].id)
 
-    async def _show_typing(self, place: Place) -> AnyReply:
+    async def _show_typing(self, place: port.Place) -> port.AnyReply:
         """One request does both: the question is marked as read, and the indicator shows until the answer comes."""
         if question := place.extra.get("message"):
             await self._post(
                 {"status": "read", "message_id": question, "typing_indicator": {"type": "text"}}, dict[str, Any]
             )
-        return Accepted()
+        return port.Accepted()
 
     async def _post(self, body: dict[str, Any], into: type[T]) -> T:
         asked = {"messaging_product": "whatsapp", **body}
@@ -189,49 +170,40 @@ class WhatsAppPlatform(BasePlatform):
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def hook(self, request: HookRequest, inbox: Inbox) -> HookAnswer:
+    async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
             return self._verify(request)
         if not is_signed(request.body, request.headers.get(SIGNATURE_HEADER, ""), self._app_secret):
-            return HookAnswer(401)
+            return port.HookAnswer(401)
         try:
-            notification = decode(request.body)
+            notification = NOTIFICATIONS.decode(request.body)
         except msgspec.DecodeError as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
-            return HookAnswer(400)
+            return port.HookAnswer(400)
         for recipient, trouble in failures(notification, self._number):
             log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
         try:
             for update in received(notification, self._number, self._time_of_day()):
                 await inbox.put(update)
         except TailraceError:
-            return HookAnswer(503)  # Meta delivers it again
-        return HookAnswer()
+            return port.HookAnswer(503)  # Meta delivers it again
+        return port.HookAnswer()
 
-    def _verify(self, request: HookRequest) -> HookAnswer:
+    def _verify(self, request: port.HookRequest) -> port.HookAnswer:
         """Meta asks once, when the address is entered, whether it is ours."""
         query = request.query
         given = query.get("hub.verify_token", "").encode("utf-8", "replace")
         if query.get("hub.mode") != "subscribe" or not hmac.compare_digest(given, self._verify_token.encode()):
-            return HookAnswer(403)
-        return HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
+            return port.HookAnswer(403)
+        return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         media = await self._get(self._url(attachment.ref), _MediaResult)
         if media.file_size > max_bytes:
             raise self.too_large(attachment, max_bytes)
         if not media.url.startswith(("https://", f"{self._base_url}/")):
             raise PlatformError(f"{attachment.name} is not offered over https", platform=self.name)
-        try:
-            async with self._session().get(media.url) as response:
-                if response.status != 200:
-                    raise PlatformError(f"{attachment.name}: status {response.status}", platform=self.name)
-                content = await download(response, max_bytes)
-        except NO_ANSWER as exc:
-            raise PlatformError(f"{attachment.name}: {_text_of_error(exc)}", platform=self.name) from exc
-        if content is None:
-            raise self.too_large(attachment, max_bytes)
-        return content
+        return await self.download(attachment, self._session().get(media.url), max_bytes)
 
     async def _get(self, url: str, into: type[T]) -> T:
         """Raises `PlatformError`."""
@@ -242,7 +214,7 @@ class WhatsAppPlatform(BasePlatform):
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
         except (_UnclearResponse, *NO_ANSWER) as exc:
-            raise PlatformError(_text_of_error(exc), platform=self.name) from exc
+            raise PlatformError(str(exc) or type(exc).__name__, platform=self.name) from exc
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,28 +240,24 @@ async def _decode_response(response: aiohttp.ClientResponse, into: type[T]) -> T
     raise _Refusal(trouble, response.status)
 
 
-def _text_of_error(error: Exception) -> str:
-    return str(error) or type(error).__name__  # a time-out has no text
-
-
 def explained(trouble: Trouble) -> str:
     """The error in words that say what to do, with Meta's code."""
     return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
 
 
-def _reply_to(refused: _Refusal, place: Place) -> AnyReply:
+def _reply_to(refused: _Refusal, place: port.Place) -> port.AnyReply:
     """Meta's own error is certain: nothing was sent."""
     code, details = refused.trouble.code, refused.trouble.details
     if code in _FLOODS:
-        return Flood(_FLOODS[code])
+        return port.Flood(_FLOODS[code])
     if refused.status == 429:
-        return Flood(60.0)
+        return port.Flood(60.0)
     if code in (100, 131009) and "characters" in details:
-        return TooLong()
+        return port.TooLong()
     if code in _PASSING:
-        return Failed(str(refused))
+        return port.Failed(str(refused))
     log.warning("WhatsApp refuses a message to %s: %s", place.chat, refused)
-    return Refused(str(refused))
+    return port.Refused(str(refused))
 
 
 def make(config: Config) -> WhatsAppPlatform:

@@ -22,12 +22,12 @@ MAX_TEXT_CHARS = 4096
 _UNREADABLE = frozenset({"location", "contacts", "sticker", "unsupported", "order", "system", "reaction"})
 
 
-class _Text(msgspec.Struct):
+class _Words(msgspec.Struct):
+    """What a person wrote, pressed or chose: `body` of a text, `text` of a button, `title` of a reply."""
+
     body: str = ""
-
-
-class _Pressed(msgspec.Struct):
     text: str = ""
+    title: str = ""
 
 
 class _Media(msgspec.Struct):
@@ -37,13 +37,9 @@ class _Media(msgspec.Struct):
     caption: str = ""
 
 
-class _Choice(msgspec.Struct):
-    title: str = ""
-
-
 class _Interactive(msgspec.Struct):
-    button_reply: _Choice | None = None
-    list_reply: _Choice | None = None
+    button_reply: _Words | None = None
+    list_reply: _Words | None = None
 
 
 class _Message(msgspec.Struct, rename={"sender": "from"}):
@@ -51,12 +47,12 @@ class _Message(msgspec.Struct, rename={"sender": "from"}):
     type: str
     timestamp: str
     sender: str = ""
-    text: _Text | None = None
+    text: _Words | None = None
     image: _Media | None = None
     document: _Media | None = None
     audio: _Media | None = None
     video: _Media | None = None
-    button: _Pressed | None = None
+    button: _Words | None = None
     interactive: _Interactive | None = None
 
 
@@ -121,18 +117,13 @@ class Notification(msgspec.Struct):
                     yield change.value
 
 
-_DECODER = msgspec.json.Decoder(Notification)
+NOTIFICATIONS = msgspec.json.Decoder(Notification)
 
 
 def is_signed(body: bytes, header: str, secret: str) -> bool:
     """Whether the raw body carries the signature that only Meta and we can make; compared in constant time."""
     expected = "sha256=" + hmac.digest(secret.encode(), body, hashlib.sha256).hex()
     return hmac.compare_digest(expected.encode(), header.encode("utf-8", "replace"))
-
-
-def decode(body: bytes) -> Notification:
-    """Raises `msgspec.DecodeError`."""
-    return _DECODER.decode(body)
 
 
 def failures(notification: Notification, phone_number_id: str) -> Iterator[tuple[str, Trouble]]:
@@ -170,19 +161,11 @@ def _is_timely(timestamp: str, now_s: float) -> bool:
 
 
 def _content(message: _Message) -> tuple[str, tuple[Attachment, ...]]:
-    if message.text is not None:
-        return message.text.body, ()
-    if message.button is not None:
-        return message.button.text, ()
-    if (chosen := message.interactive) is not None:
-        reply = chosen.button_reply or chosen.list_reply
-        return reply.title if reply else "", ()
-    for kind, media in (
-        ("image", message.image),
-        ("document", message.document),
-        ("audio", message.audio),
-        ("video", message.video),
-    ):
+    chosen = message.interactive or _Interactive()
+    if words := message.text or message.button or chosen.button_reply or chosen.list_reply:
+        return words.body or words.text or words.title, ()
+    files = {"image": message.image, "document": message.document, "audio": message.audio, "video": message.video}
+    for kind, media in files.items():
         if media is not None:
             media_type = media.mime_type.partition(";")[0].strip()
             return media.caption, (Attachment(media.id, media.filename or kind, media_type),)

@@ -11,33 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.delivery.port import (
-    Accepted,
-    AnyAction,
-    AnyReply,
-    Append,
-    Attachment,
-    Button,
-    Capabilities,
-    Card,
-    Close,
-    Delete,
-    Draft,
-    Edit,
-    Gone,
-    Inbox,
-    LookUp,
-    NotFound,
-    NotModified,
-    Open,
-    Place,
-    Send,
-    Sent,
-    TooLong,
-    Typing,
-    Unknown,
-    Update,
-)
+from tailrace.delivery import port
 from tailrace.delivery.text.split import units
 from tailrace.errors import PlatformError
 from tailrace.platforms.runtime.base import BasePlatform
@@ -52,8 +26,8 @@ class SeenMessage:
     text: str
     thread: str = ""
     markup: bool = True
-    buttons: tuple[Button, ...] = ()
-    cards: dict[str, Card] = field(default_factory=dict)
+    buttons: tuple[port.Button, ...] = ()
+    cards: dict[str, port.Card] = field(default_factory=dict)
     streaming: bool = False
     opened_at: float = 0.0
     deleted: bool = False
@@ -66,14 +40,14 @@ class LostReply:
     done: bool = True
 
 
-Fault = LostReply | AnyReply | None
+Fault = LostReply | port.AnyReply | None
 Screen = tuple[str, ...]
 
 
 class ChatView:
     """One chat. `overruns` are the requests that exceeded the rate limits; there should be none."""
 
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, capabilities: port.Capabilities) -> None:
         self.capabilities = capabilities
         self.messages: list[SeenMessage] = []
         self.draft = ""
@@ -93,18 +67,18 @@ class ChatView:
         drafted = (self.draft,) if self.draft else ()
         return (*(message.text for message in self.visible), *drafted)
 
-    def perform(self, place: Place, action: AnyAction, now: float, fault: Fault = None) -> AnyReply:
+    def perform(self, place: port.Place, action: port.AnyAction, now: float, fault: Fault = None) -> port.AnyReply:
         """`fault`: a reply that replaces the action, which is not done; or `LostReply`."""
-        if not isinstance(action, Typing):
+        if not isinstance(action, port.Typing):
             self._count(now)
         if fault is not None and not isinstance(fault, LostReply):
             return fault
         if isinstance(fault, LostReply) and not fault.done:
-            return Unknown("lost on the way there")
+            return port.Unknown("lost on the way there")
         reply = self._perform(place, action, now)
         if not self.screens or self.screens[-1][1] != self.texts:
             self.screens.append((now, self.texts))
-        return Unknown("lost on the way back") if isinstance(fault, LostReply) else reply
+        return port.Unknown("lost on the way back") if isinstance(fault, LostReply) else reply
 
     def _count(self, now: float) -> None:
         self.requests.append(now)
@@ -113,29 +87,29 @@ class ChatView:
             if len(recent) > window.count and now - recent[0] < window.seconds - 1e-6:
                 self.overruns.append(now)
 
-    def _perform(self, place: Place, action: AnyAction, now: float) -> AnyReply:
+    def _perform(self, place: port.Place, action: port.AnyAction, now: float) -> port.AnyReply:
         match action:
-            case Send() | Open():
+            case port.Send() | port.Open():
                 return self._new(place, action, now)
-            case LookUp(key=key):
+            case port.LookUp(key=key):
                 found = [message for message in self.messages if message.key == key]
-                return Sent(found[-1].message_id) if found else NotFound()
-            case Edit():
+                return port.Sent(found[-1].message_id) if found else port.NotFound()
+            case port.Edit():
                 return self._edit(action)
-            case Append() | Close():
+            case port.Append() | port.Close():
                 return self._stream(action, now)
-            case Draft(text=text):
+            case port.Draft(text=text):
                 if self._too_long(text):
-                    return TooLong()
+                    return port.TooLong()
                 self.draft = text
-                return Accepted()
-            case Delete(message_id=message_id):
+                return port.Accepted()
+            case port.Delete(message_id=message_id):
                 for message in self.messages:
                     message.deleted = message.deleted or message.message_id == message_id
-                return Accepted()
-            case Typing():
+                return port.Accepted()
+            case port.Typing():
                 self.typing_at.append(now)
-                return Accepted()
+                return port.Accepted()
 
     def _too_long(self, text: str) -> bool:
         return units(text, self.capabilities.unit) > self.capabilities.limit
@@ -143,55 +117,55 @@ class ChatView:
     def _find(self, message_id: str) -> SeenMessage | None:
         return next((message for message in self.visible if message.message_id == message_id), None)
 
-    def _new(self, place: Place, action: Send | Open, now: float) -> AnyReply:
+    def _new(self, place: port.Place, action: port.Send | port.Open, now: float) -> port.AnyReply:
         if place.thread in self.lost_threads:
-            return Gone("thread")
+            return port.Gone("thread")
         if self._too_long(action.text):
-            return TooLong()
+            return port.TooLong()
         if self.capabilities.resend == "idempotent":
             for message in self.messages:
                 if message.key == action.key:
-                    return Sent(message.message_id)
+                    return port.Sent(message.message_id)
         seen = SeenMessage(f"m{len(self.messages) + 1}", action.key, action.text, place.thread)
         match action:
-            case Send(markup=markup, buttons=buttons):
+            case port.Send(markup=markup, buttons=buttons):
                 seen.markup, seen.buttons = markup, buttons
-            case Open(cards=cards):
+            case port.Open(cards=cards):
                 seen.streaming, seen.opened_at = True, now
                 seen.cards = {card.id: card for card in cards}
         self.messages.append(seen)
         self.draft = ""
-        return Sent(seen.message_id)
+        return port.Sent(seen.message_id)
 
-    def _edit(self, action: Edit) -> AnyReply:
+    def _edit(self, action: port.Edit) -> port.AnyReply:
         message = self._find(action.message_id)
         if message is None:
-            return Gone("message")
+            return port.Gone("message")
         if self._too_long(action.text):
-            return TooLong()
+            return port.TooLong()
         if (message.text, message.markup, message.buttons) == (action.text, action.markup, action.buttons):
-            return NotModified()
+            return port.NotModified()
         message.text, message.markup, message.buttons = action.text, action.markup, action.buttons
-        return Accepted()
+        return port.Accepted()
 
-    def _stream(self, action: Append | Close, now: float) -> AnyReply:
+    def _stream(self, action: port.Append | port.Close, now: float) -> port.AnyReply:
         message = self._find(action.message_id)
         if message is None:
-            return Gone("message")
+            return port.Gone("message")
         life = self.capabilities.stream_lifetime_s
         if life is not None and now > message.opened_at + life:
             message.streaming = False
         if not message.streaming:
-            return Gone("stream")
+            return port.Gone("stream")
         if self._too_long(message.text + action.text):
-            return TooLong()
+            return port.TooLong()
         message.text += action.text
         message.cards.update({card.id: card for card in action.cards})
-        message.streaming = isinstance(action, Append)
-        return Accepted()
+        message.streaming = isinstance(action, port.Append)
+        return port.Accepted()
 
 
-FaultOf = Callable[[Place, AnyAction], Fault]
+FaultOf = Callable[[port.Place, port.AnyAction], Fault]
 
 
 class MemoryPlatform(BasePlatform):
@@ -199,7 +173,7 @@ class MemoryPlatform(BasePlatform):
 
     def __init__(
         self,
-        capabilities: Capabilities,
+        capabilities: port.Capabilities,
         *,
         name: str = "telegram",
         fault: FaultOf | None = None,
@@ -207,24 +181,24 @@ class MemoryPlatform(BasePlatform):
     ) -> None:
         self.name = name
         self.chats: dict[str, ChatView] = {}
-        self.performed: list[tuple[Place, AnyAction]] = []
+        self.performed: list[tuple[port.Place, port.AnyAction]] = []
         self.files: dict[str, bytes] = {}
         self.fault = fault
         self.starts = 0
         self.first_message = asyncio.Event()  # set by the first message in any chat
         self._capabilities = capabilities
         self._latency_s = latency_s
-        self._inbox: Inbox | None = None
+        self._inbox: port.Inbox | None = None
         self._here = asyncio.Event()
         self._hang_up = asyncio.Event()
 
-    def capabilities(self, _place: Place) -> Capabilities:
+    def capabilities(self, _place: port.Place) -> port.Capabilities:
         return self._capabilities
 
     def chat(self, chat: str) -> ChatView:
         return self.chats.setdefault(chat, ChatView(self._capabilities))
 
-    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+    async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         if self._latency_s:
             await asyncio.sleep(self._latency_s)
         self.performed.append((place, action))
@@ -234,13 +208,13 @@ class MemoryPlatform(BasePlatform):
             self.first_message.set()
         return reply
 
-    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+    async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         data = self.files.get(attachment.ref)
         if data is None or len(data) > max_bytes:
             raise PlatformError(f"cannot fetch {attachment.name}", platform=self.name)
         return data
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, inbox: port.Inbox) -> None:
         self.starts += 1
         self._inbox = inbox
         inbox.connected()
@@ -255,7 +229,7 @@ class MemoryPlatform(BasePlatform):
     def cut_connection(self) -> None:
         self._hang_up.set()
 
-    async def receive(self, updates: Sequence[Update] | Update) -> None:
+    async def receive(self, updates: Sequence[port.Update] | port.Update) -> None:
         """Users' updates arrive, in order."""
         await self._here.wait()
         if self._inbox is None:

@@ -41,7 +41,7 @@ from tailrace.testing.platforms.discord_socket import (
     GatewaySession,
     GatewayWire,
 )
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43
 BUDGET = Budget(5, 5.0)  # of one route in one channel
@@ -51,35 +51,30 @@ _MESSAGE_CONTENT = 1 << 15  # the intent
 def flood(retry_after_s: float) -> Fault:
     """Too many requests, said by the server (G78)."""
     body = {"message": "You are being rate limited.", "retry_after": retry_after_s, "global": False}
-    return _fault(429, body, {"Retry-After": str(math.ceil(retry_after_s)), "Via": "1.1 google"})
+    return json_fault(429, body, **{"Retry-After": str(math.ceil(retry_after_s)), "Via": "1.1 google"})
 
 
 def refusal(status: int, code: int, message: str) -> Fault:
     """An error in Discord's own words."""
-    return _fault(status, {"message": message, "code": code})
-
-
-def _fault(status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> Fault:
-    return Fault(status, msgspec.json.encode(body), {"Content-Type": "application/json"} | (headers or {}))
+    return json_fault(status, {"message": message, "code": code})
 
 
 class FakeDiscord(LoopbackFake):
     """One server (guild), its channels and threads, direct conversations, and the hands of the people in them."""
 
-    def __init__(self, *, token: str = "a-token-for-tests", budget: Budget | None = BUDGET, port: int = 0) -> None:  # noqa: S107 - opens nothing but this fake
-        """`budget` of each route in each channel; None: no limits."""
-        super().__init__(port=port)
-        self.token = token
+    token = "a-token-for-tests"  # noqa: S105 - opens nothing but this fake
+
+    def __init__(self) -> None:
+        super().__init__()
         self.channels: dict[int, DiscordChannel] = {}
         self.commands: list[dict[str, Any]] = []
         self.interaction_answers: dict[str, dict[str, Any]] = {}
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
-        self._buckets = Buckets(budget) if budget is not None else None
+        self._buckets = Buckets(BUDGET)
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
-        self._files: dict[str, bytes] = {}
         self._last_id = 100
 
     @property
@@ -209,14 +204,17 @@ class FakeDiscord(LoopbackFake):
         if request.headers.get("Authorization") != f"Bot {self.token}":
             raise DiscordRefusal(401, 0, "401: Unauthorized")
         headers: dict[str, str] = {}
-        if self._buckets is not None and name in ("send", "edit", "delete"):
+        if name in ("send", "edit", "delete"):
             bucket = f"{name}:{request.match_info['channel']}"
             wait_s, headers = self._buckets.reserve(bucket, self.now())
             if wait_s:
                 limited = flood(round(wait_s, 3))
                 return web.Response(status=429, body=limited.body, headers=limited.headers | headers)
         result = act()
-        return web.Response(status=204, headers=headers) if result is None else _json(result, headers)
+        if result is None:
+            return web.Response(status=204, headers=headers)
+        # no charset: discord.py compares the whole type
+        return web.Response(body=msgspec.json.encode(result), headers=headers, content_type="application/json")
 
     def _open(self, request: web.Request) -> DiscordChannel:
         channel = self.channels.get(int(request.match_info["channel"]))
@@ -264,8 +262,7 @@ class FakeDiscord(LoopbackFake):
     async def _serve_file(self, request: web.Request) -> web.Response:
         if "Authorization" in request.headers:
             return web.Response(status=400, text="the token does not belong here")
-        content = self._files.get(request.match_info["name"])
-        return web.Response(body=content) if content is not None else web.Response(status=404)
+        return self.file(request.match_info["name"])
 
     # ── the gateway ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -373,9 +370,3 @@ def _application() -> dict[str, Any]:
     described = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
     described |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
     return described | {"owner": user_json(1)}
-
-
-def _json(result: Any, headers: dict[str, str]) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(result), headers={"Content-Type": "application/json"} | headers, status=200
-    )

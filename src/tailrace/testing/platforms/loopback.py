@@ -31,6 +31,11 @@ class Fault(msgspec.Struct, frozen=True):
     instead: Literal["silence", "cut"] | None = None
 
 
+def json_fault(status: int, body: object, **headers: str) -> Fault:
+    """An answer in the platform's own form."""
+    return Fault(status, msgspec.json.encode(body), {"Content-Type": "application/json"} | headers)
+
+
 def silence(*, accepted: bool = True) -> Fault:
     """The client's deadline passes: with `accepted` it cannot know that the request was carried out (G80)."""
     return Fault(accepted=accepted, instead="silence")
@@ -82,9 +87,10 @@ class Meter:
 class LoopbackFake:
     """A web server for one test. Subclasses route requests to `answer`."""
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self) -> None:
         self.calls: list[RecordedCall] = []
-        self._host, self._port = host, port
+        self._files: dict[str, bytes] = {}
+        self._port = 0
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         self._runner: web.AppRunner | None = None
         self._changed = asyncio.Event()
@@ -92,7 +98,7 @@ class LoopbackFake:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        return f"http://127.0.0.1:{self._port}"
 
     def fail(self, method: str, *faults: Fault) -> None:
         """The next requests for this method meet these faults, one each."""
@@ -119,8 +125,7 @@ class LoopbackFake:
     async def __aenter__(self) -> Self:
         self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port)
-        await site.start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self._port = self._runner.addresses[0][1]
         return self
 
@@ -164,6 +169,10 @@ class LoopbackFake:
         if request.transport is not None:
             request.transport.abort()
         return None
+
+    def file(self, name: str) -> web.Response:
+        content = self._files.get(name)
+        return web.Response(body=content) if content is not None else web.Response(status=404)
 
     @staticmethod
     def now() -> float:

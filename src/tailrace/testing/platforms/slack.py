@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 from tailrace.testing.platforms.slack_channels import (
     BOT_ID,
     BOT_USER,
@@ -35,6 +35,7 @@ from tailrace.testing.platforms.slack_channels import (
 
 Params = dict[str, Any]
 STREAM_LIFETIME_S = 300.0
+BOT = {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
 # Per method in the whole workspace, by Slack's tiers; a message a second in each channel.
 BUDGETS = {
     "chat.postMessage": Budget(60, 60.0),
@@ -47,35 +48,26 @@ BUDGETS = {
 
 def flood(retry_after_s: int) -> Fault:
     """Too many requests, said by the server (G78)."""
-    body = msgspec.json.encode({"ok": False, "error": "ratelimited"})
-    return Fault(429, body, {"Content-Type": "application/json", "Retry-After": str(retry_after_s)})
+    return json_fault(429, {"ok": False, "error": "ratelimited"}, **{"Retry-After": str(retry_after_s)})
 
 
 def refusal(code: str) -> Fault:
     """An error in Slack's own words."""
-    return Fault(200, msgspec.json.encode({"ok": False, "error": code}), {"Content-Type": "application/json"})
+    return json_fault(200, {"ok": False, "error": code})
 
 
 class FakeSlack(LoopbackFake):
     """One workspace with one app in it, its channels, and the hands of the people in them."""
 
-    def __init__(
-        self,
-        *,
-        token: str = "xoxb-for-tests",  # noqa: S107 - opens nothing but this fake
-        app_token: str = "xapp-for-tests",  # noqa: S107 - neither does this
-        budgets: dict[str, Budget] | None = None,
-        port: int = 0,
-    ) -> None:
-        """`budgets` by method; None: the real ones; empty: no limits."""
-        super().__init__(port=port)
-        self.token, self.app_token = token, app_token
+    token = "xoxb-for-tests"  # noqa: S105 - opens nothing but this fake
+    app_token = "xapp-for-tests"  # noqa: S105 - neither does this
+
+    def __init__(self) -> None:
+        super().__init__()
         self.channels: dict[str, SlackChannel] = {}
         self.acknowledged: list[str] = []
         self.connections = 0
-        self._budgets = BUDGETS if budgets is None else budgets
         self._meter = Meter()
-        self._files: dict[str, bytes] = {}
         self._sockets: list[tuple[web.WebSocketResponse, web.Request]] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._number = 0
@@ -177,9 +169,19 @@ class FakeSlack(LoopbackFake):
         return await self.answer(request, method, params, lambda: self._act(method, params, bearer))
 
     def _act(self, method: str, params: Params, bearer: str) -> web.Response:
+        try:
+            handler = self._handler(method, bearer)
+            return web.json_response({"ok": True} | handler(params))
+        except SlackRefusal as refused:
+            headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
+            status = 429 if refused.retry_after_s else 200
+            return web.json_response({"ok": False, "error": refused.code}, status=status, headers=headers)
+
+    def _handler(self, method: str, bearer: str) -> Callable[[Params], Params]:
+        """Raises `SlackRefusal`, also for a method that is called too often."""
         handlers: dict[str, Callable[[Params], Params]] = {
-            "auth.test": self._auth_test,
-            "apps.connections.open": self._open_connection,
+            "auth.test": lambda _: BOT,
+            "apps.connections.open": lambda _: {"url": f"{self.url.replace('http', 'ws', 1)}/socket"},
             "chat.postMessage": self._post_message,
             "chat.update": self._update,
             "chat.delete": self._delete,
@@ -190,24 +192,14 @@ class FakeSlack(LoopbackFake):
             "conversations.history": self._history,
             "assistant.threads.setStatus": self._set_status,
         }
-        handler = handlers.get(method, _unknown_method)
-        if bearer != (self.app_token if method == "apps.connections.open" else self.token):
-            handler = _invalid_auth
-        try:
-            self._count(method)
-            return web.json_response({"ok": True} | handler(params))
-        except SlackRefusal as refused:
-            headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
-            status = 429 if refused.retry_after_s else 200
-            return web.json_response({"ok": False, "error": refused.code}, status=status, headers=headers)
-
-    def _count(self, method: str) -> None:
-        budget = self._budgets.get(method)
+        budget = BUDGETS.get(method)
         if budget is not None and (wait_s := self._meter.wait_s(method, budget, self.now())):
             raise SlackRefusal("ratelimited", retry_after_s=math.ceil(wait_s))
-
-    def _auth_test(self, _params: Params) -> Params:
-        return {"user_id": BOT_USER, "bot_id": BOT_ID, "team_id": TEAM, "user": "tailrace", "team": "Testers"}
+        if bearer != (self.app_token if method == "apps.connections.open" else self.token):
+            raise SlackRefusal("invalid_auth")
+        if method not in handlers:
+            raise SlackRefusal("unknown_method")
+        return handlers[method]
 
     def _open(self, params: Params, name: str = "channel") -> SlackChannel:
         channel = self.channels.get(params.get(name, ""))
@@ -230,7 +222,7 @@ class FakeSlack(LoopbackFake):
             raise SlackRefusal("cant_update_message")
         if self._is_streaming(message):
             raise SlackRefusal("streaming_state_conflict")
-        message.show(state_of(params, self.now()))
+        message.states.append(state_of(params, self.now()))
         message.metadata = params.get("metadata", message.metadata)
         return {"ts": message.ts}
 
@@ -294,15 +286,11 @@ class FakeSlack(LoopbackFake):
         return {}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
-        content = self._files.get(request.match_info["name"])
         if request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.Response(status=302, headers={"Location": f"{self.url}/sign-in"})
-        return web.Response(body=content) if content is not None else web.Response(status=404)
+        return self.file(request.match_info["name"])
 
     # ── Socket Mode ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def _open_connection(self, _params: Params) -> Params:
-        return {"url": f"{self.url.replace('http', 'ws', 1)}/socket?ticket={self._ts()}"}
 
     async def deliver(self, kind: str, payload: Params) -> None:
         """To one of the app's connections, and again until it is acknowledged."""
@@ -349,14 +337,6 @@ class FakeSlack(LoopbackFake):
             self._sockets.remove((socket, request))
             self.changed()
         return socket
-
-
-def _invalid_auth(_params: Params) -> Params:
-    raise SlackRefusal("invalid_auth")
-
-
-def _unknown_method(_params: Params) -> Params:
-    raise SlackRefusal("unknown_method")
 
 
 async def _send(socket: web.WebSocketResponse, envelope: Params) -> None:

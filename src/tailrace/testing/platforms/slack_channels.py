@@ -55,9 +55,6 @@ class SlackMessage:
         described |= {"thread_ts": self.thread_ts} if self.thread_ts else {}
         return described | ({"metadata": self.metadata} if self.metadata else {})
 
-    def show(self, state: SlackState) -> None:
-        self.states.append(state)
-
     def append(self, chunks: list[dict[str, Any]], at: float, *, ends: bool = False) -> None:
         """Adds to a stream. Raises `SlackRefusal`."""
         state = self.state

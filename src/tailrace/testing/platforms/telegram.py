@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import aiohttp
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 from tailrace.testing.platforms.telegram_chats import (
     TelegramChat,
     TelegramMessage,
@@ -37,7 +36,6 @@ _JSON_PARAMS = frozenset(
     {"entities", "reply_markup", "allowed_updates", "commands", "link_preview_options", "reply_parameters"}
 )
 _INTEGER_PARAMS = frozenset({"chat_id", "message_id", "message_thread_id", "draft_id", "offset", "timeout", "limit"})
-_UPDATE_KINDS = ("message", "callback_query", "stopped_message_generation")
 
 
 def flood(retry_after_s: int) -> Fault:
@@ -47,30 +45,23 @@ def flood(retry_after_s: int) -> Fault:
 
 def refusal(status: int, description: str, *, parameters: dict[str, int] | None = None) -> Fault:
     """An error in the server's own words."""
-    return Fault(status, _failure(status, description, parameters or {}), {"Content-Type": "application/json"})
+    return json_fault(status, TelegramRefusal(status, description, **(parameters or {})).body)
 
 
 class FakeTelegram(LoopbackFake):
     """The server, its chats, and the hands of the people in them."""
 
-    def __init__(
-        self,
-        *,
-        token: str = "42:a-token-for-tests",  # noqa: S107 - opens nothing but this fake
-        username: str = "tailrace_bot",
-        budgets: dict[str, Budget] | None = None,
-        port: int = 0,
-    ) -> None:
-        """`budgets` by kind of chat; None: the real ones; empty: no limits."""
-        super().__init__(port=port)
-        self.token, self.username = token, username
+    token = "42:a-token-for-tests"  # noqa: S105 - opens nothing but this fake
+    username = "tailrace_bot"
+
+    def __init__(self, *, budgets: dict[str, Budget] = BUDGETS) -> None:
+        """`budgets` by kind of chat; empty: no limits."""
+        super().__init__()
         self.chats: dict[int, TelegramChat] = {}
         self.commands: list[dict[str, str]] = []
         self.answered_queries: list[str] = []
         self.webhook: tuple[str, str] = ("", "")  # address and secret
-        self._budgets = BUDGETS if budgets is None else budgets
-        self._meter = Meter()
-        self._files: dict[str, bytes] = {}
+        self._budgets, self._meter = budgets, Meter()
         self._updates: list[dict[str, Any]] = []
         self._again: list[dict[str, Any]] = []  # delivered once more, whatever was confirmed
         self._last_update = 1000
@@ -180,35 +171,47 @@ class FakeTelegram(LoopbackFake):
         return await self.answer(request, method, params, lambda: self._act(method, params))
 
     def _act(self, method: str, params: Params) -> web.Response:
-        handlers: dict[str, Callable[[Params], Any]] = {
-            "getme": self._get_me,
-            "sendmessage": self._send_message,
-            "editmessagetext": self._edit_message_text,
-            "sendmessagedraft": self._send_message_draft,
-            "deletemessage": self._delete_message,
-            "sendchataction": self._send_chat_action,
-            "answercallbackquery": self._answer_callback_query,
-            "setmycommands": self._set_my_commands,
-            "setwebhook": self._set_webhook,
-            "deletewebhook": self._set_webhook,
-            "getfile": self._get_file,
-        }
-        handler = handlers.get(method.lower())
-        if handler is None:
-            return _response(TelegramRefusal(404, "Not Found"))
         try:
-            return _result(handler(params))
+            return _result(self._carry_out(method.lower(), params))
         except TelegramRefusal as refused:
             return _response(refused)
 
-    def _get_me(self, _params: Params) -> dict[str, Any]:
-        about = {"can_join_groups": True, "can_read_all_group_messages": False, "supports_inline_queries": False}
-        return self._bot() | about
+    def _carry_out(self, method: str, params: Params) -> object:
+        """The result of the method. Raises `TelegramRefusal`."""
+        match method:
+            case "getme":
+                about = {"can_join_groups": True, "can_read_all_group_messages": False}
+                return self._bot() | about | {"supports_inline_queries": False}
+            case "sendmessage":
+                return self._send_message(params)
+            case "editmessagetext":
+                chat, _ = self._open(params)
+                return self._message_json(chat, chat.edit(params["message_id"], self._state(params)))
+            case "sendmessagedraft":
+                chat, thread = self._open(params)
+                state, can_stop = self._state(params), params.get("can_stop") in (True, "true", "True")
+                chat.preview(params.get("draft_id", 0), thread, state, can_stop=can_stop)
+            case "deletemessage":
+                chat, _ = self._open(params)
+                chat.find(params["message_id"], "message to delete not found").deleted = True
+            case "sendchataction":
+                chat = self._chat(params)
+                chat.check(params.get("message_thread_id", 0))
+                chat.typing.append(self.now())
+            case "answercallbackquery":
+                self.answered_queries.append(params["callback_query_id"])
+            case "setmycommands":
+                self.commands = params["commands"]
+            case "setwebhook" | "deletewebhook":
+                self.webhook = (params.get("url", ""), params.get("secret_token", ""))
+            case "getfile":
+                return self._file_json(params["file_id"])
+            case _:
+                raise TelegramRefusal(404, "Not Found")
+        return True
 
     def _send_message(self, params: Params) -> dict[str, Any]:
         chat, thread = self._open(params)
-        if not params.get("text", "").strip():
-            raise TelegramRefusal(400, "Bad Request: message text is empty")
         state = self._state(params)
         self._last_message += 1
         message = TelegramMessage(self._last_message, thread, [state])
@@ -216,51 +219,14 @@ class FakeTelegram(LoopbackFake):
         chat.end_preview(message.id)
         return self._message_json(chat, message)
 
-    def _edit_message_text(self, params: Params) -> dict[str, Any]:
-        chat, _ = self._open(params)
-        if not params.get("text", "").strip():
-            raise TelegramRefusal(400, "Bad Request: message text is empty")
-        return self._message_json(chat, chat.edit(params["message_id"], self._state(params)))
-
-    def _send_message_draft(self, params: Params) -> bool:
-        chat, thread = self._open(params)
-        can_stop = params.get("can_stop") in (True, "true", "True")
-        chat.preview(params.get("draft_id", 0), thread, self._state(params), can_stop=can_stop)
-        return True
-
-    def _delete_message(self, params: Params) -> bool:
-        chat, _ = self._open(params)
-        chat.find(params["message_id"], "message to delete not found").deleted = True
-        return True
-
-    def _send_chat_action(self, params: Params) -> bool:
-        chat = self._chat(params)
-        chat.check(params.get("message_thread_id", 0))
-        chat.typing.append(self.now())
-        return True
-
-    def _answer_callback_query(self, params: Params) -> bool:
-        self.answered_queries.append(params["callback_query_id"])
-        return True
-
-    def _set_my_commands(self, params: Params) -> bool:
-        self.commands = params["commands"]
-        return True
-
-    def _set_webhook(self, params: Params) -> bool:
-        self.webhook = (params.get("url", ""), params.get("secret_token", ""))
-        return True
-
-    def _get_file(self, params: Params) -> dict[str, Any]:
-        name = params["file_id"]
+    def _file_json(self, name: str) -> dict[str, Any]:
         if name not in self._files:
             raise TelegramRefusal(400, "Bad Request: invalid file_id")
         return {"file_id": name, "file_unique_id": name, "file_size": len(self._files[name]), "file_path": name}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
-        content = self._files.get(request.match_info["path"])
-        known = request.match_info["token"] == self.token and content is not None
-        return web.Response(body=content) if known else web.Response(status=404)
+        known = request.match_info["token"] == self.token
+        return self.file(request.match_info["path"]) if known else web.Response(status=404)
 
     # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,7 +264,7 @@ class FakeTelegram(LoopbackFake):
         self.changed()
         await super().close()
 
-    def _put(self, update: dict[str, Any]) -> int:
+    def _put(self, update: Params) -> int:
         self._last_update += 1
         self._updates.append({"update_id": self._last_update, **update})
         self.changed()
@@ -326,6 +292,9 @@ class FakeTelegram(LoopbackFake):
         return chat, thread
 
     def _state(self, params: Params) -> TelegramState:
+        """A draft may be empty: an answer is about to come."""
+        if "draft_id" not in params and not params.get("text", "").strip():
+            raise TelegramRefusal(400, "Bad Request: message text is empty")
         return state_of(params.get("text", ""), params.get("entities", []), params.get("reply_markup"), self.now())
 
     def _bot(self) -> dict[str, Any]:
@@ -383,10 +352,4 @@ def _result(result: object) -> web.Response:
 
 
 def _response(refused: TelegramRefusal) -> web.Response:
-    body = _failure(refused.status, refused.description, refused.parameters)
-    return web.Response(status=refused.status, body=body, content_type="application/json")
-
-
-def _failure(status: int, description: str, parameters: dict[str, int]) -> bytes:
-    failure: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
-    return msgspec.json.encode(failure | ({"parameters": parameters} if parameters else {}))
+    return web.json_response(refused.body, status=refused.status)

@@ -20,8 +20,10 @@ class TelegramRefusal(Exception):
     """The server says no: `{"ok": false, "error_code": …, "description": …}`."""
 
     def __init__(self, status: int, description: str, **parameters: int) -> None:
-        self.status, self.description, self.parameters = status, description, parameters
         super().__init__(description)
+        self.status = status
+        self.body: dict[str, Any] = {"ok": False, "error_code": status, "description": description}
+        self.body |= {"parameters": parameters} if parameters else {}
 
 
 class Styled(msgspec.Struct, frozen=True):

@@ -24,16 +24,16 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter
+from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 MAX_TEXT_CHARS = 4096
 MAX_BODY_BYTES = 1 << 20
-PAIR = Budget(10, 60.0)  # one in 6 s, and a burst borrows from the time after it
+PAIR = Budget(10, 60.0)  # what one person may be sent: one in 6 s, and a burst borrows from the time after it
 
 
 def failure(code: int, details: str, *, status: int = 400) -> Fault:
     """An error in Meta's form."""
-    return Fault(status, _error(code, details), {"Content-Type": "application/json"})
+    return json_fault(status, _error(code, details))
 
 
 class Bubble(msgspec.Struct, frozen=True):
@@ -67,18 +67,11 @@ class FakeWhatsApp(LoopbackFake):
     verify_token = "a-verify-token-for-tests"
     phone_number_id = "106540352242922"
 
-    def __init__(
-        self,
-        *,
-        pair: Budget | None = PAIR,
-        port: int = 0,
-        time_of_day: Callable[[], float] = time.time,
-    ) -> None:
-        """`pair` is what one person may be sent; None: no limit."""
-        super().__init__(port=port)
+    def __init__(self, *, time_of_day: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self.webhook_url = ""
         self.people: dict[str, Person] = {}
-        self._pair, self._meter = pair, Meter()
+        self._meter = Meter()
         self._time_of_day = time_of_day
         self._media: dict[str, tuple[bytes, str]] = {}
         self._senders: dict[str, Person] = {}  # of messages, by id
@@ -179,7 +172,7 @@ class FakeWhatsApp(LoopbackFake):
             return _refused(100, f"Param text['body'] must be at most {MAX_TEXT_CHARS} characters long.")
         if not person.window_open:
             return _refused(131047, "More than 24 hours have passed since the recipient last replied.")
-        if self._pair is not None and self._meter.wait_s(person.number, self._pair, self.now()):
+        if self._meter.wait_s(person.number, PAIR, self.now()):
             return _refused(131056, "Too many messages sent to the same recipient in a short period of time.")
         self._last += 1
         bubble = Bubble(f"wamid.out-{self._last}", text, self.now())
@@ -217,10 +210,10 @@ class FakeWhatsApp(LoopbackFake):
 
 
 def _refused(code: int, details: str, *, status: int = 400) -> web.Response:
-    return web.Response(status=status, body=_error(code, details), content_type="application/json")
+    return web.json_response(_error(code, details), status=status)
 
 
-def _error(code: int, details: str) -> bytes:
+def _error(code: int, details: str) -> dict[str, Any]:
     data = {"messaging_product": "whatsapp", "details": details}
     error = {"message": f"(#{code}) {details}", "type": "OAuthException", "code": code, "error_data": data}
-    return msgspec.json.encode({"error": error})
+    return {"error": error}
