@@ -94,7 +94,7 @@ class Plan:
         if self.paused or self.stopped:
             return []
         return [
-            RunStep(path, leaf.step, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
+            RunStep(path, leaf.block, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
             for path, leaf in self._board.ready.items()
             if leaf.retry_at is None or leaf.retry_at <= now
         ]
@@ -118,13 +118,13 @@ class Plan:
         return self._leaf(block_id).frame
 
     def step(self, block_id: str) -> Step:
-        return self._leaf(block_id).step
+        return self._leaf(block_id).block
 
     def state(self) -> InstanceState:
         """What the instance is doing, as far as it has not ended."""
         if self.paused:
             return "paused"
-        busy = any(leaf.step.handler not in self._waiting for leaf in self._board.started.values())
+        busy = any(leaf.block.handler not in self._waiting for leaf in self._board.started.values())
         busy = busy or any(leaf.retry_at is None for leaf in self._board.ready.values())
         return "running" if busy else "waiting"
 
