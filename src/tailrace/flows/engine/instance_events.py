@@ -49,8 +49,7 @@ class InstanceEvent(msgspec.Struct, frozen=True):
 
 
 def instance_events(entries: Iterable[Entry]) -> list[InstanceEvent]:
-    found = [_event(entry) for entry in entries]
-    return [event for event in found if event is not None]
+    return [event for entry in entries if (event := _event(entry)) is not None]
 
 
 def _event(entry: Entry) -> InstanceEvent | None:

@@ -8,7 +8,7 @@ go; it never recurses into itself, so a thousand blocks that settle at once are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any, Literal, assert_never
+from typing import Any, Generic, Literal, TypeVar, assert_never
 
 import msgspec
 
@@ -29,6 +29,7 @@ from tailrace.flows.language.scope import BlockScope, Outputs
 from tailrace.flows.language.templates import resolved
 
 Settled = Literal["open", "done", "failed", "cancelled"]
+B = TypeVar("B", bound=Block)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ class Node:
         self.state: Settled = "open"
         self.output: Any = None
         self.failure: Failure | None = None
+        self.inner: Node | None = None  # the last one that began inside
         self._advancing = False
 
     @property
@@ -92,7 +94,7 @@ class Node:
 
     def wake(self) -> None:
         """Something inside has settled."""
-        if self._advancing or self.state != "open":
+        if self._advancing or self.settled:
             return
         self._advancing = True
         try:
@@ -105,26 +107,32 @@ class Node:
     def advance(self) -> None:
         """Takes the next step that what has settled inside allows. With nothing inside there is none."""
 
-    def cancel(self) -> None:
-        if self.state == "open":
-            self.state = "cancelled"
-            for node in self.inside():
-                node.cancel()
-
     def inside(self) -> Collection[Node]:
-        return ()
+        return () if self.inner is None else (self.inner,)
+
+    def begin_inside(self, node: Node) -> Node:
+        self.inner = node
+        node.begin()
+        return node
+
+    def begin_row(self, blocks: tuple[Block, ...], frame: BlockScope) -> Node:
+        return self.begin_inside(Row(self.board, self, blocks, frame))
+
+    def cancel(self) -> None:
+        if not self.settled:
+            self._end("cancelled")
 
     def settle(self, output: Any) -> None:
-        self.state, self.output = "done", output
+        self._end("done")
+        self.output = output
         if self.path:
             self.board.outputs[self.path] = output
         if self.parent is not None:
             self.parent.wake()
 
     def fail(self, failure: Failure) -> None:
-        self.state, self.failure = "failed", failure
-        for node in self.inside():
-            node.cancel()
+        self._end("failed")
+        self.failure = failure
         if self.parent is not None:
             self.parent.wake()
 
@@ -132,42 +140,41 @@ class Node:
         """Settles as the node inside did, once it has."""
         if node.state == "done":
             self.settle(node.output)
-        elif node.state == "failed" and node.failure is not None:
+        elif node.failure is not None:
             self.fail(node.failure)
 
+    def _end(self, state: Settled) -> None:
+        """Cancels what is still open inside."""
+        self.state = state
+        for node in self.inside():
+            node.cancel()
 
-class Leaf(Node):
+
+class BlockNode(Node, Generic[B]):
+    """The node of one block."""
+
+    def __init__(self, board: Board, parent: Node, block: B, frame: BlockScope) -> None:
+        super().__init__(board, parent, frame, frame.prefix + block.id)
+        self.block = block
+
+
+class Leaf(BlockNode[Step]):
     """A step. It settles by facts alone."""
 
-    def __init__(self, board: Board, parent: Node, step: Step, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + step.id)
-        self.step = step
-        self.number = 1
-        self.retry_at: float | None = None
-        self.started_at: float | None = None  # of this try, the first time it began
-        self.interrupted = False  # it had begun and nobody executes it
-        self.attempts = 0  # of its model, over all tries
-        self.open_attempt = 0  # one whose end is not on record
+    number = 1
+    retry_at: float | None = None
+    started_at: float | None = None  # of this try, the first time it began
+    interrupted = False  # it had begun and is not executed now
+    attempts = 0  # of its model, over all tries
+    open_attempt = 0  # one whose end is not on record
 
     def begin(self) -> None:
         self.board.ready[self.path] = self
 
-    def cancel(self) -> None:
-        if self.state == "open":
-            self.state = "cancelled"
-            self._leave()
-
-    def settle(self, output: Any) -> None:
-        self._leave()
-        super().settle(output)
-
-    def fail(self, failure: Failure) -> None:
-        self._leave()
-        super().fail(failure)
-
-    def _leave(self) -> None:
+    def _end(self, state: Settled) -> None:
+        self.state = state
         self.board.ready.pop(self.path, None)
-        if self.board.started.pop(self.path, None) is not None and self.state == "cancelled":
+        if self.board.started.pop(self.path, None) is not None and state == "cancelled":
             self.board.withdrawn.append(self.path)
 
     def start(self, number: int, at: float) -> None:
@@ -196,62 +203,43 @@ class Row(Node):
     def __init__(self, board: Board, parent: Node | None, blocks: tuple[Block, ...], frame: BlockScope) -> None:
         super().__init__(board, parent, frame)
         self._blocks = iter(blocks)
-        self._current: Node | None = None
-
-    def inside(self) -> Collection[Node]:
-        return () if self._current is None else (self._current,)
 
     def advance(self) -> None:
-        output = None
-        while self.state == "open":
-            if self._current is not None:
-                if self._current.state == "open":
-                    return
-                if self._current.state == "failed":
-                    self.adopt(self._current)
-                    return
-                output = self._current.output
+        while self.inner is None or self.inner.state == "done":
             block = next(self._blocks, None)
             if block is None:
-                self.settle(output)
+                self.settle(self.inner.output if self.inner is not None else None)
                 return
-            self._current = self.board.node(block, self, self.frame)
-            self._current.begin()
+            self.begin_inside(self.board.node(block, self, self.frame))
+        self.adopt(self.inner)
 
 
-class Fan(Node):
+class Fan(BlockNode[Parallel | Race | ForEach]):
     """Several rows side by side, at most so many at once: `parallel`, `race` and `for_each`."""
 
+    _rows: Iterator[tuple[int, Row]] | None = None
+    _failures = 0
+
     def __init__(self, board: Board, parent: Node, block: Parallel | Race | ForEach, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + block.id)
-        self._block = block
+        super().__init__(board, parent, block, frame)
         self._limit = getattr(block, "max_concurrency", None)
-        self._rows: Iterator[Row] | None = None
         self._open: dict[int, Row] = {}
         self._results: list[Any] = []
-        self._begun = 0
-        self._failures = 0
 
     def inside(self) -> Collection[Node]:
         return tuple(self._open.values())
 
-    def _make_rows(self) -> Iterator[Row]:
-        block = self._block
-        if not isinstance(block, ForEach):
-            rows = [Row(self.board, self, branch, self.frame) for branch in block.branches]
-            self._results = [None] * len(rows)
-            return iter(rows)
-        items = self._items(block)
-        self._results = [None] * len(items)
-        return (
-            Row(
-                self.board,
-                self,
-                block.body,
-                self.frame.inner(f"{self.path}[{index}].", {block.item_var: item, "index": index}),
-            )
-            for index, item in enumerate(items)
-        )
+    def _make_rows(self) -> Iterator[tuple[int, Row]]:
+        block, frame = self.block, self.frame
+        if isinstance(block, ForEach):
+            rows = [
+                (block.body, frame.inner(f"{self.path}[{index}].", {block.item_var: item, "index": index}))
+                for index, item in enumerate(self._items(block))
+            ]
+        else:
+            rows = [(branch, frame) for branch in block.branches]
+        self._results = [None] * len(rows)
+        return enumerate(Row(self.board, self, *row) for row in rows)
 
     def _items(self, block: ForEach) -> list[Any]:
         strict = not self.board.dry_run
@@ -271,73 +259,52 @@ class Fan(Node):
             self._collect()
             if self.settled or (self._limit is not None and len(self._open) >= self._limit):
                 return
-            row = next(rows, None)
+            index, row = next(rows, (-1, None))
             if row is None:
                 if not self._open:
                     self.settle(self._results)
                 return
-            self._open[self._begun] = row
-            self._begun += 1
+            self._open[index] = row
             row.begin()
 
     def _collect(self) -> None:
-        for index, row in [(index, row) for index, row in self._open.items() if row.state != "open"]:
+        for index, row in [(index, row) for index, row in self._open.items() if row.settled]:
             if self.settled:
                 return
             del self._open[index]
-            if isinstance(self._block, Race):
-                self._raced(row)
+            if isinstance(self.block, Race):
+                self._failures += row.state == "failed"
+                if row.state == "done" or self._failures == len(self._results):
+                    self.adopt(row)
             elif row.state == "failed":
                 self.adopt(row)
             else:
                 self._results[index] = row.output
 
-    def _raced(self, row: Row) -> None:
-        if row.state == "done":
-            for loser in self.inside():
-                loser.cancel()
-            self._open.clear()
-            self.settle(row.output)
-            return
-        self._failures += 1
-        if self._failures == len(self._results):
-            self.adopt(row)
 
-
-class Again(Node):
+class Again(BlockNode[Loop]):
     """A body while its condition holds. Output: the last iteration's."""
 
-    def __init__(self, board: Board, parent: Node, block: Loop, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + block.id)
-        self._block = block
-        self._index = 0
-        self._row: Row | None = None
-        self._before: str | None = None
-
-    def inside(self) -> Collection[Node]:
-        return () if self._row is None else (self._row,)
+    _index = 0
+    _before: str | None = None  # the prefix of the iteration before
 
     def advance(self) -> None:
-        while self.state == "open":
-            if self._row is not None:
-                if self._row.state != "done":
-                    self.adopt(self._row)
-                    return
-                self._before = self._row.frame.prefix
+        while (row := self.inner) is None or row.state == "done":
+            if row is not None:
+                self._before = row.frame.prefix
                 self._index += 1
-            if self._index >= self._block.max_iterations or not self._holds():
+            if self._index >= self.block.max_iterations or not self._holds():
                 self._show_last()
-                self.settle(self._row.output if self._row is not None else None)
+                self.settle(row.output if row is not None else None)
                 return
             prefix = f"{self.path}[{self._index}]."
-            frame = self.frame.inner(prefix, {"index": self._index}, before=self._before)
-            self._row = Row(self.board, self, self._block.body, frame)
-            self._row.begin()
+            self.begin_row(self.block.body, self.frame.inner(prefix, {"index": self._index}, before=self._before))
+        self.adopt(row)
 
     def _holds(self) -> bool:
         """Before each iteration, over what the one before it gave."""
         frame = self.frame.inner(self._before or self.frame.prefix, {"index": self._index})
-        return is_true(evaluate(parse_condition(self._block.condition), frame, strict=False))
+        return is_true(evaluate(parse_condition(self.block.condition), frame, strict=False))
 
     def _show_last(self) -> None:
         """After the loop its steps are known by what they gave the last time."""
@@ -347,73 +314,45 @@ class Again(Node):
                 self.board.outputs[self.frame.prefix + path.removeprefix(self._before)] = output
 
 
-class Choice(Node):
+class Choice(BlockNode[Router]):
     """The first route whose condition holds."""
 
-    def __init__(self, board: Board, parent: Node, block: Router, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + block.id)
-        self._block = block
-        self._row: Row | None = None
-
-    def inside(self) -> Collection[Node]:
-        return () if self._row is None else (self._row,)
-
     def advance(self) -> None:
-        if self._row is None:
-            self._row = Row(self.board, self, self._chosen(), self.frame)
-            self._row.begin()
-        self.adopt(self._row)
+        self.adopt(self.inner or self.begin_row(self._chosen(), self.frame))
 
     def _chosen(self) -> tuple[Block, ...]:
-        for case in self._block.routes:
+        for case in self.block.routes:
             if is_true(evaluate(parse_condition(case.condition), self.frame, strict=False)):
                 return case.blocks
-        return self._block.default
+        return self.block.default
 
 
-class Guarded(Node):
+class Guarded(BlockNode[TryCatch]):
     """Try, catch, finally. Output: of whichever of the first two came to its end."""
 
-    def __init__(self, board: Board, parent: Node, block: TryCatch, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + block.id)
-        self._block = block
-        self._rows: list[Row] = []
-        self._decided: Row | None = None  # how it ends, once the `finally_block` is through
-
-    def inside(self) -> Collection[Node]:
-        return self._rows[-1:]
+    _caught = False
+    _decided: Node | None = None  # how it ends, once the `finally_block` is through
 
     def advance(self) -> None:
-        if not self._rows:
-            self._open(self._block.try_block, self.frame)
-        while self.state == "open" and (row := self._rows[-1]).state != "open":
+        row = self.inner or self.begin_row(self.block.try_block, self.frame)
+        while row.settled and not self.settled:
             if self._decided is not None:
                 self.adopt(row if row.state == "failed" else self._decided)
-            elif row.state == "failed" and row.failure is not None and len(self._rows) == 1 and self._block.catch_block:
-                self._open(self._block.catch_block, self.frame.inner(self.frame.prefix, {"error": row.failure.names()}))
+            elif row.failure is not None and not self._caught and self.block.catch_block:
+                self._caught = True
+                frame = self.frame.inner(self.frame.prefix, {"error": row.failure.names()})
+                row = self.begin_row(self.block.catch_block, frame)
             else:
                 self._decided = row
-                self._open(self._block.finally_block, self.frame)
-
-    def _open(self, blocks: tuple[Block, ...], frame: BlockScope) -> None:
-        self._rows.append(Row(self.board, self, blocks, frame))
-        self._rows[-1].begin()
+                row = self.begin_row(self.block.finally_block, self.frame)
 
 
-class Nested(Node):
+class Nested(BlockNode[SubSequence]):
     """A sub-sequence: a row with an input of its own."""
 
-    def __init__(self, board: Board, parent: Node, block: SubSequence, frame: BlockScope) -> None:
-        super().__init__(board, parent, frame, frame.prefix + block.id)
-        self._block = block
-        self._row: Row | None = None
-
-    def inside(self) -> Collection[Node]:
-        return () if self._row is None else (self._row,)
-
     def advance(self) -> None:
-        if self._row is None:
-            given = resolved(self._block.input, self.frame, strict=not self.board.dry_run)
-            self._row = Row(self.board, self, self._block.blocks, self.frame.apart(f"{self.path}.", given))
-            self._row.begin()
-        self.adopt(self._row)
+        self.adopt(self.inner or self._begin())
+
+    def _begin(self) -> Node:
+        given = resolved(self.block.input, self.frame, strict=not self.board.dry_run)
+        return self.begin_row(self.block.blocks, self.frame.apart(f"{self.path}.", given))

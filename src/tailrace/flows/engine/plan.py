@@ -7,7 +7,7 @@ its recovery after a crash and its tests are the same thing: apply the facts, as
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
@@ -31,6 +31,7 @@ from tailrace.flows.language.scope import BlockScope
 from tailrace.messages import JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
+_StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded
 
 
 class RunStep(msgspec.Struct, frozen=True):
@@ -52,12 +53,7 @@ class Plan:
     attempt = 1  # of the instance's own events: attempts are counted by step
 
     def __init__(
-        self,
-        definition: Definition,
-        given: JsonObject,
-        *,
-        dry_run: bool = False,
-        waiting: Collection[str] = (),
+        self, definition: Definition, given: JsonObject, *, dry_run: bool = False, waiting: Collection[str] = ()
     ) -> None:
         self._waiting = frozenset(waiting)
         self._board = Board(dry_run=dry_run)
@@ -78,7 +74,7 @@ class Plan:
     @property
     def settled(self) -> bool:
         """Nothing is left to do."""
-        return self._root.state != "open"
+        return self._root.settled
 
     @property
     def failure(self) -> Failure | None:
@@ -94,7 +90,7 @@ class Plan:
         if self.paused or self.stopped:
             return []
         return [
-            RunStep(path, leaf.step, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
+            RunStep(path, leaf.block, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
             for path, leaf in self._board.ready.items()
             if leaf.retry_at is None or leaf.retry_at <= now
         ]
@@ -118,13 +114,13 @@ class Plan:
         return self._leaf(block_id).frame
 
     def step(self, block_id: str) -> Step:
-        return self._leaf(block_id).step
+        return self._leaf(block_id).block
 
     def state(self) -> InstanceState:
         """What the instance is doing, as far as it has not ended."""
         if self.paused:
             return "paused"
-        busy = any(leaf.step.handler not in self._waiting for leaf in self._board.started.values())
+        busy = any(leaf.block.handler not in self._waiting for leaf in self._board.started.values())
         busy = busy or any(leaf.retry_at is None for leaf in self._board.ready.values())
         return "running" if busy else "waiting"
 
@@ -158,12 +154,7 @@ class Plan:
             case _:  # a step is withdrawn by the fact that decides it, not by the one that says so
                 pass
 
-    def _apply_to(
-        self,
-        leaf: Leaf,
-        event: StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded,
-        attempt: int,
-    ) -> None:
+    def _apply_to(self, leaf: Leaf, event: _StepFact, attempt: int) -> None:
         match event:
             case StepStarted(_, number, at):
                 leaf.start(number, at)

@@ -22,6 +22,7 @@ from tailrace.events import (
     AttemptDiscarded,
     RunFailure,
     RunFinished,
+    RunStatus,
     SignalReceived,
     StateChanged,
     StepCancelled,
@@ -29,7 +30,8 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
 )
-from tailrace.flows.definition.definition import Budget
+from tailrace.flows.definition.definition import Budget, Step
+from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.engine.retry import retry_delay_s
 from tailrace.flows.language.expressions import ExpressionError
@@ -197,9 +199,11 @@ class InstanceRunner:
             self.audience.turn_from(voice)
 
     async def _try(self, command: RunStep, voice: StepStream) -> Any:
-        step, handler = command.step, self._handler(command)
+        step = command.step
+        if (handler := self._with.handlers.get(step.handler)) is None:
+            raise StepError(f"there is no handler {step.handler!r} here", code="handler")
         started_at = command.started_at if command.started_at is not None else self._with.clock()
-        params = handler.convert(self._params(command))
+        params = self._params(handler, step, command.block_id)
         if not handler.repeatable(params) and not self._with.dry_run:
             if command.interrupted:
                 raise StepError(INTERRUPTED, code="interrupted")
@@ -229,18 +233,12 @@ class InstanceRunner:
                 raise StepError(message, kind="retryable", code="timeout") from exc
             raise
 
-    def _handler(self, command: RunStep) -> Handler[Any]:
-        if (handler := self._with.handlers.get(command.step.handler)) is None:
-            raise StepError(f"there is no handler {command.step.handler!r} here", code="handler")
-        return handler
-
-    def _params(self, command: RunStep) -> dict[str, Any]:
-        scope = WithNames(self.plan.scope(command.block_id), {"env": self._with.environment})
+    def _params(self, handler: Handler[Any], step: Step, block_id: str) -> Any:
+        scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})
         try:
-            params: dict[str, Any] = resolved(command.step.params, scope, strict=not self._with.dry_run)
+            return handler.convert(resolved(step.params, scope, strict=not self._with.dry_run))
         except ExpressionError as exc:
             raise StepError(str(exc), code="template") from exc
-        return params
 
     def _fail(self, command: RunStep, error: StepError, voice: StepStream) -> None:
         voice.discard(str(error))
@@ -249,12 +247,10 @@ class InstanceRunner:
         scope = self.plan.scope(command.block_id)
         delay_s = retry_delay_s(command.step.retry, error, command.number, scope, self._rng)
         retry_at = self._with.clock() + delay_s if delay_s is not None else None
-        failure = msgspec.structs.replace(error.failure(), message=self._redacted(str(error)))
+        # Without what came from the environment: an error may quote the parameters it failed with (J114).
+        message = without_secrets(str(error), self._with.environment.values())
+        failure = RunFailure(error.kind, message, error.code)
         self._record.add(StepFailed(command.block_id, failure, command.number, retry_at))
-
-    def _redacted(self, text: str) -> str:
-        """Without what came from the environment: an error may quote the parameters it failed with (J114)."""
-        return without_secrets(text, self._with.environment.values())
 
     # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,26 +289,24 @@ class InstanceRunner:
             return False
         step = self.plan.step(block_id)
         handler = self._with.handlers[step.handler]
-        scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})
         try:
-            return handler.interruptible(handler.convert(resolved(step.params, scope)))
-        except (ExpressionError, StepError):
+            return handler.interruptible(self._params(handler, step, block_id))
+        except StepError:
             return True  # it is about to fail by itself
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _seal(self) -> RunFinished:
-        output, at = outputs_text(self.plan.step_outputs), self._with.clock()
+        status: RunStatus = "completed"
+        error: RunFailure | None = None
         if self.plan.stopped:
-            self._record.add(StateChanged("cancelled"))
-            finished = RunFinished("stopped", output, self.plan.usage, RunFailure("cancelled", "cancelled"), at)
+            status, error = "stopped", RunFailure("cancelled", "cancelled")
         elif (failed := self.plan.failure) is not None:
-            self._record.add(StateChanged("failed"))
-            error = RunFailure(failed.error.kind, f"{failed.block_id}: {failed.error.message}", failed.error.code)
-            finished = RunFinished("failed", output, self.plan.usage, error, at)
-        else:
-            self._record.add(StateChanged("completed"))
-            finished = RunFinished("completed", output, self.plan.usage, None, at)
+            message = f"{failed.block_id}: {failed.error.message}"
+            status, error = "failed", RunFailure(failed.error.kind, message, failed.error.code)
+        self._record.add(StateChanged(ENDINGS[status]))
+        output = outputs_text(self.plan.step_outputs)
+        finished = RunFinished(status, output, self.plan.usage, error, self._with.clock())
         await self._journal.seal(self._lease, finished)
         return finished
 

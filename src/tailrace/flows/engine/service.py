@@ -4,6 +4,7 @@ processes. Viewers watch an instance's log.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -179,16 +180,16 @@ class FlowService(RunHost[InstanceRunner]):
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:
         """Signals the instance, in whichever process it is. Raises `RunSealed` when it has ended."""
         run = await self._get(instance_id)
-        if run.state == "parked" and name == RESUME:
-            await self._journal.unpark(instance_id)
-            await self._journal.signal(instance_id, Signal(name, payload or {}, by))
-            await self.recover()
-            return
         if name == CANCEL and instance_id not in self.running:
             await self._stop_elsewhere(instance_id, by)
             return
+        resumes = run.state == "parked" and name == RESUME
+        if resumes:
+            await self._journal.unpark(instance_id)
         await self._journal.signal(instance_id, Signal(name, payload or {}, by))
-        if (runner := self.execution_of(instance_id)) is not None:
+        if resumes:
+            await self.recover()
+        elif (runner := self.execution_of(instance_id)) is not None:
             runner.listen_now()
 
     async def finished(self, instance_id: str) -> RunFinished:
@@ -204,7 +205,8 @@ class FlowService(RunHost[InstanceRunner]):
         if runner is not None:
             runner.audience.join()
         elif run.state not in ENDED:
-            await self._tell_of_viewer(instance_id)
+            with contextlib.suppress(RunSealed):
+                await self._journal.signal(instance_id, Signal(WATCH))  # for the process that executes the instance
         try:
             async for batch in self._journal.tail(instance_id, after=after):
                 if events := instance_events(batch):
@@ -212,13 +214,6 @@ class FlowService(RunHost[InstanceRunner]):
         finally:
             if runner is not None:
                 runner.audience.leave()
-
-    async def _tell_of_viewer(self, instance_id: str) -> None:
-        """Tells the process that executes the instance that it is watched."""
-        try:
-            await self._journal.signal(instance_id, Signal(WATCH))
-        except RunSealed:
-            return
 
     # ── execution ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,7 +21,7 @@ from tailrace.errors import (
     TimedOut,
     validation_mistake,
 )
-from tailrace.events import RunFailure, SignalReceived
+from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.steps.step_stream import StepStream
@@ -44,9 +44,6 @@ class StepError(TailraceError):
         self.kind: ErrorKind = kind
         self.code = code
         self.retry_after_s = retry_after_s
-
-    def failure(self) -> RunFailure:
-        return RunFailure(self.kind, str(self), self.code)
 
 
 def as_step_error(error: Exception) -> StepError:
@@ -113,9 +110,8 @@ class Handler(ABC, Generic[P]):
     async def run(self, params: P, step: StepContext) -> Any:
         """The step's output: JSON. Raises `StepError`, `ProviderError` or whatever may happen."""
 
-    async def dry_run(self, params: P, step: StepContext) -> Any:
+    async def dry_run(self, _params: P, _step: StepContext) -> Any:
         """The same without asking anybody: an output of the same shape, as far as it can be told."""
-        del params, step
         return {"dry_run": True}
 
     def convert(self, params: JsonObject) -> P:
@@ -145,8 +141,10 @@ class Handler(ABC, Generic[P]):
         return None
 
 
-class AnyParams(Params, forbid_unknown_fields=False):
+class AnyParams(Params):
     """For a handler that takes its parameters as they are."""
+
+    given: JsonObject = {}
 
 
 class FunctionHandler(Handler[AnyParams]):
@@ -162,19 +160,13 @@ class FunctionHandler(Handler[AnyParams]):
         return self._repeatable
 
     def convert(self, params: JsonObject) -> AnyParams:
-        return _Given(params)
+        return AnyParams(params)
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        del params
+    def invalid(self, _params: JsonObject) -> tuple[str, str] | None:
         return None
 
-    async def run(self, params: AnyParams, step: StepContext) -> Any:
-        del step
-        return await self._function(params.given if isinstance(params, _Given) else {})
-
-
-class _Given(AnyParams):
-    given: JsonObject = {}
+    async def run(self, params: AnyParams, _step: StepContext) -> Any:
+        return await self._function(params.given)
 
 
 Handlers = Mapping[str, Handler[Any]]

@@ -81,8 +81,7 @@ class HttpStep(Handler[HttpParams]):
             raise StepError(message, kind="retryable", code="connection") from exc
         return _output(params, response, body)
 
-    async def dry_run(self, params: HttpParams, step: StepContext) -> Any:
-        del params, step
+    async def dry_run(self, _params: HttpParams, _step: StepContext) -> Any:
         return {"status": 200, "headers": {}, "body": "", "json": None, "dry_run": True}
 
 

@@ -69,11 +69,8 @@ class LlmCall(Handler[LlmParams]):
             return ".providers", "give provider and model, or providers"
         refs = params.get("providers")
         named = [("", params)]
-        named += (
-            [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
-            if isinstance(refs, list)
-            else []
-        )
+        if isinstance(refs, list):
+            named += [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
         for place, ref in named:
             if (problem := self._invalid_ref(ref)) is not None:
                 return place + problem[0], problem[1]

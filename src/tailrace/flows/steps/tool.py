@@ -67,8 +67,7 @@ class ToolStep(Handler[ToolParams]):
             raise StepError(outcome.output, kind="retryable", code="tool_failed")
         return {"output": outcome.output}
 
-    async def dry_run(self, params: ToolParams, step: StepContext) -> Any:
-        del step
+    async def dry_run(self, params: ToolParams, _step: StepContext) -> Any:
         await self._checked(params)
         return {"output": "", "dry_run": True}
 
@@ -122,6 +121,5 @@ class AgentStep(Handler[AgentParams]):
             "usage": msgspec.to_builtins(outcome.usage),
         }
 
-    async def dry_run(self, params: AgentParams, step: StepContext) -> Any:
-        del params, step
+    async def dry_run(self, _params: AgentParams, _step: StepContext) -> Any:
         return {"status": "completed", "message": {"role": "assistant", "content": ""}, "dry_run": True}

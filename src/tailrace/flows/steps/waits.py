@@ -29,12 +29,11 @@ class Sleep(Handler[SleepParams]):
         return super().invalid(params)
 
     async def run(self, params: SleepParams, step: StepContext) -> Any:
-        slept_s = params.seconds if params.seconds is not None else seconds_of(params.duration or 0.0)
-        await asyncio.sleep(max(0.0, step.started_at + slept_s - step.now()))
-        return {"slept_s": slept_s}
+        output = await self.dry_run(params, step)
+        await asyncio.sleep(max(0.0, step.started_at + output["slept_s"] - step.now()))
+        return output
 
-    async def dry_run(self, params: SleepParams, step: StepContext) -> Any:
-        del step
+    async def dry_run(self, params: SleepParams, _step: StepContext) -> Any:
         return {"slept_s": params.seconds if params.seconds is not None else seconds_of(params.duration or 0.0)}
 
 
@@ -50,13 +49,7 @@ class WaitSignal(Handler[WaitSignalParams]):
 
     async def run(self, params: WaitSignalParams, step: StepContext) -> Any:
         signal = await step.signals.take_signal(params.signal)
-        return {
-            "signal": signal.name,
-            "payload": signal.payload,
-            "by": signal.by,
-            "signal_id": signal.signal_id,
-        }
+        return {"signal": signal.name, "payload": signal.payload, "by": signal.by, "signal_id": signal.signal_id}
 
-    async def dry_run(self, params: WaitSignalParams, step: StepContext) -> Any:
-        del step
+    async def dry_run(self, params: WaitSignalParams, _step: StepContext) -> Any:
         return {"signal": params.signal, "payload": {}, "by": "", "dry_run": True}
