@@ -296,8 +296,6 @@ async def test_a_run_that_cannot_be_read_fails_its_own_viewers_alone(
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     (bad, bad_lease), (good, good_lease) = await started(ours), await started(ours)
-    tails = [await theirs.attach(run.id) for run in (bad, good)]
-    waiting = [asyncio.ensure_future(anext(theirs.tail(run.id, after=1))) for run in (bad, good)]
     page = theirs.page
 
     async def read_page(run_id: str, after: int) -> Batch:
@@ -305,7 +303,9 @@ async def test_a_run_that_cannot_be_read_fails_its_own_viewers_alone(
             raise RuntimeError("unreadable")
         return await page(run_id, after)
 
-    monkeypatch.setattr(theirs, "page", read_page)
+    monkeypatch.setattr(theirs, "page", read_page)  # before a wake-up could have it read already
+    tails = [await theirs.attach(run.id) for run in (bad, good)]
+    waiting = [asyncio.ensure_future(anext(theirs.tail(run.id, after=1))) for run in (bad, good)]
     await written(ours, bad_lease, [MessageChunk("a")])
     await written(ours, good_lease, [MessageChunk("b")])
     async with asyncio.timeout(10):
