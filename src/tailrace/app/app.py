@@ -88,7 +88,8 @@ class App:
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self._own_tools = {tool.spec.name: tool for tool in tools}
-        self._tools = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
+        builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
+        self._tools = {**builtin, **self._own_tools}
         self.agents = AgentService(
             journal,
             self.caller,
@@ -106,7 +107,7 @@ class App:
         )
         self.flows = FlowService(
             journal,
-            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
+            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
@@ -154,7 +155,7 @@ class App:
             ),
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
-            policy=self._policy(spec, run),
+            policy=self._policy(run, yolo=spec.yolo),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
@@ -167,34 +168,24 @@ class App:
         foreign = {tool.name for tool in spec.foreign}
         asked_for = self.config.agent.tools != AgentSettings().tools
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
-        offered = self._own_tools if few else self._all_tools()
+        offered = self._own_tools if few else self._tools
         return {
             name: tool
             for name, tool in offered.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 
-    def _all_tools(self) -> dict[str, Tool]:
-        return {**self._tools, **self._own_tools}
-
     def _step_tools(self) -> Mapping[str, Tool]:
-        tools = self._all_tools()
         if self._observer is UNOBSERVED:
-            return tools
+            return self._tools
         from tailrace.app.tracing import TracedTool
 
-        return {name: TracedTool(tool, self._observer) for name, tool in tools.items()}
+        return {name: TracedTool(tool, self._observer) for name, tool in self._tools.items()}
 
-    def _policy(self, spec: TurnSpec, run: Run) -> ApprovalPolicy:
-        return ApprovalPolicy(
-            "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
-            allow=self.config.approvals.allow,
-            memory=JournalApprovals(self.journal, run),
-        )
-
-    def _step_policy(self) -> ApprovalPolicy:
-        mode = "yolo" if self.config.yolo else self.config.approvals.mode
-        return ApprovalPolicy(mode, allow=self.config.approvals.allow, memory=JournalApprovals(self.journal))
+    def _policy(self, run: Run | None = None, *, yolo: bool = False) -> ApprovalPolicy:
+        """What the approvals of a turn's run allow; without a run, those that hold everywhere."""
+        mode = "yolo" if self.config.yolo or yolo else self.config.approvals.mode
+        return ApprovalPolicy(mode, allow=self.config.approvals.allow, memory=JournalApprovals(self.journal, run))
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):

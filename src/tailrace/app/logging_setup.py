@@ -30,25 +30,14 @@ class _Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+        level, fields = record.levelname.lower(), {name: vars(record)[name] for name in FIELDS if name in vars(record)}
         if self._form == "json":
-            line = self._json(record, at, trace)
+            line: dict[str, Any] = {"at": at, "level": level, "logger": record.name, "message": record.getMessage()}
+            shown = msgspec.json.encode({**line, **fields, **({"trace": trace} if trace else {})}).decode()
         else:
-            line = " ".join([at, record.levelname.lower(), record.getMessage(), *self._pairs(record)])
-            line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line) + (f"\n{trace}" if trace else "")
-        return self._redactor.redact(line)
-
-    @staticmethod
-    def _json(record: logging.LogRecord, at: str, trace: str) -> str:
-        line: dict[str, Any] = {"at": at, "level": record.levelname.lower(), "logger": record.name}
-        line["message"] = record.getMessage()
-        line.update({field: getattr(record, field) for field in FIELDS if hasattr(record, field)})
-        if trace:
-            line["trace"] = trace
-        return msgspec.json.encode(line).decode()
-
-    @staticmethod
-    def _pairs(record: logging.LogRecord) -> list[str]:
-        return [f"{field}={getattr(record, field)}" for field in FIELDS if hasattr(record, field)]
+            shown = " ".join([at, level, record.getMessage(), *(f"{name}={value}" for name, value in fields.items())])
+            shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown) + (f"\n{trace}" if trace else "")
+        return self._redactor.redact(shown)
 
 
 class _WithoutPeersBytes(logging.Filter):

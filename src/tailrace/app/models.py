@@ -8,7 +8,6 @@ from __future__ import annotations
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
-from tailrace.ports import Provider
 from tailrace.providers import quirks
 from tailrace.providers.attempt import Route
 from tailrace.providers.endpoint import Endpoint
@@ -55,10 +54,8 @@ def check_known(config: Config, provider: str) -> None:
 def endpoint_of(config: Config, name: str) -> Endpoint:
     """Raises `ConfigError` where the name stands for nothing, or its key is not set."""
     check_known(config, name)
-    settings = config.providers.get(name)
-    preset = PRESETS.get(name)
-    settings = settings or ProviderSettings()
-    preset = preset or Preset("")
+    settings = config.providers.get(name, ProviderSettings())
+    preset = PRESETS.get(name, Preset(""))
     if not (base_url := settings.base_url or preset.base_url):
         raise ConfigError("is missing", key=f"providers.{name}.base_url")
     if unknown := [quirk for quirk in settings.quirks if quirk not in quirks.NAMES]:
@@ -95,23 +92,21 @@ class Models:
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
-        """A model at an address that the config does not name; not kept."""
+        """A model at an address that the config may not name; not kept."""
         provider = HttpProvider(endpoint, self._transport)
         return Route(provider, model, self._config.call_for(endpoint.name), local=endpoint.is_local)
 
     def _route(self, ref: ModelRef) -> Route:
         if ref not in self._routes:
-            self._routes[ref] = self._local_route(ref) if ref.provider == LOCAL else self._remote_route(ref)
+            if ref.provider == LOCAL:
+                self._routes[ref] = self._local_route(ref.name)
+            else:
+                self._routes[ref] = self.route_to(endpoint_of(self._config, ref.provider), ref.name)
         return self._routes[ref]
 
-    def _local_route(self, ref: ModelRef) -> Route:
+    def _local_route(self, model: str) -> Route:
         settings = self._config.providers.get(LOCAL, ProviderSettings())
-        provider: Provider = LocalProvider(
+        provider = LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
-        return Route(provider, ref.name, self._config.call_for(LOCAL), local=True)
-
-    def _remote_route(self, ref: ModelRef) -> Route:
-        endpoint = endpoint_of(self._config, ref.provider)
-        provider = HttpProvider(endpoint, self._transport)
-        return Route(provider, ref.name, self._config.call_for(ref.provider), local=endpoint.is_local)
+        return Route(provider, model, self._config.call_for(LOCAL), local=True)

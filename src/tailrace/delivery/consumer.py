@@ -15,7 +15,7 @@ from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Capabilities, Place, Platform
-from tailrace.events import ApprovalAsked, Delivered, Entry, MessageChunk, ReasoningChunk, RunFinished
+from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
 from tailrace.runs.signals import run_beside
 
@@ -69,8 +69,9 @@ class _Driver:
             async with self._line.lock:
                 step = self.planner.step(_now())
                 if not isinstance(step, Wait | Done):
-                    if ahead := self.planner.write_ahead:
-                        await self._record([ahead])
+                    if self._ledger is not None and (ahead := self.planner.write_ahead):
+                        self._ledger.write([ahead])
+                        await self._ledger.commit()
                     reply = await self._platform.perform(self.planner.state.place, step)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
@@ -79,11 +80,6 @@ class _Driver:
             if isinstance(step, Done):
                 return
             await self._wait(step)
-
-    async def _record(self, facts: list[Delivered]) -> None:
-        if self._ledger is not None:
-            self._ledger.write(facts)
-            await self._ledger.commit()
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient

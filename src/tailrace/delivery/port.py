@@ -271,17 +271,22 @@ class Attachment(Value):
     size_bytes: int | None = None
 
 
-class MessageReceived(Value, tag="message"):
-    """A user wrote. `update_id` is unique on this platform, and the same when the update is delivered again (G88).
+class _Update(Value):
+    """`update_id` is unique on this platform, and the same when the update is delivered again (G88)."""
+
+    update_id: str
+    place: Place
+    sender: Sender
+
+
+class MessageReceived(_Update, tag="message"):
+    """A user wrote.
 
     `addressed`: in a group, the message mentions the bot, replies to it or is a command to it; the mention itself is
     removed from `text`. `at_limit`: the text is as long as the client allows for one message, so that more of the same
     paste may follow (G89). A platform's own slash commands arrive as their text, `/stop`.
     """
 
-    update_id: str
-    place: Place
-    sender: Sender
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     addressed: bool = True
@@ -289,22 +294,15 @@ class MessageReceived(Value, tag="message"):
     message_id: str = ""
 
 
-class ButtonPressed(Value, tag="button"):
+class ButtonPressed(_Update, tag="button"):
     """A user pressed a button of ours. `value` is the button's."""
 
-    update_id: str
-    place: Place
-    sender: Sender
     value: str
     message_id: str = ""
 
 
-class StopPressed(Value, tag="stop"):
+class StopPressed(_Update, tag="stop"):
     """A user used the platform's own control for stopping an answer."""
-
-    update_id: str
-    place: Place
-    sender: Sender
 
 
 Update: TypeAlias = MessageReceived | ButtonPressed | StopPressed

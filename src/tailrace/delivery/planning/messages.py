@@ -173,10 +173,7 @@ class ChatMessage:
         self.digest = digest_of(wanted.text) if lasting else ""
 
     def shows(self, wanted: Wanted) -> bool:
-        shown = self.shown
-        if shown is None:
-            return False
-        return shown.text == wanted.text and shown.buttons == wanted.buttons and shown.markup is not self.plain
+        return self.shown == Shown(wanted.text, not self.plain, wanted.buttons)
 
     def confirmed_by_another(self, wanted: Wanted) -> bool:
         """Another process saw the platform confirm this text."""
@@ -231,9 +228,7 @@ class Chain:
         self._unit: Unit = capabilities.unit
         self._source = ""
         self._parts: list[Part] = []
-        self._texts: dict[
-            int, tuple[Part, str]
-        ] = {}  # of parts that a cut has ended: they are looked at again and again
+        self._texts: dict[int, tuple[Part, str]] = {}  # of parts that a cut has ended, which are asked for often
 
     def message(self, index: int) -> ChatMessage:
         while len(self.messages) <= index:

@@ -120,7 +120,7 @@ class Outline:
             case events.MessageStop(final=False):
                 self._close_bubble()
             case events.Commentary(text=text):
-                self._note(f"c{entry.seq}", self._presenter.commentary(text))
+                self._note(f"c{entry.seq}", text)
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
             case events.LongToolHint():

@@ -20,7 +20,7 @@ from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
@@ -31,7 +31,7 @@ from tailrace.messages import Value
 
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
-MOVED = "moved"
+MOVED_KEY = "moved"
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
@@ -121,10 +121,15 @@ class Planner:
             log.debug("%s <- %s: %s, recorded: %s", self._name, described(reply), about, recorded)
         return facts
 
+    @property
+    def _ends(self) -> bool:
+        """The planner is done once every message shows its last text."""
+        return self._suspended or self.outline.finished is not None
+
     def _note_move(self) -> None:
         """The chat itself is told that the thread is gone (G85)."""
-        if self.state.moved and not any(slot.key == MOVED for slot in self.outline.slots):
-            self.outline.slots.insert(self._settled, NoteSlot(MOVED, self._presenter.moved()))
+        if self.state.moved and not any(slot.key == MOVED_KEY for slot in self.outline.slots):
+            self.outline.slots.insert(self._settled, NoteSlot(MOVED_KEY, MOVED))
 
     @property
     def write_ahead(self) -> Delivered | None:
@@ -153,7 +158,7 @@ class Planner:
             until, pending = min(until, flight.at), True
             if flight.first:
                 break
-        if not pending and (self._suspended or self.outline.finished is not None):
+        if not pending and self._ends:
             return Done()
         if (typing_at := self._typing_due(now)) is not None:
             if typing_at <= now:
@@ -186,14 +191,14 @@ class Planner:
     def _draft_fades_at(self) -> float:
         """When the preview must be sent again although its text has not changed."""
         life = self._capabilities.draft_lifetime_s
-        if life is None or not self.state.preview.text or self._suspended or self.outline.finished is not None:
+        if life is None or not self.state.preview.text or self._ends:
             return float("inf")
         return self._updated_at + life * TYPING_SHARE
 
     def _typing_due(self, now: float) -> float | None:
         """When the typing indicator is due; None while the answer visibly grows."""
         life = self._capabilities.typing_s
-        if life is None or self._suspended or self.outline.finished is not None:
+        if life is None or self._ends:
             return None
         growing = self.outline.answer
         if growing is not None and growing.growing and (self._is_there(growing.key) or self.state.preview.text):
@@ -254,7 +259,7 @@ class Planner:
                 text = self._presenter.approval(approval, buttons=self._capabilities.buttons)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
-                if self.state.mode != "whole" or slot.key in (ENDING, MOVED):
+                if self.state.mode != "whole" or slot.key in (ENDING, MOVED_KEY):
                     yield from self._in_parts(chain, text)
             case _:
                 assert_never(slot)
@@ -306,7 +311,7 @@ class Planner:
 
     def _cut_short(self, text: str, message: ChatMessage) -> Wanted:
         """An incomplete text with the note of `suspend`."""
-        ending = f"\n\n{self._presenter.suspended()}"
+        ending = f"\n\n{SUSPENDED}"
         room = message.limit - units(ending, self._capabilities.unit) - 32
         shown = balance(text[: fitting(text, 0, room, self._capabilities.unit)]) + ending
         return Wanted(shown, final=True, streamed=_closed(text) + ending, lasting=False)
@@ -333,32 +338,27 @@ class Planner:
             if message.state == "posted" and wanted.final and wanted.lasting:
                 message.show(wanted)
             return None
-        if message.confirmed_by_another(wanted):
-            return None
-        if not self._capabilities.edits or (message.final_only and not wanted.final):
+        outdated = message.final_only and not wanted.final
+        if message.confirmed_by_another(wanted) or outdated or not self._capabilities.edits:
             return None
         return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        if isinstance(slot, TextSlot) and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
-            return (
-                self._draft_action(message, wanted) if self.state.mode == "draft" and self.state.preview.text else None
-            )
-        if wanted.final and not wanted.cards:
-            return port.Send(self._key(message), wanted.text, not message.plain, True, wanted.buttons)
-        if message.final_only:
-            return None
-        return self._first_action(slot, message, wanted)
-
-    def _first_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
-        """The first message of a text that still grows."""
-        if self.state.mode == "stream" and (wanted.cards or isinstance(slot, TextSlot)):
-            return port.Open(self._key(message), wanted.streamed, wanted.cards)
-        if self.state.mode == "draft" and isinstance(slot, TextSlot):
-            return self._draft_action(message, wanted)
-        if not self._capabilities.edits:
-            return None
-        return port.Send(self._key(message), wanted.text, not message.plain, False, wanted.buttons)
+        """The first message of a text."""
+        mode, is_text = self.state.mode, isinstance(slot, TextSlot)
+        if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
+            return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
+        final = wanted.final and not wanted.cards
+        if not final:
+            if message.final_only:
+                return None
+            if mode == "stream" and (wanted.cards or is_text):
+                return port.Open(self._key(message), wanted.streamed, wanted.cards)
+            if mode == "draft" and is_text:
+                return self._draft_action(message, wanted)
+            if not self._capabilities.edits:
+                return None
+        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons)
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
@@ -416,8 +416,7 @@ class Planner:
         return port.Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
-        at = max(self._pace.free_at(now, final=True), message.not_before)
-        return Flight(action, at, chain, message, first=True)
+        return Flight(action, self._time_for(message, now, final=True), chain, message, first=True)
 
 
 def _closed(text: str) -> str:

@@ -26,6 +26,9 @@ _OUTCOMES: dict[Decision, str] = {
     "always": "✅ Approved always",
     "deny": "🚫 Denied",
 }
+_UNANSWERED = {"timeout": ": nobody answered in time", "nobody": ": there was nobody to ask"}  # by `ApprovalSoFar.by`
+SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
+MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
 
@@ -57,11 +60,8 @@ class Presenter:
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
-    def commentary(self, text: str) -> str | None:
-        return text or None
-
     def notice(self, notice: GatewayNotice) -> str | None:
-        return notice.text or None if notice.kind not in _QUIET_NOTICES else None
+        return notice.text if notice.kind not in _QUIET_NOTICES else None
 
     def hint(self, hint: LongToolHint) -> str | None:
         """Shown at most once per user."""
@@ -76,7 +76,7 @@ class Presenter:
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
         lines += ["", fenced(asked.command), ""]
         if approval.decision is not None:
-            lines.append(_OUTCOMES[approval.decision] + _answered_by(approval))
+            lines.append(_OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, ""))
         elif not buttons:
             lines.append("Answer /approve, /approve session, /approve always or /deny.")
         return "\n".join(lines).rstrip()
@@ -97,14 +97,6 @@ class Presenter:
                 return "The model gave no answer."
             case _:
                 return None
-
-    def suspended(self) -> str:
-        """Follows a text that a shutdown has cut."""
-        return "⏸ Interrupted by a restart; this goes on afterwards."
-
-    def moved(self) -> str:
-        """Precedes an answer whose thread is gone (G85)."""
-        return "ℹ️ The thread is gone, so the answer is here."
 
 
 def preview_line(text: str, limit: int) -> str:
@@ -133,13 +125,3 @@ def _longest_run(text: str) -> int:
 def _plain(name: str) -> str:
     """A tool's name without characters that are markup."""
     return re.sub(r"[^\w.:-]", "", name)
-
-
-def _answered_by(approval: ApprovalSoFar) -> str:
-    match approval.by:
-        case "timeout":
-            return ": nobody answered in time"
-        case "nobody":
-            return ": there was nobody to ask"
-        case _:
-            return ""

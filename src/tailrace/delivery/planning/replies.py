@@ -33,11 +33,11 @@ def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Deliv
     match reply:
         case port.Flood(retry_after_s=seconds):
             state.pace.flooded(now, seconds)
-        case port.Gone(what="chat"):
+        case port.Gone(what="thread") if state.place.thread:
+            return _thread_gone(state, flight)
+        case port.Gone(what="chat" | "thread"):
             state.over = True
             return [Delivered(CHAT, "gone")]
-        case port.Gone(what="thread"):
-            return _thread_gone(state, flight)
         case _:
             pass
     if flight.chain is None or flight.message is None:
@@ -46,9 +46,6 @@ def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Deliv
 
 
 def _thread_gone(state: DeliveryState, flight: Flight) -> list[Delivered]:
-    if not state.place.thread:
-        state.over = True
-        return [Delivered(CHAT, "gone")]
     state.leave_thread()
     if flight.chain is None:
         return [Delivered(THREAD, "gone")]
@@ -241,18 +238,16 @@ class _MessageReply:
                 self._delivery.pace.eased()
                 if isinstance(self._flight.action, port.Draft):
                     self._delivery.show_preview(self._flight.action.text)
-                return []
-            case port.Flood():
-                return []
             case port.MarkupRejected() if not self._message.plain:
                 self._message.plain = True
-                return []
             case port.TooLong() if self._chain.shrink(self._message):
-                return []
+                pass
+            case port.Flood():
+                pass
             case _:
                 self._delivery.mode = "edit"
                 self._delivery.show_preview("")
-                return []
+        return []
 
     def _deleted(self, reply: AnyReply) -> list[Delivered]:
         message, action = self._message, self._flight.action

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tailrace.delivery.text.parser import FENCE, closes_fence, open_inline
+from tailrace.delivery.text.parser import FENCE, fence_after, open_inline
 
 _UNFINISHED_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]*)\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*\(?[^()\s]*$")
 _FENCE_LINE = re.compile(r"^[ \t]*(?:`{3}|~{3}).*$", re.MULTILINE)
 _HALF_UNDERLINE = re.compile(r"(?<=[^\n]\n)[ \t]*(?:-+|=+)[ \t]*$")  # or a list or a rule that has only begun
 _DANGLING = re.compile(r"(?:\*+|_+|~+|`+|!?\[)$")
-
-
 MAX_CLOSING = 24  # characters; markup that takes more to close is left open
 
 
@@ -50,18 +48,11 @@ class OpenMarkup(NamedTuple):
         return text.rstrip() + self.closing if self.inline else text
 
 
-def open_fence(text: str, fence: str = "") -> str:
-    """The line that opened the code block which the text ends in; empty where it ends in none. `fence`: the text
-    begins inside the block that this line opened."""
+def open_fence(text: str) -> str:
+    """The line that opened the code block which the text ends in; empty where it ends in none."""
+    fence = ""
     for candidate in _FENCE_LINE.finditer(text):
-        line = candidate[0]
-        match = FENCE.fullmatch(line)
-        if fence:
-            opened = FENCE.fullmatch(fence)
-            if opened is None or closes_fence(line, opened["marker"]):
-                fence = ""
-        elif match:
-            fence = line
+        fence = fence_after(candidate[0], fence)
     return fence
 
 

@@ -48,16 +48,7 @@ def _width(text: str) -> int:
 
 
 def discord_markdown(text: str) -> str:
-    """Discord reads Markdown itself, but for tables, headings below the third and rules."""
-    return _nearly_as_written(text)
-
-
-def slack_markdown(text: str) -> str:
-    """For Slack's `markdown_text`, which reads Markdown itself, but for tables."""
-    return _nearly_as_written(text)
-
-
-def _nearly_as_written(text: str) -> str:
+    """Discord and Slack's `markdown_text` read Markdown itself, but for tables, and for headings below the third."""
     if "|" not in text and "####" not in text:
         return text
     lines, shown, at = md.lines_of(text), [], 0
@@ -70,6 +61,9 @@ def _nearly_as_written(text: str) -> str:
             shown += [*lines[at:start], f"**{deep[1].replace('**', '')}**"]
             at = end
     return "\n".join(shown + lines[at:])
+
+
+slack_markdown = discord_markdown
 
 
 def _fenced_table(lines: list[str]) -> list[str]:

@@ -51,15 +51,9 @@ class _Writer:
         self._blocks(found, 0)
         text = "".join(self._texts)
         end = units(text.rstrip(), "utf16")
-        clipped = (self._clipped(entity, end) for entity in self._entities)
+        # Telegram drops the spaces at the end of a message: no entity may reach into them.
+        clipped = (msgspec.structs.replace(each, length=min(each.length, end - each.offset)) for each in self._entities)
         return RichText(text.rstrip(), tuple(entity for entity in clipped if entity.length > 0))
-
-    @staticmethod
-    def _clipped(entity: Entity, end: int) -> Entity:
-        """Telegram drops the spaces at the end of a message: no entity may reach into them."""
-        if entity.offset + entity.length <= end:
-            return entity
-        return msgspec.structs.replace(entity, length=end - entity.offset)
 
     def _add(self, text: str) -> None:
         self._texts.append(text)

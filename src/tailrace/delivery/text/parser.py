@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.parser_inline import ParserInline
@@ -39,6 +38,15 @@ def closes_fence(line: str, marker: str) -> bool:
     """Whether the line ends a block that this marker opened (CommonMark 4.5)."""
     stripped = line.strip()
     return len(stripped) >= len(marker) and not stripped.strip(marker[0])
+
+
+def fence_after(line: str, fence: str) -> str:
+    """The line that opened the code block which the text is in after `line`; empty where it is in none. `fence` is the
+    same before `line`."""
+    opened = FENCE.fullmatch(fence or line)
+    if not fence:
+        return line if opened else ""
+    return "" if opened is None or closes_fence(line, opened["marker"]) else fence
 
 
 class _InlineState(StateInline):
@@ -156,15 +164,9 @@ def parser() -> MarkdownIt:
     return markdown.enable("table")
 
 
-class OpenInline(NamedTuple):
-    """What a stretch of text opens and does not close. `code` is where an open code span begins."""
-
-    code: int | None
-    marks: tuple[str, ...]
-
-
-def open_inline(text: str) -> OpenInline:
-    """The marks of emphasis are those before the open code span, where there is one: nothing in it is a mark."""
+def open_inline(text: str) -> tuple[int | None, tuple[str, ...]]:
+    """What a stretch of text opens and does not close: where an open code span begins, and the marks of emphasis. These
+    are the ones before the code span, where there is one: nothing in it is a mark."""
     state = _state_of(text)
     if (code := state.open_code) is not None:
         state = _state_of(text[:code] + "x")
@@ -182,7 +184,7 @@ def open_inline(text: str) -> OpenInline:
                 marks.append(mark)
             last = delimiter.token
         at += 1
-    return OpenInline(code, tuple(marks))
+    return code, tuple(marks)
 
 
 def _state_of(text: str) -> _InlineState:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tailrace.delivery.port import Unit
 from tailrace.delivery.text.balance import open_markup
-from tailrace.delivery.text.parser import FENCE, closes_fence
+from tailrace.delivery.text.parser import FENCE, fence_after
 
 CURSOR = " ▌"
 SLACK = 32  # units kept free in every part: for the cursor, and for closing what a cut leaves open
@@ -126,30 +126,24 @@ class _Places:
 def _best_cut(text: str, start: int, end: int, fence: str) -> int:
     places = _Places()
     at, in_table = start, False
-    line_start = start
     while (newline := text.find("\n", at, end)) >= 0:
         line = text[at:newline]
-        opened = FENCE.fullmatch(line)
         after = newline + 1
-        if fence:
-            marker = FENCE.fullmatch(fence)
-            if marker is None or closes_fence(line, marker["marker"]):
-                fence = ""
-                places.line = after
-            else:
-                places.inner = after
-        elif opened:
-            fence = line
-        else:
+        was_in_code, fence = bool(fence), fence_after(line, fence)
+        if was_in_code and fence:
+            places.inner = after
+        elif was_in_code:
+            places.line = after
+        elif not fence:
             was_in_table, in_table = in_table, bool(_TABLE_LINE.match(line))
             if in_table and _TABLE_LINE.match(text, after, end):
                 places.inner = after if was_in_table else places.inner  # not between a table's head and its rows
             else:
                 places.line = after
                 places.paragraph = after if not line.strip() else places.paragraph
-        at = line_start = after
+        at = after
     if not fence:
-        places.word = _last_word_end(text, line_start, end)
+        places.word = _last_word_end(text, at, end)
     return places.best(start, end) or _whole_character(text, start, end)
 
 
