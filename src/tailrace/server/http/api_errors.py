@@ -28,7 +28,7 @@ from tailrace.errors import (
     Unavailable,
 )
 from tailrace.messages import ErrorDelta
-from tailrace.wire.client_request import UnsupportedParameter
+from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
 from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
 
@@ -123,6 +123,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return _of_config(exc)
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
+        case InvalidRequest():
+            return ApiError(400, str(exc), code="invalid_request", param=exc.param)
         case JournalError():
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
         case TimeoutError():

@@ -3,17 +3,21 @@ return: a JSON response."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 
+from tailrace.messages import JsonObject
 from tailrace.server.http.auth import Access
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # A msgspec type, or a JSON schema where the body is another dialect's.
 Body: TypeAlias = Any
+TEXT: Final[JsonObject] = {"type": "string"}
+OBJECTS: Final[JsonObject] = {"type": "array", "items": {"type": "object"}}
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -28,7 +32,7 @@ class Route(msgspec.Struct, frozen=True):
     path: str
     handler: Handler
     access: Access
-    summary: str
+    summary: str = ""  # where it is empty, the first paragraph of the handler's docstring
     status: int = 200
     query: type[msgspec.Struct] | None = None
     headers: dict[str, str] = {}  # request headers that it reads: name → description
@@ -37,6 +41,19 @@ class Route(msgspec.Struct, frozen=True):
     media_type: str = "application/json"  # of what is not streamed
     streams: bool = False  # may answer with server-sent events
     errors: tuple[int, ...] = ()  # statuses beyond those that every route may answer with
+
+    @property
+    def description(self) -> str:
+        return self.summary or " ".join((inspect.getdoc(self.handler) or "").partition("\n\n")[0].split())
+
+
+def nullable(kind: str) -> JsonObject:
+    return {"type": [kind, "null"]}
+
+
+def object_schema(required: JsonObject, optional: JsonObject | None = None, **keywords: object) -> JsonObject:
+    """The JSON schema of an object with these properties, and further keywords of the schema."""
+    return {"type": "object", "required": [*required], "properties": {**required, **(optional or {})}, **keywords}
 
 
 def json_response(value: object, *, status: int = 200) -> web.Response:

@@ -31,9 +31,11 @@ class Readiness(msgspec.Struct, frozen=True):
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def health(_: web.Request) -> web.Response:
+        """The process is alive."""
         return json_response(Health())
 
     async def readiness(_: web.Request) -> web.Response:
+        """The process can take work."""
         try:
             async with asyncio.timeout(READY_S):
                 await pipeline.app.journal.runs(limit=1)
@@ -42,21 +44,14 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         return json_response(Readiness(len(pipeline.app.agents.running), pipeline.in_flight))
 
     async def metrics(_: web.Request) -> web.Response:
+        """Prometheus metrics."""
         pipeline.metrics.running.set(len(pipeline.app.agents.running))
         return web.Response(
             body=pipeline.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
 
     return (
-        Route("GET", "/healthz", health, "open", "The process is alive.", answer=Health),
-        Route("GET", "/readyz", readiness, "any", "The process can take work.", answer=Readiness, errors=(503,)),
-        Route(
-            "GET",
-            "/metrics",
-            metrics,
-            "admin",
-            "Prometheus metrics.",
-            answer={"type": "string"},
-            media_type="text/plain",
-        ),
+        Route("GET", "/healthz", health, "open", answer=Health),
+        Route("GET", "/readyz", readiness, "any", answer=Readiness, errors=(503,)),
+        Route("GET", "/metrics", metrics, "admin", answer={"type": "string"}, media_type="text/plain"),
     )

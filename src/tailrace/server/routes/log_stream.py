@@ -17,9 +17,8 @@ from msgspec import Meta
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.route import Handler, Route
 
-RESUME_HEADER: Final = {"Last-Event-ID": "The last event that the client has; wins over the query."}
-STREAM_ERRORS: Final = (204, 404, 409)
 _CURSOR: Final = re.compile(r"[0-9]{1,18}")
 
 
@@ -27,6 +26,13 @@ class CursorQuery(msgspec.Struct, frozen=True):
     """`after`: the stream begins with the event that follows this one."""
 
     after: Annotated[int, Meta(ge=0)] = 0
+
+
+def log_route(path: str, handler: Handler, query: type[CursorQuery]) -> Route:
+    """The route of a handler that answers with `stream_log`."""
+    headers = {"Last-Event-ID": "The last event that the client has; wins over the query."}
+    errors = (204, 404, 409)
+    return Route("GET", path, handler, "runs", query=query, headers=headers, streams=True, errors=errors)
 
 
 async def stream_log(

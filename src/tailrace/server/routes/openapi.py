@@ -12,7 +12,7 @@ from aiohttp import web
 from tailrace import __version__
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import Shape, shape_of
-from tailrace.server.http.route import Body, Route
+from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schema
 
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
@@ -34,52 +34,15 @@ _DESCRIPTIONS: Final = {
     504: "The provider did not answer in time.",
 }
 _ALWAYS: Final = (400, 401, 403, 503)
+_OPENAI_ERROR: Final = {"message": TEXT, "type": TEXT, "param": nullable("string"), "code": nullable("string")}
 ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
-    "openai": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["message", "type", "param", "code"],
-                "properties": {
-                    "message": {"type": "string"},
-                    "type": {"type": "string"},
-                    "param": {"type": ["string", "null"]},
-                    "code": {"type": ["string", "null"]},
-                },
-            }
-        },
-    },
-    "anthropic": {
-        "type": "object",
-        "required": ["type", "error"],
-        "properties": {
-            "type": {"const": "error"},
-            "error": {
-                "type": "object",
-                "required": ["type", "message"],
-                "properties": {"type": {"type": "string"}, "message": {"type": "string"}},
-            },
-            "request_id": {"type": "string"},
-        },
-    },
-    "plain": {
-        "type": "object",
-        "required": ["error", "request_id"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["kind", "message"],
-                "properties": {
-                    "kind": {"type": "string"},
-                    "message": {"type": "string"},
-                    "param": {"type": "string"},
-                },
-            },
-            "request_id": {"type": "string"},
-        },
-    },
+    "openai": object_schema({"error": object_schema(_OPENAI_ERROR)}),
+    "anthropic": object_schema(
+        {"type": {"const": "error"}, "error": object_schema({"type": TEXT, "message": TEXT})}, {"request_id": TEXT}
+    ),
+    "plain": object_schema(
+        {"error": object_schema({"kind": TEXT, "message": TEXT}, {"param": TEXT}), "request_id": TEXT}
+    ),
 }
 
 
@@ -129,7 +92,7 @@ def _operation(route: Route, schema_of: dict[Any, JsonObject]) -> JsonObject:
 
     operation: JsonObject = {
         "operationId": _operation_id(route),
-        "summary": route.summary,
+        "summary": route.description,
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _answer(route, schema)},
     }
@@ -155,7 +118,7 @@ def _answer(route: Route, schema: Any) -> JsonObject:
         content[route.media_type] = {"schema": schema(route.answer)}
     if route.streams:
         content["text/event-stream"] = {"schema": {"type": "string"}}
-    return {"description": route.summary, "content": content}
+    return {"description": route.description, "content": content}
 
 
 def _error(route: Route, status: int) -> JsonObject:

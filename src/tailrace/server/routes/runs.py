@@ -7,6 +7,7 @@ A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 
 import msgspec
 from aiohttp import web
@@ -20,7 +21,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.log_stream import RESUME_HEADER, STREAM_ERRORS, stream_log
+from tailrace.server.routes.log_stream import log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
     NewRunBody,
@@ -47,7 +48,9 @@ class Runs:
         self._journal = pipeline.app.journal
 
     async def create(self, request: web.Request) -> web.Response:
-        """201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
+        """Starts a run of the agent; it goes on whether or not a client watches.
+
+        201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = identity_of(request)
@@ -68,6 +71,7 @@ class Runs:
         return json_response(RunStatusBody(run.id, run.state), status=201)
 
     async def show_all(self, request: web.Request) -> web.Response:
+        """The latest runs, newest first."""
         query = query_of(request, RunsQuery)
         runs = await self._journal.runs(
             session=query.session,
@@ -81,6 +85,7 @@ class Runs:
         return json_response(RunList(tuple(map(summary_of, page)), Page(more, page[-1].id if more else None)))
 
     async def show(self, request: web.Request) -> web.Response:
+        """One run: the state that its log folds to."""
         query = query_of(request, RunQuery)
         run = await self._journal.get(request.match_info["id"])
         entry = await self._journal.snapshot(run.id)
@@ -89,14 +94,18 @@ class Runs:
         return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
 
     async def stop(self, request: web.Request) -> web.Response:
-        """200 with the state after the stop; a no-op for an ended run."""
+        """Ends the run as `stopped`.
+
+        200 with the state after the stop; a no-op for an ended run."""
         run_id = request.match_info["id"]
         await self._app.agents.stop(run_id, by=identity_of(request).name)
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(run.id, run.state))
 
     async def approve(self, request: web.Request) -> web.Response:
-        """Only the key that started the run may answer (J110)."""
+        """Answers an approval of a run that this key started.
+
+        Any other key may not (J110)."""
         answer = await read_as(request, ApprovalAnswer)
         run_id, identity = request.match_info["id"], identity_of(request)
         approval = await self._approval(run_id, answer.approval_id)
@@ -122,8 +131,9 @@ class Runs:
         raise ApiError(404, "this run has no such approval", param="approval_id")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The log from the cursor on, to its end. A cursor at compacted entries gets a `snapshot` in their place, a
-        cursor ahead of the log 409 (H98)."""
+        """The log as server-sent events: `id` is the entry's seq, `event` its type. Ends after the last.
+
+        A cursor at compacted entries gets a `snapshot` in their place, a cursor ahead of the log 409 (H98)."""
         query = query_of(request, RunStreamQuery)
         run = await self._journal.get(request.match_info["id"])
 
@@ -139,56 +149,17 @@ def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    runs = Runs(pipeline)
+    api, route = Runs(pipeline), partial(Route, access="runs")
     return (
-        Route(
-            "POST",
-            "/runs",
-            runs.create,
-            "runs",
-            "Starts a run of the agent; it goes on whether or not a client watches.",
-            status=201,
-            body=NewRunBody,
-            answer=RunStatusBody,
-            errors=(404, 409, 413),
-        ),
-        Route("GET", "/runs", runs.show_all, "runs", "The latest runs, newest first.", query=RunsQuery, answer=RunList),
-        Route(
-            "GET",
-            "/runs/{id}",
-            runs.show,
-            "runs",
-            "One run: the state that its log folds to.",
-            query=RunQuery,
-            answer=RunState,
-            errors=(404,),
-        ),
-        Route(
-            "GET",
-            "/runs/{id}/stream",
-            runs.stream,
-            "runs",
-            "The log as server-sent events: `id` is the entry's seq, `event` its type. Ends after the last.",
-            query=RunStreamQuery,
-            headers=RESUME_HEADER,
-            streams=True,
-            errors=STREAM_ERRORS,
-        ),
-        Route(
-            "POST",
-            "/runs/{id}/stop",
-            runs.stop,
-            "runs",
-            "Ends the run as `stopped`.",
-            answer=RunStatusBody,
-            errors=(404,),
-        ),
-        Route(
+        route("POST", "/runs", api.create, status=201, body=NewRunBody, answer=RunStatusBody, errors=(404, 409, 413)),
+        route("GET", "/runs", api.show_all, query=RunsQuery, answer=RunList),
+        route("GET", "/runs/{id}", api.show, query=RunQuery, answer=RunState, errors=(404,)),
+        log_route("/runs/{id}/stream", api.stream, RunStreamQuery),
+        route("POST", "/runs/{id}/stop", api.stop, answer=RunStatusBody, errors=(404,)),
+        route(
             "POST",
             "/runs/{id}/approval",
-            runs.approve,
-            "runs",
-            "Answers an approval of a run that this key started.",
+            api.approve,
             body=ApprovalAnswer,
             answer=RunStatusBody,
             errors=(403, 404, 409),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -27,7 +28,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.log_stream import RESUME_HEADER, STREAM_ERRORS, CursorQuery, stream_log
+from tailrace.server.routes.log_stream import CursorQuery, log_route, stream_log
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -89,7 +90,9 @@ class Sequences:
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create(self, request: web.Request) -> web.Response:
-        """201 with the version; the same definition again keeps its version."""
+        """Stores a sequence; JSON, or YAML by its content type. Each change is a new version.
+
+        201 with the version; the same definition again keeps its version."""
         try:
             definition = await _definition(request)
             version = await self._pipeline.run_to_end(self._flows.create_sequence(definition))
@@ -98,17 +101,21 @@ class Sequences:
         return json_response(SequenceBody(version.id, version.version), status=201)
 
     async def show_sequences(self, request: web.Request) -> web.Response:
+        """The latest versions, newest first."""
         query = query_of(request, ListQuery)
         versions = await self._flows.library.list(query.limit, query.before)
         return json_response(SequenceList(tuple(map(_detail, versions))))
 
     async def show_sequence(self, request: web.Request) -> web.Response:
+        """One version of a sequence."""
         return json_response(_detail(await self._flows.library.get(request.match_info["id"])))
 
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, request: web.Request) -> web.Response:
-        """201, also for the instance that already has this idempotency key. Raises 404 for an unknown sequence, 409
+        """Starts an instance of a sequence; it goes on whether or not a client watches.
+
+        201, also for the instance that already has this idempotency key. Raises 404 for an unknown sequence, 409
         where the key belongs to another request."""
         body = await read_as(request, NewInstance)
         version = await self._flows.library.get(body.sequence_id)
@@ -124,6 +131,7 @@ class Sequences:
         return json_response(_status(run), status=201)
 
     async def show_instances(self, request: web.Request) -> web.Response:
+        """The latest instances, newest first; with `failed`, those alone."""
         query = query_of(request, ListQuery)
         find = self._flows.failed if query.failed else self._flows.instances
         runs = await find(limit=query.limit + 1, before=query.before)
@@ -131,10 +139,13 @@ class Sequences:
         return json_response(InstanceList(tuple(map(_summary, page)), page[-1].id if len(runs) > len(page) else None))
 
     async def show(self, request: web.Request) -> web.Response:
+        """One instance: its state and the outputs of its blocks."""
         return json_response(await self._flows.instance(request.match_info["id"]))
 
     async def signal(self, request: web.Request) -> web.Response:
-        """200 with the state after the signal; 409 for an ended instance."""
+        """Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.
+
+        200 with the state after the signal; 409 for an ended instance."""
         body = await read_as(request, SignalBody)
         instance_id = request.match_info["id"]
         await self._flows.signal(instance_id, body.signal, body.payload, by=identity_of(request).name)
@@ -142,7 +153,7 @@ class Sequences:
         return json_response(InstanceStatus(instance.id, instance.state))
 
     async def retry(self, request: web.Request) -> web.Response:
-        """201 with a new instance that resumes at the step that failed."""
+        """Starts a new instance that resumes at the step where this one failed."""
         try:
             run = await self._pipeline.run_to_end(self._flows.retry(request.match_info["id"]))
         except DefinitionError as exc:
@@ -150,7 +161,9 @@ class Sequences:
         return json_response(_status(run), status=201)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """The events from the cursor on, to the end. A cursor ahead of the log gets 409 (H98)."""
+        """`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.
+
+        A cursor ahead of the log gets 409 (H98)."""
         query = query_of(request, CursorQuery)
         instance_id = request.match_info["id"]
         await self._flows.instance(instance_id)
@@ -217,95 +230,17 @@ def _summary(run: Run) -> InstanceSummary:
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    sequences = Sequences(pipeline)
+    api, route = Sequences(pipeline), partial(Route, access="runs")
     return (
-        Route(
-            "POST",
-            "/sequences",
-            sequences.create,
-            "runs",
-            "Stores a sequence; JSON, or YAML by its content type. Each change is a new version.",
-            status=201,
-            body=Definition,
-            answer=SequenceBody,
-            errors=(413,),
+        route("POST", "/sequences", api.create, status=201, body=Definition, answer=SequenceBody, errors=(413,)),
+        route("GET", "/sequences", api.show_sequences, query=ListQuery, answer=SequenceList),
+        route("GET", "/sequences/{id}", api.show_sequence, answer=SequenceDetail, errors=(404,)),
+        route(
+            "POST", "/instances", api.start, status=201, body=NewInstance, answer=InstanceStatus, errors=(404, 409, 413)
         ),
-        Route(
-            "GET",
-            "/sequences",
-            sequences.show_sequences,
-            "runs",
-            "The latest versions, newest first.",
-            query=ListQuery,
-            answer=SequenceList,
-        ),
-        Route(
-            "GET",
-            "/sequences/{id}",
-            sequences.show_sequence,
-            "runs",
-            "One version of a sequence.",
-            answer=SequenceDetail,
-            errors=(404,),
-        ),
-        Route(
-            "POST",
-            "/instances",
-            sequences.start,
-            "runs",
-            "Starts an instance of a sequence; it goes on whether or not a client watches.",
-            status=201,
-            body=NewInstance,
-            answer=InstanceStatus,
-            errors=(404, 409, 413),
-        ),
-        Route(
-            "GET",
-            "/instances",
-            sequences.show_instances,
-            "runs",
-            "The latest instances, newest first; with `failed`, those alone.",
-            query=ListQuery,
-            answer=InstanceList,
-        ),
-        Route(
-            "GET",
-            "/instances/{id}",
-            sequences.show,
-            "runs",
-            "One instance: its state and the outputs of its blocks.",
-            answer=Instance,
-            errors=(404,),
-        ),
-        Route(
-            "GET",
-            "/instances/{id}/stream",
-            sequences.stream,
-            "runs",
-            "`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.",
-            query=CursorQuery,
-            headers=RESUME_HEADER,
-            streams=True,
-            errors=STREAM_ERRORS,
-        ),
-        Route(
-            "POST",
-            "/instances/{id}/signals",
-            sequences.signal,
-            "runs",
-            "Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.",
-            body=SignalBody,
-            answer=InstanceStatus,
-            errors=(404, 409),
-        ),
-        Route(
-            "POST",
-            "/instances/{id}/retry",
-            sequences.retry,
-            "runs",
-            "Starts a new instance that resumes at the step where this one failed.",
-            status=201,
-            answer=InstanceStatus,
-            errors=(404, 409),
-        ),
+        route("GET", "/instances", api.show_instances, query=ListQuery, answer=InstanceList),
+        route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
+        log_route("/instances/{id}/stream", api.stream, CursorQuery),
+        route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=InstanceStatus, errors=(404, 409)),
+        route("POST", "/instances/{id}/retry", api.retry, status=201, answer=InstanceStatus, errors=(404, 409)),
     )

@@ -10,62 +10,44 @@ import asyncio
 
 from aiohttp import web
 
-from tailrace.agent.service import TurnSpec
 from tailrace.events import ToolCallChunk
-from tailrace.messages import Dialect, JsonObject, Message
+from tailrace.messages import Dialect
 from tailrace.ports import Batch, Run
-from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of
 from tailrace.server.http.route import json_response
-from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, agent_completion, answer_id, error_delta
+from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
+from tailrace.server.v1.client_call import ClientCall
 from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
-from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.sse import encode_comment
 
 
-async def answer_turn(
-    pipeline: RequestPipeline,
-    request: web.Request,
-    client_request: ClientRequest,
-    api_format: ApiFormat,
-    *,
-    history: tuple[Message, ...] = (),
-    fields: JsonObject | None = None,
-) -> web.StreamResponse:
+async def answer_turn(call: ClientCall) -> web.StreamResponse:
     """Raises `ApiError`: 400 for a parameter that the agent does not support, the provider's status where it failed."""
-    spec = turn_spec(pipeline.app, client_request, requester=identity_of(request).name, history=history)
-    turn = _AgentAnswer(pipeline, api_format, client_request, spec, fields or {})
-    return await (turn.answer_streamed(request) if client_request.stream else turn.answer_whole())
+    turn = _AgentAnswer(call)
+    return await (turn.answer_streamed() if call.client_request.stream else turn.answer_whole())
 
 
 class _AgentAnswer:
     """One turn for one connected client."""
 
-    def __init__(
-        self,
-        pipeline: RequestPipeline,
-        api_format: ApiFormat,
-        client_request: ClientRequest,
-        spec: TurnSpec,
-        fields: JsonObject,
-    ) -> None:
-        self._pipeline = pipeline
-        self._api_format = api_format
-        self._client_request = client_request
-        self._spec = spec
-        self._fields = fields
-        self._source: Dialect = agent_dialect(pipeline.app)
+    def __init__(self, call: ClientCall) -> None:
+        self._call = call
+        self._pipeline = call.pipeline
+        self._app = call.pipeline.app
+        requester = identity_of(call.request).name
+        self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
+        self._source: Dialect = agent_dialect(self._app)
         self._log_to_deltas = LogToDeltas(
             agent=True,
-            foreign=[tool.name for tool in spec.foreign],
-            reasoning=client_request.reasoning or pipeline.app.config.agent.show_reasoning,
+            foreign=[tool.name for tool in self._spec.foreign],
+            reasoning=call.client_request.reasoning or self._app.config.agent.show_reasoning,
         )
 
     async def answer_whole(self) -> web.Response:
         run = await self._start_run()
         try:
-            async for batch in self._pipeline.app.journal.tail(run.id):
+            async for batch in self._app.journal.tail(run.id):
                 for entry in batch:
                     self._log_to_deltas.take_entry(entry)
         except asyncio.CancelledError:
@@ -78,16 +60,17 @@ class _AgentAnswer:
             self._log_to_deltas.usage(),
             self._log_to_deltas.stop(),
             source=self._source,
-            target=self._api_format.dialect,
+            target=self._call.api_format.dialect,
         )
-        return json_response(self._api_format.encode_body(completion, self._header(run)))
+        return json_response(self._call.api_format.encode_body(completion, self._call.header(run, self._source)))
 
-    async def answer_streamed(self, request: web.Request) -> web.StreamResponse:
+    async def answer_streamed(self) -> web.StreamResponse:
         run = await self._start_run()
-        encoder = self._api_format.new_encoder(self._header(run))
+        encoder = self._call.api_format.new_encoder(self._call.header(run, self._source))
+        request = self._call.request
         stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
         try:
-            async for batch in self._pipeline.app.journal.tail(run.id):
+            async for batch in self._app.journal.tail(run.id):
                 if data := self._encoded(batch, encoder, begun=stream.begun):
                     stream.send(data)
                 if stream.behind:
@@ -122,20 +105,10 @@ class _AgentAnswer:
             raise
 
     async def _submit(self, disconnected: asyncio.Event) -> Run:
-        run = await self._pipeline.app.agents.submit(self._spec, durability=self._pipeline.app.config.store.durability)
+        run = await self._app.agents.submit(self._spec, durability=self._app.config.store.durability)
         if disconnected.is_set():
-            await self._pipeline.app.agents.stop(run.id)
+            await self._app.agents.stop(run.id)
         return run
 
     async def _stop_run(self, run: Run) -> None:
-        await self._pipeline.run_to_end(self._pipeline.app.agents.stop(run.id))
-
-    def _header(self, run: Run) -> AnswerHeader:
-        return AnswerHeader(
-            id=answer_id(self._api_format, run.id),
-            model=self._client_request.model,
-            created=int(run.created_at),
-            source=self._source,
-            include_usage=self._client_request.include_usage,
-            fields=self._fields,
-        )
+        await self._pipeline.run_to_end(self._app.agents.stop(run.id))

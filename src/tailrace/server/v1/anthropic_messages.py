@@ -11,76 +11,50 @@ from aiohttp import web
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import Route
-from tailrace.server.v1.agent_answer import answer_turn
+from tailrace.server.http.route import OBJECTS, TEXT, Route, nullable, object_schema
+from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
-from tailrace.server.v1.model_target import bad_request, is_agent
-from tailrace.server.v1.raw_answer import answer_raw
-from tailrace.wire.client_request import InvalidRequest
+from tailrace.server.v1.client_call import ClientCall
 
 # Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
 # newer than this server must not lock its clients out.
 _VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _VERSION_HEADER = {"anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out."}
-_REQUEST = {
-    "type": "object",
-    "required": ["model", "messages", "max_tokens"],
-    "properties": {
-        "model": {"type": "string", "description": "`tailrace`, or `<provider>/<model>` for the raw model."},
-        "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
-        "max_tokens": {"type": "integer", "minimum": 1},
-        "stream": {"type": ["boolean", "null"]},
-    },
-    "additionalProperties": True,
-    "description": "As Anthropic's API documents it. A raw model of the same dialect is sent every field.",
-}
-_ANSWER = {
-    "type": "object",
-    "required": ["id", "type", "role", "model", "content", "stop_reason", "usage"],
-    "properties": {
-        "id": {"type": "string"},
+_REQUEST = request_schema(
+    "Anthropic", {"messages": {**OBJECTS, "minItems": 1}, "max_tokens": {"type": "integer", "minimum": 1}}
+)
+_ANSWER = object_schema(
+    {
+        "id": TEXT,
         "type": {"const": "message"},
         "role": {"const": "assistant"},
-        "model": {"type": "string"},
-        "content": {"type": "array", "items": {"type": "object"}},
-        "stop_reason": {"type": ["string", "null"]},
+        "model": TEXT,
+        "content": OBJECTS,
+        "stop_reason": nullable("string"),
         "usage": {"type": "object"},
     },
-    "additionalProperties": True,
-}
+    additionalProperties=True,
+)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse:
+        """A message, streamed or whole."""
         _check_version(request)
-        body = await read_object(request)
-        try:
-            client_request = MESSAGES.parse_request(body)
-        except InvalidRequest as exc:
-            raise bad_request(exc) from exc
-        answer = answer_turn if is_agent(client_request) else answer_raw
-        return await answer(pipeline, request, client_request, MESSAGES)
+        client_request = MESSAGES.parse_request(await read_object(request))
+        return await answer_call(ClientCall(pipeline, request, client_request, MESSAGES))
 
     async def count(_: web.Request) -> web.StreamResponse:
-        """Only the model's own provider knows how it counts, and the other dialects have no route for it."""
+        """Not implemented: answers 501.
+
+        Only the model's own provider knows how it counts, and the other dialects have no route for it."""
         raise ApiError(
             501, "counting tokens is not implemented; the usage of each answer has the count", code="not_implemented"
         )
 
     return (
-        Route(
-            "POST",
-            "/v1/messages",
-            create,
-            "models",
-            "A message, streamed or whole.",
-            headers=_VERSION_HEADER,
-            body=_REQUEST,
-            answer=_ANSWER,
-            streams=True,
-            errors=(404, 408, 409, 413, 422, 429, 502, 504),
-        ),
-        Route("POST", "/v1/messages/count_tokens", count, "models", "Not implemented: answers 501.", errors=(501,)),
+        answer_route("/v1/messages", create, body=_REQUEST, answer=_ANSWER, headers=_VERSION_HEADER),
+        Route("POST", "/v1/messages/count_tokens", count, "models", errors=(501,)),
     )
 
 

@@ -15,7 +15,7 @@ from tailrace.app import App
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, first_unsupported_param
+from tailrace.wire.client_request import ClientRequest, first_unsupported_param
 
 # How chat front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
@@ -24,10 +24,6 @@ _TASK_MATERIAL: Final = "<chat_history>"
 
 def is_agent(client_request: ClientRequest) -> bool:
     return client_request.model == AGENT
-
-
-def bad_request(exc: InvalidRequest) -> ApiError:
-    return ApiError(400, str(exc), code="invalid_request", param=exc.param)
 
 
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────

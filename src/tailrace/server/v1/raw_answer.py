@@ -21,43 +21,32 @@ from tailrace.calls.listener import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, Dialect, JsonObject, Message
+from tailrace.messages import AnyDelta
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
-from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, Encoder, answer_id, error_delta
-from tailrace.wire.client_request import ClientRequest
+from tailrace.server.v1.api_formats import Encoder, error_delta
+from tailrace.server.v1.client_call import ClientCall
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
 
 
-async def answer_raw(
-    pipeline: RequestPipeline,
-    request: web.Request,
-    client_request: ClientRequest,
-    api_format: ApiFormat,
-    *,
-    history: tuple[Message, ...] = (),
-    fields: JsonObject | None = None,
-) -> web.StreamResponse:
-    """`history`: the stored messages before those of the request. `fields`: the request's fields that the answer
-    repeats. Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
-    app = pipeline.app
+async def answer_raw(call: ClientCall) -> web.StreamResponse:
+    """Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
+    app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    new = NewRun(
-        KIND, {"api": api_format.dialect, "request": client_request.body}, client_request.model, durability="memory"
-    )
+    kept = {"api": call.api_format.dialect, "request": client_request.body}
+    new = NewRun(KIND, kept, client_request.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is always new")
-    call = _RawAnswer(pipeline, api_format, client_request, routes, run, lease, history, fields or {})
-    return await (call.answer_streamed(request) if client_request.stream else call.answer_whole())
+    raw = _RawAnswer(call, routes, run, lease)
+    return await (raw.answer_streamed() if client_request.stream else raw.answer_whole())
 
 
 def broken_off(error: ProviderError) -> ApiError:
@@ -68,25 +57,12 @@ def broken_off(error: ProviderError) -> ApiError:
 class _RawAnswer:
     """One call for one connected client."""
 
-    def __init__(
-        self,
-        pipeline: RequestPipeline,
-        api_format: ApiFormat,
-        client_request: ClientRequest,
-        routes: tuple[Route, ...],
-        run: Run,
-        lease: Lease,
-        history: tuple[Message, ...],
-        fields: JsonObject,
-    ) -> None:
-        self._pipeline = pipeline
-        self._api_format = api_format
-        self._client_request = client_request
+    def __init__(self, call: ClientCall, routes: tuple[Route, ...], run: Run, lease: Lease) -> None:
+        self._call = call
+        self._pipeline = call.pipeline
         self._routes = routes
         self._run = run
         self._lease = lease
-        self._history = history
-        self._fields = fields
 
     async def answer_whole(self) -> web.Response:
         record = CallLog(self._pipeline.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S)
@@ -94,13 +70,13 @@ class _RawAnswer:
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
-        return json_response(self._api_format.encode_body(result.completion, self._header(result.completion.dialect)))
+        header = self._call.header(self._run, result.completion.dialect)
+        return json_response(self._call.api_format.encode_body(result.completion, header))
 
-    async def answer_streamed(self, request: web.Request) -> web.StreamResponse:
-        live = _LiveListener(
-            self._pipeline.app.journal, self._lease, self._encoder, can_go_on=not self._client_request.opaque_at
-        )
-        live.stream = self._pipeline.stream(request, error_frame=live.error_frame)
+    async def answer_streamed(self) -> web.StreamResponse:
+        can_go_on = not self._call.client_request.opaque_at
+        live = _LiveListener(self._pipeline.app.journal, self._lease, self._encoder, can_go_on=can_go_on)
+        live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
             if result.incomplete is not None:
@@ -111,21 +87,12 @@ class _RawAnswer:
 
     def _encoder(self, provider: str) -> Encoder:
         dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
-        return self._api_format.new_encoder(self._header(dialects.get(provider, self._routes[0].provider.dialect)))
-
-    def _header(self, source: Dialect) -> AnswerHeader:
-        return AnswerHeader(
-            id=answer_id(self._api_format, self._run.id),
-            model=self._client_request.model,
-            created=int(self._run.created_at),
-            source=source,
-            include_usage=self._client_request.include_usage,
-            fields=self._fields,
-        )
+        source = dialects.get(provider, self._routes[0].provider.dialect)
+        return self._call.api_format.new_encoder(self._call.header(self._run, source))
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
-            request = with_history(self._history, self._client_request.request)
+            request = with_history(self._call.history, self._call.client_request.request)
             return await self._pipeline.app.caller.complete(request, self._routes, listener=record)
         except ProviderError as exc:
             await self._pipeline.run_to_end(self._record(record.failed(exc)))

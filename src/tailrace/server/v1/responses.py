@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,10 +23,10 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import identity_of, query_of, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.v1.agent_answer import answer_turn
+from tailrace.server.v1.answer_route import answer_call, answer_route
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
-from tailrace.server.v1.model_target import agent_dialect, bad_request, is_agent, turn_spec
-from tailrace.server.v1.raw_answer import answer_raw
+from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.model_target import agent_dialect, is_agent, turn_spec
 from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import (
     Origin,
@@ -35,7 +36,7 @@ from tailrace.server.v1.stored_response import (
     response_body,
     response_run,
 )
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted
+from tailrace.wire.client_request import ClientRequest, converted
 from tailrace.wire.responses.client_request import items_of
 
 _ECHOED_DEFAULTS: JsonObject = {
@@ -99,12 +100,11 @@ class Responses:
         self._journal = pipeline.app.journal
 
     async def create(self, request: web.Request) -> web.StreamResponse:
-        """Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
+        """A response, streamed, whole or in the background.
+
+        Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body = await read_object(request)
-        try:
-            client_request, storage = RESPONSES.parse_request({"input": [], **body}), converted(body, _StorageOptions)
-        except InvalidRequest as exc:
-            raise bad_request(exc) from exc
+        client_request, storage = RESPONSES.parse_request({"input": [], **body}), converted(body, _StorageOptions)
         history = await self._history(storage)
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
@@ -112,7 +112,9 @@ class Responses:
         if storage.store is False:
             if storage.background:
                 raise ApiError(400, "background needs store: true", param="store")
-            return await self._answer_unstored(request, client_request, history, fields)
+            return await answer_call(
+                ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
+            )
         run = await self._begin(client_request, storage, history, fields, requester=identity_of(request).name)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
@@ -129,13 +131,6 @@ class Responses:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)
         return await history_in(self._journal, storage.session) if storage.session else ()
-
-    async def _answer_unstored(
-        self, request: web.Request, client_request: ClientRequest, history: tuple[Message, ...], fields: JsonObject
-    ) -> web.StreamResponse:
-        if is_agent(client_request):
-            return await answer_turn(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
-        return await answer_raw(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
 
     async def _begin(
         self,
@@ -211,6 +206,7 @@ class Responses:
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def show(self, request: web.Request) -> web.StreamResponse:
+        """A stored response; as a stream, its events from any number on."""
         query = query_of(request, ResponseQuery)
         run = await response_run(self._journal, request.match_info["id"])
         if not query.stream:
@@ -221,7 +217,9 @@ class Responses:
         return await self._streamed(request, run, after=after)
 
     async def cancel(self, request: web.Request) -> web.Response:
-        """Answers with the response once it has ended; a no-op for an ended one."""
+        """Ends a background response.
+
+        Answers with the response once it has ended; a no-op for an ended one."""
         run = await response_run(self._journal, request.match_info["id"])
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
@@ -231,6 +229,7 @@ class Responses:
         return json_response(await response_body(self._journal, await self._journal.get(run.id)))
 
     async def input_items(self, request: web.Request) -> web.Response:
+        """The input of a stored response."""
         query = query_of(request, ItemsQuery)
         run = await response_run(self._journal, request.match_info["id"])
         items = _with_ids(run, StoredResponse(run).origin.input)
@@ -252,7 +251,9 @@ class Responses:
         )
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Raises `RunOwned` (409) for a response that has not ended."""
+        """Deletes a response that has ended.
+
+        Raises `RunOwned` (409) for any other."""
         run = await response_run(self._journal, request.match_info["id"])
         await self._journal.delete(run.id)
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
@@ -283,56 +284,11 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    responses = Responses(pipeline)
+    api, route, path = Responses(pipeline), partial(Route, access="models"), "/v1/responses/{id}"
     return (
-        Route(
-            "POST",
-            "/v1/responses",
-            responses.create,
-            "models",
-            "A response, streamed, whole or in the background.",
-            body=REQUEST,
-            answer=RESPONSE,
-            streams=True,
-            errors=(404, 408, 409, 413, 422, 429, 502, 504),
-        ),
-        Route(
-            "GET",
-            "/v1/responses/{id}",
-            responses.show,
-            "models",
-            "A stored response; as a stream, its events from any number on.",
-            query=ResponseQuery,
-            answer=RESPONSE,
-            streams=True,
-            errors=(404, 409, 410),
-        ),
-        Route(
-            "POST",
-            "/v1/responses/{id}/cancel",
-            responses.cancel,
-            "models",
-            "Ends a background response.",
-            answer=RESPONSE,
-            errors=(404,),
-        ),
-        Route(
-            "GET",
-            "/v1/responses/{id}/input_items",
-            responses.input_items,
-            "models",
-            "The input of a stored response.",
-            query=ItemsQuery,
-            answer=INPUT_ITEMS,
-            errors=(404,),
-        ),
-        Route(
-            "DELETE",
-            "/v1/responses/{id}",
-            responses.delete,
-            "models",
-            "Deletes a response that has ended.",
-            answer=DELETED,
-            errors=(404, 409),
-        ),
+        answer_route("/v1/responses", api.create, body=REQUEST, answer=RESPONSE),
+        route("GET", path, api.show, query=ResponseQuery, answer=RESPONSE, streams=True, errors=(404, 409, 410)),
+        route("POST", f"{path}/cancel", api.cancel, answer=RESPONSE, errors=(404,)),
+        route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=INPUT_ITEMS, errors=(404,)),
+        route("DELETE", path, api.delete, answer=DELETED, errors=(404, 409)),
     )

@@ -58,15 +58,9 @@ class StoredResponse:
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
         self._log_to_deltas = LogToDeltas(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
-        self._encoder = responses_encoder(
-            AnswerHeader(
-                id=answer_id(RESPONSES, run.id),
-                model=self.origin.model,
-                created=int(run.created_at),
-                source=self.origin.source,
-                fields=self.origin.fields,
-            )
-        )
+        response_id, origin = answer_id(RESPONSES, run.id), self.origin
+        header = AnswerHeader(response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields)
+        self._encoder = responses_encoder(header)
         self._skip = after + 1
         self._began = False
         self.has_output = False  # an output has begun, or the run has ended without an error

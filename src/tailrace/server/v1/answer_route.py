@@ -1,0 +1,37 @@
+"""What the routes that answer with a model's message have in common: the choice of the answerer, the statuses."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from tailrace.messages import JsonObject
+from tailrace.server.http.route import TEXT, Handler, Route, nullable, object_schema
+from tailrace.server.v1.agent_answer import answer_turn
+from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.model_target import is_agent
+from tailrace.server.v1.raw_answer import answer_raw
+
+
+async def answer_call(call: ClientCall) -> web.StreamResponse:
+    """The agent's answer or the raw model's; raises what they raise."""
+    return await (answer_turn(call) if is_agent(call.client_request) else answer_raw(call))
+
+
+def answer_route(
+    path: str, handler: Handler, *, body: JsonObject, answer: JsonObject, headers: dict[str, str] | None = None
+) -> Route:
+    errors, headers = (404, 408, 409, 413, 422, 429, 502, 504), headers or {}
+    return Route(
+        "POST", path, handler, "models", headers=headers, body=body, answer=answer, streams=True, errors=errors
+    )
+
+
+def request_schema(vendor: str, required: JsonObject, **optional: JsonObject) -> JsonObject:
+    """The body of a request: `model`, `stream` and these; any other field is the vendor's."""
+    model = {**TEXT, "description": "`tailrace`, or `<provider>/<model>` for the raw model."}
+    return object_schema(
+        {"model": model, **required},
+        {"stream": nullable("boolean"), **optional},
+        additionalProperties=True,
+        description=f"As {vendor}'s API documents it. A raw model of the same dialect is sent every field.",
+    )
