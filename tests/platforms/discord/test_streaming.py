@@ -12,7 +12,7 @@ from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.platforms.discord.adapter import DiscordPlatform
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.discord import FakeDiscord
-from tailrace.testing.platforms.discord_channels import DiscordState
+from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import silence
 from tailrace.testing.platforms.played_runs import Scene, Timed, chunks, play, show
 
@@ -31,7 +31,7 @@ async def bot(discord: FakeDiscord) -> AsyncIterator[DiscordPlatform]:
         await platform.close()
 
 
-def grows(states: list[DiscordState]) -> bool:
+def grows(states: list[ShownState]) -> bool:
     """Every state goes on from the one before it."""
     texts = [state.text.removesuffix(CURSOR).rstrip() for state in states]
     return all(later.startswith(earlier) for earlier, later in pairwise(texts))

@@ -14,21 +14,13 @@ from typing import Any
 
 import aiohttp
 import discord
-import msgspec
 
 from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup import discord_markdown
 from tailrace.delivery.text.split import units
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.discord.gateway import (
-    CONNECTION_ERRORS,
-    Connected,
-    GatewayClient,
-    GatewayEvent,
-    GatewaySession,
-    explain,
-)
+from tailrace.platforms.discord import gateway
 from tailrace.platforms.discord.inbound import MESSAGE_LIMIT, parse_interaction, parse_message
 from tailrace.platforms.discord.rest import RestClient, reply_to, sent
 from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
@@ -68,7 +60,7 @@ class DiscordPlatform(BasePlatform):
         self._token = token
         self._gateway_url = gateway_url
         self._rest = RestClient(token, base_url, answer_s=answer_s)
-        self._session = GatewaySession()
+        self._session = gateway.GatewaySession()
         self._announced = False
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,7 +101,7 @@ class DiscordPlatform(BasePlatform):
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, inbox: port.Inbox) -> None:
-        client = GatewayClient(self._rest.base_url, self._gateway_url)
+        client = gateway.GatewayClient(self._rest.base_url, self._gateway_url)
         try:
             await client.login(self._token)
             if not self._announced:
@@ -117,17 +109,17 @@ class DiscordPlatform(BasePlatform):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(client.listen(self._session))
                 tasks.create_task(self._handle_events(client, inbox))
-        except CONNECTION_ERRORS as exc:
+        except gateway.CONNECTION_ERRORS as exc:
             raise self._error(exc) from exc
         except ExceptionGroup as group:
-            lost, others = group.split((TailraceError, *CONNECTION_ERRORS))
+            lost, others = group.split((TailraceError, *gateway.CONNECTION_ERRORS))
             if lost is None or others is not None:
                 raise
             raise self._error(first_error(lost)) from group
         finally:
             await client.close()
 
-    async def _handle_events(self, client: GatewayClient, inbox: port.Inbox) -> None:
+    async def _handle_events(self, client: gateway.GatewayClient, inbox: port.Inbox) -> None:
         while True:
             event, number = await client.events.get()
             try:
@@ -136,9 +128,11 @@ class DiscordPlatform(BasePlatform):
                 self._session.sequence = number - 1  # another run resumes before it, and hears it again
                 raise
 
-    async def _handle_event(self, event: GatewayEvent, client: GatewayClient, inbox: port.Inbox) -> None:
+    async def _handle_event(
+        self, event: gateway.GatewayEvent, client: gateway.GatewayClient, inbox: port.Inbox
+    ) -> None:
         match event:
-            case Connected():
+            case gateway.Connected():
                 inbox.connected()
             case discord.Message():
                 me = client.user
@@ -171,7 +165,7 @@ class DiscordPlatform(BasePlatform):
             return error
         if isinstance(error, TailraceError):
             return PlatformError(str(error), platform=self.name)
-        reason, permanent = explain(error)
+        reason, permanent = gateway.explain(error)
         return PlatformError(reason, platform=self.name, permanent=permanent)
 
     async def _announce_commands(self, application_id: int | None) -> None:
@@ -185,8 +179,6 @@ class DiscordPlatform(BasePlatform):
         if not answer.ok:
             log.warning("the list of commands could not be set: HTTP %d", answer.status)
 
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
-
     async def check(self) -> str:
         try:
             answer = await self._rest.request("GET", "/users/@me")
@@ -194,16 +186,12 @@ class DiscordPlatform(BasePlatform):
             raise PlatformError(f"no connection: {exc}", platform=self.name) from exc
         if answer.status == 401:
             raise PlatformError("the token was refused", platform=self.name, permanent=True)
-        if not answer.ok:
+        if not answer.ok or (account := answer.decoded) is None:
             raise PlatformError(f"Discord answered {answer.status}", platform=self.name)
-        return f"logged in as {msgspec.json.decode(answer.body, type=_User).username}"
+        return f"logged in as {account.username}"
 
     async def close(self) -> None:
         await self._rest.close()
-
-
-class _User(msgspec.Struct):
-    username: str = "?"
 
 
 def _message(action: port.Send | port.Edit) -> dict[str, Any]:

@@ -26,17 +26,15 @@ _INVALID_BODY = 50035
 _TOO_LONG = "BASE_TYPE_MAX_LENGTH"
 
 
-class RestError(msgspec.Struct):
-    """The body of an error. `errors` says which field, nested as the request was."""
+class RestBody(msgspec.Struct):
+    """A message or an account (`id`, `username`), or an error. `errors` says which field, nested as the request was."""
 
+    id: str = ""
+    username: str = "?"
     code: int = 0
     message: str = ""
     retry_after: float | None = None
     errors: dict[str, Any] = {}
-
-
-class _Created(msgspec.Struct):
-    id: str = ""
 
 
 class RestResponse(msgspec.Struct, frozen=True):
@@ -49,10 +47,10 @@ class RestResponse(msgspec.Struct, frozen=True):
         return 200 <= self.status < 300
 
     @property
-    def error(self) -> RestError | None:
+    def decoded(self) -> RestBody | None:
         """None where it is not Discord itself that answers."""
         try:
-            return msgspec.json.decode(self.body, type=RestError)
+            return msgspec.json.decode(self.body, type=RestBody)
         except msgspec.DecodeError:
             return None
 
@@ -97,7 +95,7 @@ def reply_to(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """What the answer to one action means."""
     if answer.ok:
         return port.Accepted(answer.pause_s)
-    error = answer.error
+    error = answer.decoded
     if answer.status == 429:
         told = error.retry_after if error is not None else None
         return port.Flood(told or _seconds(answer.headers.get("retry-after")) or DEFAULT_FLOOD_S)
@@ -110,14 +108,13 @@ def sent(answer: RestResponse, place: port.Place) -> port.AnyReply:
     """The same for an action that makes a message."""
     if not answer.ok:
         return reply_to(answer, place)
-    try:
-        created = msgspec.json.decode(answer.body, type=_Created)
-    except msgspec.DecodeError:
-        created = _Created()
-    return port.Sent(created.id, answer.pause_s) if created.id else port.Unknown("an answer without a message")
+    created = answer.decoded
+    return (
+        port.Sent(created.id, answer.pause_s) if created and created.id else port.Unknown("an answer without a message")
+    )
 
 
-def _refusal(error: RestError, status: int, place: port.Place) -> port.AnyReply:
+def _refusal(error: RestBody, status: int, place: port.Place) -> port.AnyReply:
     if error.code == UNKNOWN_MESSAGE:
         return port.Gone("message")
     if error.code == _UNKNOWN_CHANNEL or error.code in _THREAD_CODES:

@@ -25,7 +25,7 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup import plain_text
 from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.homeassistant.socket import CommandResult, ConnectionLost, Socket, SubscribedEvent, connected
+from tailrace.platforms.homeassistant.socket import ConnectionLost, Socket, SocketMessage, connected
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import first_error
 
@@ -42,6 +42,7 @@ CAPABILITIES = port.Capabilities(
     limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
+EventReader = Callable[[msgspec.Raw], port.MessageReceived]
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 
 
@@ -148,8 +149,8 @@ class HomeAssistantPlatform(BasePlatform):
     async def _listen(self, socket: Socket, inbox: port.Inbox) -> None:
         """Reads the socket until it is lost. Another task puts the updates: the inbox may wait for a command, and only
         this reader sees its result. Events from before the loss are still put, since Home Assistant sends them once."""
-        arrived: asyncio.Queue[SubscribedEvent | None] = asyncio.Queue()
-        readers: dict[int, Callable[[bytes], port.MessageReceived]] = {}
+        arrived: asyncio.Queue[SocketMessage | None] = asyncio.Queue()
+        readers: dict[int, EventReader] = {}
         async with asyncio.TaskGroup() as tasks, aclosing(socket.events()) as events:
             tasks.create_task(self._subscribe(socket, readers, inbox))
             tasks.create_task(_put_updates(arrived, readers, inbox))
@@ -162,9 +163,7 @@ class HomeAssistantPlatform(BasePlatform):
             arrived.put_nowait(None)
         raise lost
 
-    async def _subscribe(
-        self, socket: Socket, readers: dict[int, Callable[[bytes], port.MessageReceived]], inbox: port.Inbox
-    ) -> None:
+    async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
         try:
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
@@ -172,10 +171,9 @@ class HomeAssistantPlatform(BasePlatform):
             readers |= {messages: _parse_message_event, sentences: _parse_sentence_event}
             subscribed = await socket.result(messages)
             if not subscribed.success:
-                reason = (
-                    f"{MESSAGE_EVENT} cannot be subscribed to: {subscribed.error.message}; is the token an admin's?"
-                )
-                raise PlatformError(reason, platform=self.name, permanent=subscribed.error.code == "unauthorized")
+                error = subscribed.error
+                reason = f"{MESSAGE_EVENT} cannot be subscribed to: {error.message}; is the token an admin's?"
+                raise PlatformError(reason, platform=self.name, permanent=error.code == "unauthorized")
             self._socket = socket
             inbox.connected()
             if not (heard := await socket.result(sentences)).success:
@@ -183,19 +181,17 @@ class HomeAssistantPlatform(BasePlatform):
         except ConnectionLost:
             return  # the reader of the socket raises it
 
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
-
     async def check(self) -> str:
         async with connected(self._url, self._token):
             return f"connected to {self._url}"
 
 
-async def _call(socket: Socket, service: str, data: dict[str, Any]) -> CommandResult:
+async def _call(socket: Socket, service: str, data: dict[str, Any]) -> SocketMessage:
     called = {"domain": "persistent_notification", "service": service, "service_data": data}
     return await socket.command("call_service", called)
 
 
-def _refusal(result: CommandResult) -> port.AnyReply | None:
+def _refusal(result: SocketMessage) -> port.AnyReply | None:
     """None where it was done. An error of Home Assistant's own is certain."""
     if result.success:
         return None
@@ -204,22 +200,22 @@ def _refusal(result: CommandResult) -> port.AnyReply | None:
 
 
 async def _put_updates(
-    arrived: asyncio.Queue[SubscribedEvent | None],
-    readers: Mapping[int, Callable[[bytes], port.MessageReceived]],
+    arrived: asyncio.Queue[SocketMessage | None],
+    readers: Mapping[int, EventReader],
     inbox: port.Inbox,
 ) -> None:
     while (event := await arrived.get()) is not None:
-        if (read := readers.get(event.subscription)) is None:
+        if (read := readers.get(event.id)) is None:
             continue
         try:
-            update = read(event.content)
+            update = read(event.event)
         except msgspec.DecodeError as exc:
             log.warning("an event was not understood: %s", exc)
             continue
         await inbox.put(update)
 
 
-def _parse_message_event(content: bytes) -> port.MessageReceived:
+def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
     """Without a `user` in the data, the sender is the user of Home Assistant who fired the event."""
     fired = msgspec.json.decode(content, type=_MessageEvent)
     sender = fired.data.user or fired.context.user_id or ""
@@ -227,7 +223,7 @@ def _parse_message_event(content: bytes) -> port.MessageReceived:
     return _received(update_id, fired.data.text, sender, fired.data.conversation_id)
 
 
-def _parse_sentence_event(content: bytes) -> port.MessageReceived:
+def _parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
     heard = msgspec.json.decode(content, type=_SentenceEvent)
     sentence, context = heard.variables.trigger, heard.context or _Context()
     update_id = context.id or secrets.token_hex(16)  # nothing is ever delivered twice

@@ -27,21 +27,9 @@ class Fault(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class CommandResult(msgspec.Struct, frozen=True):
-    """What became of a command."""
+class SocketMessage(msgspec.Struct, frozen=True):
+    """The result of a command (`success`, `error`), or an `event` of a subscription; `id` is the command's number."""
 
-    success: bool
-    error: Fault = Fault()
-
-
-class SubscribedEvent(msgspec.Struct, frozen=True):
-    """Something that was subscribed to. `subscription` is the number of the command that did; `content` is JSON."""
-
-    subscription: int
-    content: bytes
-
-
-class _SocketMessage(msgspec.Struct):
     type: str
     id: int = 0
     success: bool = False
@@ -50,7 +38,7 @@ class _SocketMessage(msgspec.Struct):
     message: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_SocketMessage)
+_DECODER = msgspec.json.Decoder(SocketMessage)
 
 
 class ConnectionLost(Exception):
@@ -64,9 +52,9 @@ class Socket:
         self._raw = raw
         self._last = 0
         self._writing = asyncio.Lock()  # numbers must go up in the order in which they are written
-        self._waiting: dict[int, asyncio.Future[CommandResult]] = {}
+        self._waiting: dict[int, asyncio.Future[SocketMessage]] = {}
 
-    async def command(self, kind: str, fields: dict[str, Any]) -> CommandResult:
+    async def command(self, kind: str, fields: dict[str, Any]) -> SocketMessage:
         """Raises `ConnectionLost`."""
         return await self.result(await self.write(kind, fields))
 
@@ -83,7 +71,7 @@ class Socket:
                 raise ConnectionLost(str(exc)) from exc
         return number
 
-    async def result(self, number: int) -> CommandResult:
+    async def result(self, number: int) -> SocketMessage:
         """Of a command that was written before; once. Raises `ConnectionLost`."""
         if (answer := self._waiting.get(number)) is None:
             raise ConnectionLost("the connection was lost")
@@ -92,15 +80,15 @@ class Socket:
         finally:
             self._waiting.pop(number, None)
 
-    async def events(self) -> AsyncGenerator[SubscribedEvent, None]:
+    async def events(self) -> AsyncGenerator[SocketMessage, None]:
         """Events until the connection is lost; every command in flight then fails. Raises `PlatformError`."""
         try:
             while True:
                 frame = await _receive(self._raw)
                 if frame.type == "event":
-                    yield SubscribedEvent(frame.id, bytes(frame.event))
+                    yield frame
                 elif frame.type == "result" and (answer := self._waiting.get(frame.id)) and not answer.done():
-                    answer.set_result(CommandResult(frame.success, frame.error))
+                    answer.set_result(frame)
         finally:
             for answer in self._waiting.values():
                 if not answer.done():
@@ -143,7 +131,7 @@ async def _authenticate(raw: aiohttp.ClientWebSocketResponse, token: str) -> Non
         raise PlatformError(f"expected auth_ok, not {frame.type}", platform=NAME)
 
 
-async def _receive(raw: aiohttp.ClientWebSocketResponse) -> _SocketMessage:
+async def _receive(raw: aiohttp.ClientWebSocketResponse) -> SocketMessage:
     """Raises `PlatformError` when the connection is lost."""
     received = await raw.receive()
     if received.type is not aiohttp.WSMsgType.TEXT:

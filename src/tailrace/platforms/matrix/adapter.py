@@ -91,7 +91,9 @@ class MatrixPlatform(BasePlatform):
                 content = _message(text, markup=markup, thread=place.thread)
                 reply = await self._put(place, content, key)
                 if isinstance(reply, port.Sent):
-                    self._remember(reply.message_id)
+                    self._sent.setdefault(reply.message_id, True)
+                if len(self._sent) > _REMEMBERED:
+                    self._sent.popitem(last=False)
                 return reply
             case port.Edit(message_id=message_id) if self._sent.get(message_id) is False:
                 return port.Gone("message")  # the homeserver would accept the edit, and clients would not show it
@@ -142,11 +144,6 @@ class MatrixPlatform(BasePlatform):
             case _:
                 return port.Unknown(str(answer.message))
 
-    def _remember(self, event_id: str) -> None:
-        self._sent.setdefault(event_id, True)
-        while len(self._sent) > _REMEMBERED:
-            self._sent.popitem(last=False)
-
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
         self.check_size(attachment, max_bytes)
         try:
@@ -167,7 +164,7 @@ class MatrixPlatform(BasePlatform):
         what the one before it has taken."""
         try:
             await self._log_in()
-            rooms = Rooms(self._client, self._user_id(), self._allow, self._sent)
+            rooms = Rooms(self._client, str(self._client.user_id or self._user), self._allow, self._sent)
             if not self._since:
                 first = await self._sync(poll_s=0)
                 await rooms.join_invited(first)
@@ -208,11 +205,6 @@ class MatrixPlatform(BasePlatform):
         if isinstance(answer, nio.WhoamiResponse):
             return str(answer.user_id)
         raise self._refused("to say who we are", answer)
-
-    def _user_id(self) -> str:
-        return str(self._client.user_id or self._user)
-
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def check(self) -> str:
         """By a session of its own where there is a password: another login for the same device would end the one

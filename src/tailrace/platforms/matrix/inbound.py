@@ -76,7 +76,8 @@ class Rooms:
         if relation.get("rel_type") == "m.replace":
             return None
         text = _without_quote(str(content.get("body") or ""), relation)
-        private = self._is_private(room_id)
+        room = self._client.rooms.get(room_id)
+        private = room is None or room.member_count <= 2
         attachment = _attachment(content)
         return MessageReceived(
             update_id=str(event.get("event_id")),
@@ -92,10 +93,6 @@ class Rooms:
             addressed=private or self._addressed(text, content, relation),
             message_id=str(event.get("event_id")),
         )
-
-    def _is_private(self, room_id: str) -> bool:
-        room = self._client.rooms.get(room_id)
-        return room is None or room.member_count <= 2
 
     def _addressed(self, text: str, content: JsonObject, relation: JsonObject) -> bool:
         mentions = content.get("m.mentions")

@@ -183,7 +183,7 @@ class Conversations:
 
     async def _answer(self, place: Place, sender: Sender, approval_id: str, decision: str, key: str) -> None:
         """J110: bound to the requester. The outcome is shown where the question stands."""
-        found = self._deliveries.asked(approval_id)
+        found = self._deliveries.asked.get(approval_id)
         if found is None:
             self._deliveries.say(place, "That question is not open any more.", key)
             return

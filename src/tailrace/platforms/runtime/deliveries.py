@@ -30,7 +30,7 @@ class Deliveries(RunHost["_Delivery"]):
         self._chats = chats
         self._lines = ChatLines(platform)
         self._messages: set[asyncio.Task[None]] = set()
-        self._asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
+        self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
         self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
 
     async def deliver(self, spec: DeliverySpec) -> None:
@@ -53,10 +53,6 @@ class Deliveries(RunHost["_Delivery"]):
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
-
-    def asked(self, approval_id: str) -> tuple[str, ApprovalAsked] | None:
-        """The run that asks, and what."""
-        return self._asked.get(approval_id)
 
     def open_approval(self, place: Place) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
@@ -88,22 +84,19 @@ class Deliveries(RunHost["_Delivery"]):
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
 
-        def remember(asked: ApprovalAsked) -> None:
-            self._asked[asked.approval_id] = (spec.run_id, asked)
-
         consumer = GatewayStreamConsumer(
             self._journal,
             self._platform,
             self._lines.to(spec.place),
             ledger,
             hints=spec.requester in self._unhinted,
-            on_approval=remember,
+            on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
         return _Delivery(self, consumer)
 
     def forget(self, consumer: GatewayStreamConsumer) -> None:
         """The delivery has left the host: its questions are no longer open here."""
-        self._asked = {key: asked for key, asked in self._asked.items() if asked[0] != consumer.spec.run_id}
+        self.asked = {key: asked for key, asked in self.asked.items() if asked[0] != consumer.spec.run_id}
 
     async def mark_hinted(self, requester: str) -> None:
         self._unhinted.discard(requester)

@@ -7,7 +7,6 @@ what envelopes mean. Never waits, retries or splits: the SDK's own retries are o
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +28,6 @@ from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
-
-log = logging.getLogger("tailrace.platforms.slack")
 
 API_URL = "https://slack.com/api/"
 TEXT_LIMIT = 12_000  # characters of Markdown in one message
@@ -210,8 +207,6 @@ class SlackPlatform(BasePlatform):
                 str(answer["user_id"]), str(answer.get("bot_id") or ""), str(answer.get("team_id") or "")
             )
         return self._me
-
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def check(self) -> str:
         try:

@@ -238,8 +238,6 @@ class TelegramPlatform(BasePlatform):
             raise self.too_large(attachment, max_bytes)
         return content
 
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
-
     async def check(self) -> str:
         me = await self._ask(self._bot.get_me())
         seen = "all messages" if me.can_read_all_group_messages else "mentions, replies and commands"

@@ -10,7 +10,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -21,17 +21,8 @@ from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
-from tailrace.platforms.whatsapp.inbound import (
-    MAX_TEXT_CHARS,
-    NOTIFICATIONS,
-    SIGNATURE_HEADER,
-    Trouble,
-    failures,
-    is_signed,
-    received,
-)
+from tailrace.platforms.whatsapp import inbound
 
-T = TypeVar("T")
 log = logging.getLogger("tailrace.platforms.whatsapp")
 
 API_URL = "https://graph.facebook.com"
@@ -40,7 +31,7 @@ HOOK_PATH = "/platforms/whatsapp/webhook"
 # One message in 6 s to the same person; a burst borrows from the time after it: ten at once, then ten a minute later.
 # A second in between keeps the parts of an answer in order.
 CAPABILITIES = port.Capabilities(
-    limit=MAX_TEXT_CHARS, windows=(port.Window(1, 1.0), port.Window(10, 60.0)), typing_s=25.0
+    limit=inbound.MAX_TEXT_CHARS, windows=(port.Window(1, 1.0), port.Window(10, 60.0)), typing_s=25.0
 )
 
 PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
@@ -62,28 +53,21 @@ class _SentMessage(msgspec.Struct):
     id: str
 
 
-class _SendResult(msgspec.Struct):
-    messages: list[_SentMessage]
+class _Result(msgspec.Struct):
+    """The body of an answer: to a message, a question for a file, a question for the number; or an error."""
 
-
-class _ErrorResult(msgspec.Struct):
-    error: Trouble
-
-
-class _MediaResult(msgspec.Struct):
-    url: str
+    messages: list[_SentMessage] = []
+    url: str = ""
     file_size: int = 0
-
-
-class _NumberResult(msgspec.Struct):
     display_phone_number: str = ""
     verified_name: str = ""
+    error: inbound.Trouble | None = None
 
 
 class _Refusal(Exception):
     """Meta says no."""
 
-    def __init__(self, trouble: Trouble, status: int) -> None:
+    def __init__(self, trouble: inbound.Trouble, status: int) -> None:
         self.trouble, self.status = trouble, status
         super().__init__(explained(trouble))
 
@@ -137,11 +121,11 @@ class WhatsAppPlatform(BasePlatform):
             return reply_without_answer(exc)
 
     async def _send(self, place: port.Place, text: str) -> port.AnyReply:
-        if len(text) > MAX_TEXT_CHARS:
+        if len(text) > inbound.MAX_TEXT_CHARS:
             return port.TooLong()
         message = {"type": "text", "text": {"body": text, "preview_url": False}}
         asked = {"recipient_type": "individual", "to": place.chat, **message}
-        result = await self._post(asked, _SendResult)
+        result = await self._post(asked)
         if not result.messages:
             raise _UnclearResponse("no message id in the answer")
         return port.Sent(result.messages[0].id)
@@ -149,15 +133,13 @@ class WhatsAppPlatform(BasePlatform):
     async def _show_typing(self, place: port.Place) -> port.AnyReply:
         """One request does both: the question is marked as read, and the indicator shows until the answer comes."""
         if question := place.extra.get("message"):
-            await self._post(
-                {"status": "read", "message_id": question, "typing_indicator": {"type": "text"}}, dict[str, Any]
-            )
+            await self._post({"status": "read", "message_id": question, "typing_indicator": {"type": "text"}})
         return port.Accepted()
 
-    async def _post(self, body: dict[str, Any], into: type[T]) -> T:
+    async def _post(self, body: dict[str, Any]) -> _Result:
         asked = {"messaging_product": "whatsapp", **body}
         async with self._session().post(self._url(f"{self._number}/messages"), json=asked) as response:
-            return await _decode_response(response, into)
+            return await _decode_response(response)
 
     def _url(self, path: str) -> str:
         return f"{self._base_url}/{API_VERSION}/{path}"
@@ -173,17 +155,17 @@ class WhatsAppPlatform(BasePlatform):
     async def hook(self, request: port.HookRequest, inbox: port.Inbox) -> port.HookAnswer:
         if request.method == "GET":
             return self._verify(request)
-        if not is_signed(request.body, request.headers.get(SIGNATURE_HEADER, ""), self._app_secret):
+        if not inbound.is_signed(request.body, request.headers.get(inbound.SIGNATURE_HEADER, ""), self._app_secret):
             return port.HookAnswer(401)
         try:
-            notification = NOTIFICATIONS.decode(request.body)
+            notification = inbound.NOTIFICATIONS.decode(request.body)
         except msgspec.DecodeError as exc:
             log.warning("a signed webhook call could not be read: %s", exc)
             return port.HookAnswer(400)
-        for recipient, trouble in failures(notification, self._number):
+        for recipient, trouble in inbound.failures(notification, self._number):
             log.warning("a message to %s was not delivered: %s", recipient, explained(trouble))
         try:
-            for update in received(notification, self._number, self._time_of_day()):
+            for update in inbound.received(notification, self._number, self._time_of_day()):
                 await inbox.put(update)
         except TailraceError:
             return port.HookAnswer(503)  # Meta delivers it again
@@ -198,29 +180,27 @@ class WhatsAppPlatform(BasePlatform):
         return port.HookAnswer(body=query.get("hub.challenge", "").encode("utf-8", "replace"))
 
     async def fetch(self, attachment: port.Attachment, *, max_bytes: int) -> bytes:
-        media = await self._get(self._url(attachment.ref), _MediaResult)
+        media = await self._get(self._url(attachment.ref))
         if media.file_size > max_bytes:
             raise self.too_large(attachment, max_bytes)
         if not media.url.startswith(("https://", f"{self._base_url}/")):
             raise PlatformError(f"{attachment.name} is not offered over https", platform=self.name)
         return await self.download(attachment, self._session().get(media.url), max_bytes)
 
-    async def _get(self, url: str, into: type[T]) -> T:
+    async def _get(self, url: str) -> _Result:
         """Raises `PlatformError`."""
         try:
             async with self._session().get(url) as response:
-                return await _decode_response(response, into)
+                return await _decode_response(response)
         except _Refusal as exc:
             permanent = exc.status in (401, 403) or exc.trouble.code in (0, 10, 190)
             raise PlatformError(str(exc), platform=self.name, permanent=permanent) from exc
         except (_UnclearResponse, *NO_ANSWER) as exc:
             raise PlatformError(str(exc) or type(exc).__name__, platform=self.name) from exc
 
-    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────
-
     async def check(self) -> str:
         fields = "display_phone_number,verified_name"
-        number = await self._get(self._url(f"{self._number}?fields={fields}"), _NumberResult)
+        number = await self._get(self._url(f"{self._number}?fields={fields}"))
         return f"{number.display_phone_number} ({number.verified_name})"
 
     async def close(self) -> None:
@@ -228,19 +208,20 @@ class WhatsAppPlatform(BasePlatform):
             await self._http.close()
 
 
-async def _decode_response(response: aiohttp.ClientResponse, into: type[T]) -> T:
+async def _decode_response(response: aiohttp.ClientResponse) -> _Result:
     """The body of a good answer. Raises `_Refusal` for an error of Meta's own, `_UnclearResponse` for anything else."""
-    body = await response.read()
     try:
-        if response.status < 300:
-            return msgspec.json.decode(body, type=into)
-        trouble = msgspec.json.decode(body, type=_ErrorResult).error
-    except msgspec.DecodeError as exc:
-        raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's") from exc
-    raise _Refusal(trouble, response.status)
+        result = msgspec.json.decode(await response.read(), type=_Result)
+    except msgspec.DecodeError:
+        result = None
+    if result is not None and response.status < 300:
+        return result
+    if result is None or result.error is None:
+        raise _UnclearResponse(f"status {response.status}, and no answer of WhatsApp's")
+    raise _Refusal(result.error, response.status)
 
 
-def explained(trouble: Trouble) -> str:
+def explained(trouble: inbound.Trouble) -> str:
     """The error in words that say what to do, with Meta's code."""
     return f"{_EXPLAINED.get(trouble.code) or trouble.details or 'no reason given'} ({trouble.code})"
 

@@ -8,42 +8,35 @@ from contextlib import asynccontextmanager
 
 from tailrace.delivery.port import Platform, Update
 from tailrace.errors import PlatformError
+from tailrace.testing.platforms.loopback import Changing
 
 
-class CollectingInbox:
+class CollectingInbox(Changing):
     """Refuses everything while `closed`, as an inbox does in a process that is about to end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.updates: list[Update] = []
         self.connections = 0
         self.closed = False
-        self._changed = asyncio.Event()
 
     async def put(self, update: Update) -> None:
         if self.closed:
             raise PlatformError("no new work")
         self.updates.append(update)
-        self._notify()
+        self.changed()
 
     def connected(self) -> None:
         self.connections += 1
-        self._notify()
+        self.changed()
 
     async def wait_connected(self, times: int = 1) -> None:
-        async with asyncio.timeout(60):
-            while self.connections < times:
-                await self._changed.wait()
+        await self.until(lambda: self.connections >= times)
 
     async def wait_for(self, count: int) -> list[Update]:
         """The updates, once there are so many."""
-        async with asyncio.timeout(60):
-            while len(self.updates) < count:
-                await self._changed.wait()
+        await self.until(lambda: len(self.updates) >= count)
         return self.updates
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
 
 @asynccontextmanager

@@ -25,27 +25,19 @@ from tailrace.testing.platforms.discord_channels import (
     DiscordChannel,
     DiscordMessage,
     DiscordRefusal,
-    DiscordState,
     state_of,
     user_json,
 )
-from tailrace.testing.platforms.discord_socket import (
-    ACK,
-    HEARTBEAT,
-    HEARTBEAT_MS,
-    HELLO,
-    IDENTIFY,
-    INVALID_SESSION,
-    RECONNECT,
-    RESUME,
-    GatewaySession,
-    GatewayWire,
-)
+from tailrace.testing.platforms.discord_socket import HEARTBEAT_MS, GatewaySession, GatewayWire, Op
+from tailrace.testing.platforms.history import ShownState
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, json_fault
 
 APPLICATION_ID = 43
 BUDGET = Budget(5, 5.0)  # of one route in one channel
 _MESSAGE_CONTENT = 1 << 15  # the intent
+_MEMBER = {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
+_APPLICATION = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
+_APPLICATION |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
 
 
 def flood(retry_after_s: float) -> Fault:
@@ -107,11 +99,11 @@ class FakeDiscord(LoopbackFake):
         fields: dict[str, Any] | None = None,
     ) -> int:
         """A person writes; returns the message's id. `fields`: more of the message object."""
-        message = DiscordMessage(self._next_id(), user or channel.user, [DiscordState(text, at=self.now())])
+        message = DiscordMessage(self._next_id(), user or channel.user, [ShownState(text, at=self.now())])
         channel.messages.append(message)
         described = channel.message_json(message) | self._where(channel)
         if f"<@{BOT_ID}>" in text:
-            described["mentions"] = [user_json(BOT_ID) | {"member": _member()}]
+            described["mentions"] = [user_json(BOT_ID) | {"member": _MEMBER}]
         if reply_to is not None:
             described |= {
                 "type": 19,
@@ -149,12 +141,12 @@ class FakeDiscord(LoopbackFake):
             "authorizing_integration_owners": {},
             "attachment_size_limit": 1_000_000,
         }
-        where = {"user": user_json(user)} if channel.user else {"member": _member() | {"user": user_json(user)}}
+        where = {"user": user_json(user)} if channel.user else {"member": _MEMBER | {"user": user_json(user)}}
         await self.dispatch("INTERACTION_CREATE", described | self._where(channel) | where | fields)
         return interaction
 
     def _where(self, channel: DiscordChannel) -> dict[str, Any]:
-        return {} if channel.user else {"guild_id": str(GUILD_ID), "member": _member()}
+        return {} if channel.user else {"guild_id": str(GUILD_ID), "member": _MEMBER}
 
     def _attachment(self, name: str, content: bytes) -> dict[str, Any]:
         self._files[name] = content
@@ -168,22 +160,23 @@ class FakeDiscord(LoopbackFake):
 
     # ── REST ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_get("/gateway", self._gateway)
-        application.router.add_get("/files/{name}", self._serve_file)
-        for method, path, name, act in (
-            ("GET", "/users/@me", "me", lambda *_: user_json(BOT_ID)),
-            ("GET", "/oauth2/applications/@me", "application", lambda *_: _application()),
-            ("PUT", "/applications/{application}/commands", "commands", self._set_commands),
-            ("POST", "/interactions/{interaction}/{secret}/callback", "callback", self._callback),
-            ("POST", "/channels/{channel}/messages", "send", self._send),
-            ("PATCH", "/channels/{channel}/messages/{message}", "edit", self._edit),
-            ("DELETE", "/channels/{channel}/messages/{message}", "delete", self._delete),
-            ("POST", "/channels/{channel}/typing", "typing", self._type),
-        ):
-            application.router.add_route(method, path, self._handler(name, act))
-        return application
+    def routes(self) -> list[web.RouteDef]:
+        message = "/channels/{channel}/messages/{message}"
+        return [
+            web.get("/gateway", self._gateway),
+            web.get("/files/{name}", self._serve_file),
+            web.get("/users/@me", self._handler("me", lambda *_: user_json(BOT_ID))),
+            web.get(
+                "/oauth2/applications/@me",
+                self._handler("application", lambda *_: _APPLICATION | {"owner": user_json(1)}),
+            ),
+            web.put("/applications/{application}/commands", self._handler("commands", self._set_commands)),
+            web.post("/interactions/{interaction}/{secret}/callback", self._handler("callback", self._callback)),
+            web.post("/channels/{channel}/messages", self._handler("send", self._send)),
+            web.patch(message, self._handler("edit", self._edit)),
+            web.delete(message, self._handler("delete", self._delete)),
+            web.post("/channels/{channel}/typing", self._handler("typing", self._type)),
+        ]
 
     def _handler(self, name: str, act: Callable[[web.Request, Any], Any]) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.Response:
@@ -274,13 +267,13 @@ class FakeDiscord(LoopbackFake):
 
     async def ask_to_reconnect(self) -> None:
         for wire in list(self._wires):
-            await wire.send(RECONNECT)
+            await wire.send(Op.RECONNECT)
 
     async def invalidate_sessions(self) -> None:
         """They cannot be resumed: their clients must identify themselves anew."""
         self._sessions.clear()
         for wire in list(self._wires):
-            await wire.send(INVALID_SESSION, data=False)
+            await wire.send(Op.INVALID_SESSION, data=False)
 
     def drop_connections(self) -> None:
         for wire in list(self._wires):
@@ -293,17 +286,13 @@ class FakeDiscord(LoopbackFake):
         self._wires.append(wire)
         session: GatewaySession | None = None
         try:
-            await wire.send(HELLO, {"heartbeat_interval": HEARTBEAT_MS})
+            await wire.send(Op.HELLO, {"heartbeat_interval": HEARTBEAT_MS})
             while (payload := await wire.receive()) is not None:
-                match payload:
-                    case (op, _) if op == HEARTBEAT:
-                        await wire.send(ACK)
-                    case (op, data) if op == IDENTIFY:
-                        session = await self._identify(wire, data)
-                    case (op, data) if op == RESUME:
-                        session = await self._resume(wire, data)
-                    case _:
-                        pass
+                op, data = payload
+                if op == Op.HEARTBEAT:
+                    await wire.send(Op.ACK)
+                elif op in (Op.IDENTIFY, Op.RESUME):
+                    session = await (self._identify if op == Op.IDENTIFY else self._resume)(wire, data)
         finally:
             self._wires.remove(wire)
             if session is not None:
@@ -330,7 +319,7 @@ class FakeDiscord(LoopbackFake):
     async def _resume(self, wire: GatewayWire, data: dict[str, Any]) -> GatewaySession | None:
         session = self._sessions.get(data["session_id"])
         if session is None or data["token"] != self.token:
-            await wire.send(INVALID_SESSION, data=False)
+            await wire.send(Op.INVALID_SESSION, data=False)
             return None
         self.resumes += 1
         await session.attach(wire, data["seq"] or 0)
@@ -360,13 +349,3 @@ class FakeDiscord(LoopbackFake):
             "channels": [channel.as_json() for channel in shown if not channel.parent],
             "threads": [channel.as_json() for channel in shown if channel.parent],
         }
-
-
-def _member() -> dict[str, Any]:
-    return {"roles": [], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
-
-
-def _application() -> dict[str, Any]:
-    described = {"id": str(APPLICATION_ID), "name": "Tailrace", "icon": None, "description": "", "flags": 0}
-    described |= {"bot_public": True, "bot_require_code_grant": False, "verify_key": "", "summary": ""}
-    return described | {"owner": user_json(1)}

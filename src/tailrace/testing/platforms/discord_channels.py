@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
 from tailrace.testing.platforms.loopback import Budget
 
 MAX_CHARS = 2000
@@ -23,36 +24,20 @@ class DiscordRefusal(Exception):
         self.body: dict[str, Any] = {"message": message, "code": code} | ({"errors": errors} if errors else {})
 
 
-@dataclass(frozen=True)
-class DiscordState:
-    """What a message showed from `at` on. `buttons`: label and value."""
-
-    text: str
-    buttons: tuple[tuple[str, str], ...] = ()
-    at: float = 0.0
-
-
 @dataclass
-class DiscordMessage:
+class DiscordMessage(ShownMessage[ShownState]):
     id: int
     author: int
-    states: list[DiscordState]
+    states: list[ShownState]
     nonce: str = ""
     deleted: bool = False
 
-    @property
-    def text(self) -> str:
-        return self.states[-1].text
-
-    @property
-    def buttons(self) -> tuple[tuple[str, str], ...]:
-        return self.states[-1].buttons
-
 
 @dataclass
-class DiscordChannel:
+class DiscordChannel(ShownChat[DiscordMessage]):
     """A channel of the server, a thread (`parent` is its channel) or a direct conversation (`user` is the other)."""
 
+    BOT = BOT_ID
     id: int
     name: str = ""
     parent: int = 0
@@ -60,15 +45,6 @@ class DiscordChannel:
     archived: bool = False
     messages: list[DiscordMessage] = field(default_factory=list)
     typing: list[float] = field(default_factory=list)
-
-    @property
-    def answers(self) -> list[DiscordMessage]:
-        """What the bot wrote and is still there, from top to bottom."""
-        return [message for message in self.messages if message.author == BOT_ID and not message.deleted]
-
-    @property
-    def texts(self) -> list[str]:
-        return [message.text for message in self.answers]
 
     @property
     def type(self) -> int:
@@ -153,7 +129,7 @@ def user_json(user_id: int) -> dict[str, Any]:
     return described | ({"bot": True} if user_id == BOT_ID else {})
 
 
-def state_of(body: dict[str, Any], at: float) -> DiscordState:
+def state_of(body: dict[str, Any], at: float) -> ShownState:
     """What the bot asked to be shown. Raises `DiscordRefusal` as Discord's validation does."""
     text = str(body.get("content", ""))
     if len(text) > MAX_CHARS:
@@ -169,4 +145,4 @@ def state_of(body: dict[str, Any], at: float) -> DiscordState:
         raise DiscordRefusal(
             400, 50035, "Invalid Form Body", {"nonce": {"_errors": [{"code": "NONCE_TYPE_STRING_TOO_LONG"}]}}
         )
-    return DiscordState(text, buttons, at)
+    return ShownState(text, buttons, at)

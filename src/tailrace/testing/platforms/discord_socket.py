@@ -10,8 +10,13 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 HEARTBEAT_MS = 41_250
+
+
+class Op:
+    """What a payload is."""
+
+    DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 
 
 class GatewaySession:
@@ -26,13 +31,13 @@ class GatewaySession:
     async def dispatch(self, event: str, data: dict[str, Any]) -> None:
         self.events.append((event, data))
         if self._wire is not None:
-            await self._wire.send(DISPATCH, data, event, len(self.events))
+            await self._wire.send(Op.DISPATCH, data, event, len(self.events))
 
     async def attach(self, wire: GatewayWire, heard: int) -> None:
         """Everything after the first `heard` events goes out on this connection."""
         self._wire = wire
         for number, (event, data) in enumerate(self.events[heard:], heard + 1):
-            await wire.send(DISPATCH, data, event, number)
+            await wire.send(Op.DISPATCH, data, event, number)
 
     def detach(self, wire: GatewayWire) -> None:
         self._wire = None if self._wire is wire else self._wire

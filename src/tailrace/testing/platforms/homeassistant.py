@@ -130,10 +130,8 @@ class FakeHomeAssistant(LoopbackFake):
 
     # ── the API ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_get("/api/websocket", self._serve)
-        return application
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/api/websocket", self._serve)]
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 PATIENCE_S = 60.0  # after which `until` gives up
+MAX_BODY_BYTES = 1 << 20
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -84,16 +85,33 @@ class Meter:
         return times[0] + window_s - now
 
 
-class LoopbackFake:
-    """A web server for one test. Subclasses route requests to `answer`."""
+class Changing:
+    """Something that a test waits for."""
 
     def __init__(self) -> None:
+        self._changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+        """Returns as soon as the condition holds; it is looked at whenever something has changed here."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                await self._changed.wait()
+
+    def changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class LoopbackFake(Changing):
+    """A web server for one test. Subclasses name its `routes` and pass requests to `answer`."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.calls: list[RecordedCall] = []
         self._files: dict[str, bytes] = {}
         self._port = 0
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         self._runner: web.AppRunner | None = None
-        self._changed = asyncio.Event()
         self._closing = asyncio.Event()
 
     @property
@@ -111,19 +129,10 @@ class LoopbackFake:
     def called(self, method: str) -> list[RecordedCall]:
         return [call for call in self.calls if call.method == method]
 
-    async def until(self, condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-        """Returns as soon as the condition holds; it is looked at whenever something has changed here."""
-        async with asyncio.timeout(timeout_s):
-            while not condition():
-                changed = self._changed
-                await changed.wait()
-
-    def changed(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
     async def __aenter__(self) -> Self:
-        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=0.1)
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
+        application.add_routes(self.routes())
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         self._port = self._runner.addresses[0][1]
@@ -137,10 +146,11 @@ class LoopbackFake:
     async def close(self) -> None:
         """Closes the port and every connection."""
         self._closing.set()
+        self.changed()
         if self._runner is not None:
             await self._runner.cleanup()
 
-    def application(self) -> web.Application:
+    def routes(self) -> list[web.RouteDef]:
         raise NotImplementedError
 
     async def answer(

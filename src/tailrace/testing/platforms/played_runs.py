@@ -39,17 +39,13 @@ def chunks(text: str, *, piece: int = 20, pace_s: float = 0.1) -> list[Timed]:
 class Scene:
     """A run, a chat, and the delivery of the run to the chat."""
 
+    lease: Lease  # since `start`
+
     def __init__(self, platform: Platform, place: Place, *, streaming: bool = True) -> None:
         self.journal = MemoryJournal()
         self._platform, self._place = platform, place
         self._lines = ChatLines(platform)
         self._showing = Showing(streaming=streaming, min_tokens=5)
-        self._lease: Lease | None = None
-
-    @property
-    def lease(self) -> Lease:
-        assert self._lease is not None
-        return self._lease
 
     async def run(self, events: Sequence[Timed], output: str) -> None:
         """The run, from its beginning to its end."""
@@ -58,7 +54,9 @@ class Scene:
         await self.end(output)
 
     async def start(self) -> None:
-        _, self._lease = await self.journal.start(NewRun("agent"), "executor", lease_s=1e9)
+        _, lease = await self.journal.start(NewRun("agent"), "executor", lease_s=1e9)
+        assert lease is not None
+        self.lease = lease
 
     async def write(self, events: Sequence[Timed]) -> None:
         for after_s, event in events:

@@ -68,7 +68,7 @@ class FakeSlack(LoopbackFake):
         self.acknowledged: list[str] = []
         self.connections = 0
         self._meter = Meter()
-        self._sockets: list[tuple[web.WebSocketResponse, web.Request]] = []
+        self._sockets: list[web.WebSocketResponse] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._number = 0
 
@@ -103,7 +103,7 @@ class FakeSlack(LoopbackFake):
             "client_msg_id": f"c-{message.ts}",
         }
         if thread:
-            event["parent_user_id"] = channel.find(thread).user
+            event["parent_user_id"] = channel.find(thread).author
         if files:
             event |= {"subtype": "file_share", "files": [self._file(name, data) for name, data in files.items()]}
         await self.send_event(event | (fields or {}))
@@ -113,7 +113,7 @@ class FakeSlack(LoopbackFake):
 
     async def press(self, channel: SlackChannel, message: SlackMessage, label: str, *, user: str = "U7") -> None:
         """A person presses a button of a message."""
-        pressed = {"type": "button", "action_id": "x", "value": dict(message.state.buttons)[label]}
+        pressed = {"type": "button", "action_id": "x", "value": dict(message.buttons)[label]}
         payload = {
             "type": "block_actions",
             "user": {"id": user, "name": f"name of {user}"},
@@ -154,12 +154,12 @@ class FakeSlack(LoopbackFake):
 
     # ── the Web API ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_post("/api/{method}", self._serve)
-        application.router.add_get("/files/{name}", self._serve_file)
-        application.router.add_get("/socket", self._socket)
-        return application
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/api/{method}", self._serve),
+            web.get("/files/{name}", self._serve_file),
+            web.get("/socket", self._socket),
+        ]
 
     async def _serve(self, request: web.Request) -> web.Response:
         method = request.match_info["method"]
@@ -218,7 +218,7 @@ class FakeSlack(LoopbackFake):
 
     def _update(self, params: Params) -> Params:
         message = self._open(params).find(params["ts"])
-        if message.user != BOT_USER:
+        if message.author != BOT_USER:
             raise SlackRefusal("cant_update_message")
         if self._is_streaming(message):
             raise SlackRefusal("streaming_state_conflict")
@@ -298,29 +298,29 @@ class FakeSlack(LoopbackFake):
         envelope_id = f"envelope-{self._number}"
         envelope: Params = {"type": kind, "envelope_id": envelope_id, "payload": payload}
         self._unacknowledged[envelope_id] = envelope
-        for socket, _ in self._sockets[-1:]:
+        for socket in self._sockets[-1:]:
             await _send(socket, envelope)
         self.changed()
 
     async def deliver_again(self) -> None:
         """Delivers again what was not acknowledged (G88)."""
         for envelope in list(self._unacknowledged.values()):
-            for socket, _ in self._sockets[-1:]:
+            for socket in self._sockets[-1:]:
                 await _send(socket, envelope | {"retry_attempt": 1, "retry_reason": "timeout"})
 
     async def ask_to_reconnect(self) -> None:
         """Slack refreshes its sockets every few hours."""
-        for socket, _ in list(self._sockets):
+        for socket in list(self._sockets):
             await _send(socket, {"type": "disconnect", "reason": "refresh_requested"})
 
     async def close_sockets(self) -> None:
-        for socket, _ in list(self._sockets):
+        for socket in list(self._sockets):
             await socket.close()
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        self._sockets.append((socket, request))
+        self._sockets.append(socket)
         self.connections += 1
         try:
             await _send(socket, {"type": "hello", "num_connections": len(self._sockets)})
@@ -334,7 +334,7 @@ class FakeSlack(LoopbackFake):
                         self.acknowledged.append(envelope_id)
                     self.changed()
         finally:
-            self._sockets.remove((socket, request))
+            self._sockets.remove(socket)
             self.changed()
         return socket
 

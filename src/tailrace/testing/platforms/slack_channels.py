@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
+
 MAX_MARKDOWN = 12_000
 MAX_BLOCKS = 50
 MAX_VALUE = 2000
@@ -20,38 +22,27 @@ class SlackRefusal(Exception):
 
 
 @dataclass(frozen=True)
-class SlackState:
-    """What a message showed from `at` on. `buttons`: label and value; `cards`: title and status by id."""
+class SlackState(ShownState):
+    """`cards`: id, title and status."""
 
-    text: str
-    buttons: tuple[tuple[str, str], ...] = ()
     cards: tuple[tuple[str, str, str], ...] = ()
     streaming: bool = False
     markup: bool = True
-    at: float = 0.0
 
 
 @dataclass
-class SlackMessage:
+class SlackMessage(ShownMessage[SlackState]):
     ts: str
-    user: str
+    author: str
     thread_ts: str
     states: list[SlackState]
     metadata: dict[str, Any] = field(default_factory=dict)
     opened_at: float = 0.0
     deleted: bool = False
 
-    @property
-    def state(self) -> SlackState:
-        return self.states[-1]
-
-    @property
-    def text(self) -> str:
-        return self.state.text
-
     def as_json(self) -> dict[str, Any]:
-        described: dict[str, Any] = {"type": "message", "ts": self.ts, "user": self.user, "text": self.text}
-        described |= {"bot_id": BOT_ID} if self.user == BOT_USER else {}
+        described: dict[str, Any] = {"type": "message", "ts": self.ts, "user": self.author, "text": self.text}
+        described |= {"bot_id": BOT_ID} if self.author == BOT_USER else {}
         described |= {"thread_ts": self.thread_ts} if self.thread_ts else {}
         return described | ({"metadata": self.metadata} if self.metadata else {})
 
@@ -82,7 +73,8 @@ def _with_card(cards: tuple[tuple[str, str, str], ...], chunk: dict[str, Any]) -
 
 
 @dataclass
-class SlackChannel:
+class SlackChannel(ShownChat[SlackMessage]):
+    BOT = BOT_USER
     id: str
     archived: bool = False
     messages: list[SlackMessage] = field(default_factory=list)
@@ -91,15 +83,6 @@ class SlackChannel:
     @property
     def private(self) -> bool:
         return self.id.startswith("D")
-
-    @property
-    def answers(self) -> list[SlackMessage]:
-        """What the bot wrote and is still there, from top to bottom."""
-        return [message for message in self.messages if message.user == BOT_USER and not message.deleted]
-
-    @property
-    def texts(self) -> list[str]:
-        return [message.text for message in self.answers]
 
     def find(self, ts: str) -> SlackMessage:
         for message in self.messages:

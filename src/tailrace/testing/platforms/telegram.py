@@ -11,8 +11,8 @@ The bot's `base_url` is `telegram.url`, its token `telegram.token`.
 
 from __future__ import annotations
 
-import asyncio
 import math
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import aiohttp
@@ -21,6 +21,7 @@ from aiohttp import web
 
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 from tailrace.testing.platforms.telegram_chats import (
+    BOT_ID,
     TelegramChat,
     TelegramMessage,
     TelegramRefusal,
@@ -29,7 +30,6 @@ from tailrace.testing.platforms.telegram_chats import (
 )
 
 Params: TypeAlias = dict[str, Any]
-BOT_ID = 42
 EPOCH = 1_700_000_000  # what message dates count from
 BUDGETS = {"private": Budget(1, 1.0), "group": Budget(20, 60.0), "supergroup": Budget(20, 60.0)}
 _JSON_PARAMS = frozenset(
@@ -102,9 +102,8 @@ class FakeTelegram(LoopbackFake):
             message |= {"message_thread_id": thread, "is_topic_message": True}
         if reply_to is not None:
             message["reply_to_message"] = self._message_json(chat, reply_to)
-        chat.messages.append(
-            TelegramMessage(self._last_message, thread, [TelegramState(text, at=self.now())], own=False)
-        )
+        state = TelegramState(text, at=self.now())
+        chat.messages.append(TelegramMessage(self._last_message, thread, [state], user or chat.id))
         return self._put({"message": message | (fields or {})})
 
     def send_file(self, chat: TelegramChat, name: str, content: bytes, media_type: str, *, caption: str = "") -> int:
@@ -155,11 +154,11 @@ class FakeTelegram(LoopbackFake):
 
     # ── the Bot API ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def application(self) -> web.Application:
-        application = web.Application()
-        application.router.add_route("*", "/bot{token}/{method}", self._serve)
-        application.router.add_get("/file/bot{token}/{path}", self._serve_file)
-        return application
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.route("*", "/bot{token}/{method}", self._serve),
+            web.get("/file/bot{token}/{path}", self._serve_file),
+        ]
 
     async def _serve(self, request: web.Request) -> web.Response:
         method = request.match_info["method"]
@@ -246,23 +245,18 @@ class FakeTelegram(LoopbackFake):
         self._poll += 1
         mine = self._poll
         self.changed()
-        try:
-            async with asyncio.timeout(params.get("timeout", 0)):
-                while mine == self._poll and not (self._again or self._unconfirmed()) and not self._closing.is_set():
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+
+        def is_due() -> object:
+            return mine != self._poll or self._again or self._unconfirmed() or self._closing.is_set()
+
+        with suppress(TimeoutError):
+            await self.until(is_due, params.get("timeout", 0))
         if mine != self._poll:
             taken_over = TelegramRefusal(409, "Conflict: terminated by other getUpdates request")
             return await self.answer(request, "getUpdates", params, lambda: _response(taken_over))
         found = [*self._again, *self._unconfirmed()]
         self._again.clear()
         return await self.answer(request, "getUpdates", params, lambda: _result(found))
-
-    async def close(self) -> None:
-        self._closing.set()
-        self.changed()
-        await super().close()
 
     def _put(self, update: Params) -> int:
         self._last_update += 1
@@ -305,9 +299,9 @@ class FakeTelegram(LoopbackFake):
             "message_id": message.id,
             "date": EPOCH + int(message.states[0].at),
             "chat": chat.as_json(),
-            "from": self._bot() if message.own else _user(chat.id),
+            "from": self._bot() if message.author == BOT_ID else _user(message.author),
             "text": message.text,
-            "entities": list(message.states[-1].entities),
+            "entities": list(message.state.entities),
         }
         if message.thread:
             shown |= {"message_thread_id": message.thread, "is_topic_message": True}

@@ -6,10 +6,14 @@ of the real server.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
+from tailrace.testing.platforms.history import ShownChat, ShownMessage, ShownState
+
+BOT_ID = 42
 Kind = Literal["private", "group", "supergroup"]
 MAX_TEXT_UNITS = 4096  # UTF-16 code units, after entities were applied
 MAX_ENTITIES = 100  # what is beyond is dropped, as the real server does
@@ -34,38 +38,26 @@ class Styled(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class TelegramState(msgspec.Struct, frozen=True):
-    """What a message or a draft showed, from `at` on."""
-
-    text: str
+@dataclass(frozen=True)
+class TelegramState(ShownState):
     entities: tuple[dict[str, Any], ...] = ()
-    buttons: tuple[tuple[str, str], ...] = ()  # label and callback data
-    at: float = 0.0
 
     @property
     def styled(self) -> list[Styled]:
         return [_styled(self.text, entity) for entity in self.entities]
 
 
-class TelegramMessage(msgspec.Struct):
-    """`states` are all that it ever showed, in order; the last is what it shows."""
-
+@dataclass
+class TelegramMessage(ShownMessage[TelegramState]):
     id: int
     thread: int
     states: list[TelegramState]
-    own: bool = True  # the bot's
+    author: int = BOT_ID
     deleted: bool = False
 
-    @property
-    def text(self) -> str:
-        return self.states[-1].text
 
-    @property
-    def buttons(self) -> tuple[tuple[str, str], ...]:
-        return self.states[-1].buttons
-
-
-class Draft(msgspec.Struct):
+@dataclass
+class Draft(ShownMessage[TelegramState]):
     """An ephemeral preview: gone when the bot sends a message, or 30 s after its last change."""
 
     id: int
@@ -74,34 +66,23 @@ class Draft(msgspec.Struct):
     can_stop: bool = False
     replaced_by: int = 0  # the message that it made room for
 
-    @property
-    def text(self) -> str:
-        return self.states[-1].text
 
-
-class TelegramChat(msgspec.Struct):
+@dataclass
+class TelegramChat(ShownChat[TelegramMessage]):
     """One conversation. Topics are those of a forum; 0 is the chat itself."""
 
+    BOT = BOT_ID
     id: int
     kind: Kind
     title: str
     forum: bool = False
-    messages: list[TelegramMessage] = []
-    drafts: list[Draft] = []
-    typing: list[float] = []  # when it was shown that the bot is typing
-    topics: set[int] = set()
-    closed_topics: set[int] = set()
+    messages: list[TelegramMessage] = field(default_factory=list)
+    drafts: list[Draft] = field(default_factory=list)
+    typing: list[float] = field(default_factory=list)  # when it was shown that the bot is typing
+    topics: set[int] = field(default_factory=set)
+    closed_topics: set[int] = field(default_factory=set)
     blocked: str = ""  # the bot was put out: why, in the server's words
     migrated_to: int = 0
-
-    @property
-    def answers(self) -> list[TelegramMessage]:
-        """The bot's messages that are there."""
-        return [message for message in self.messages if message.own and not message.deleted]
-
-    @property
-    def texts(self) -> list[str]:
-        return [message.text for message in self.answers]
 
     @property
     def draft(self) -> Draft | None:
@@ -135,9 +116,9 @@ class TelegramChat(msgspec.Struct):
 
     def edit(self, message_id: int, state: TelegramState) -> TelegramMessage:
         message = self.find(message_id, "message to edit not found")
-        if not message.own:
+        if message.author != BOT_ID:
             raise TelegramRefusal(400, "Bad Request: message can't be edited")
-        last = message.states[-1]
+        last = message.state
         if (last.text, last.entities, last.buttons) == (state.text, state.entities, state.buttons):
             raise TelegramRefusal(
                 400,
@@ -176,7 +157,7 @@ def state_of(text: str, entities: list[dict[str, Any]], markup: dict[str, Any] |
     buttons = tuple(_buttons(markup or {}))
     if any(not 1 <= len(data.encode()) <= CALLBACK_BYTES for _, data in buttons):
         raise TelegramRefusal(400, "Bad Request: BUTTON_DATA_INVALID")
-    return TelegramState(text.rstrip(), tuple(entities[:MAX_ENTITIES]), buttons, at)
+    return TelegramState(text.rstrip(), buttons, at, tuple(entities[:MAX_ENTITIES]))
 
 
 def _check_entity(text: str, units: int, entity: dict[str, Any]) -> None:

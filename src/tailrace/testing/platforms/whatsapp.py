@@ -27,7 +27,6 @@ from aiohttp import web
 from tailrace.testing.platforms.loopback import Budget, Fault, LoopbackFake, Meter, json_fault
 
 MAX_TEXT_CHARS = 4096
-MAX_BODY_BYTES = 1 << 20
 PAIR = Budget(10, 60.0)  # what one person may be sent: one in 6 s, and a burst borrows from the time after it
 
 
@@ -133,12 +132,12 @@ class FakeWhatsApp(LoopbackFake):
 
     # ── the API ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def application(self) -> web.Application:
-        application = web.Application(client_max_size=MAX_BODY_BYTES)
-        application.router.add_post("/{version}/{number}/messages", self._serve_messages)
-        application.router.add_get("/{version}/{thing}", self._serve_thing)
-        application.router.add_get("/lookaside/media/{media}", self._serve_content)
-        return application
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/{version}/{number}/messages", self._serve_messages),
+            web.get("/{version}/{thing}", self._serve_thing),
+            web.get("/lookaside/media/{media}", self._serve_content),
+        ]
 
     async def _serve_messages(self, request: web.Request) -> web.Response:
         body = await request.json()
