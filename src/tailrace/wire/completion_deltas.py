@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tailrace.messages import AnyDelta, Completion, FinishDelta, UsageDelta
 from tailrace.wire.chat import completion_from_body
 from tailrace.wire.message_deltas import message_deltas
+from tailrace.wire.peer_json import object_of
 
 
 def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelta]:
@@ -20,5 +21,4 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
     else:
         yield from message_deltas(completion.message, texts=texts)
         yield FinishDelta(completion.finish_reason)
-    usage = completion.body.get("usage")
-    yield UsageDelta(completion.usage, usage if isinstance(usage, dict) else {})
+    yield UsageDelta(completion.usage, object_of(completion.body.get("usage")))

@@ -8,7 +8,7 @@ wherever they came from (A18).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -76,6 +76,30 @@ def _decode_repaired(data: bytes) -> object:
 def text_of(value: object) -> str:
     """A field that should be text; empty where it is anything else."""
     return value if isinstance(value, str) else ""
+
+
+def object_of(value: object) -> JsonObject:
+    """A field that should be an object; empty where it is anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_of(value: object) -> list[JsonObject]:
+    """The objects in a field that should be a list of them."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def count_of(value: object) -> int:
+    """A field that should be a count, such as one of tokens; 0 where it is anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0
+    return int(value) if 0 <= value < 2**63 else 0
+
+
+def assign_fields(target: JsonObject, changes: JsonObject, skip: Collection[str] = ()) -> None:
+    """Takes in the fields that are not in `skip`. Null means no news: it replaces nothing."""
+    for name, value in changes.items():
+        if name not in skip and (value is not None or name not in target):
+            target[name] = value
 
 
 def is_object_text(text: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Stop, Text, ToolCall, Usage
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -25,7 +25,7 @@ _STOPS: dict[str, Stop] = {
 
 def completion_from_body(body: JsonObject) -> Completion:
     """One function for both kinds of body: streamed equals non-streamed by construction."""
-    blocks = [block for block in _list(body.get("content")) if isinstance(block, dict)]
+    blocks = objects_of(body.get("content"))
     reason = text_of(body.get("stop_reason"))
     stop = _STOPS.get(reason, "unknown")
     parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
@@ -40,21 +40,19 @@ def completion_from_body(body: JsonObject) -> Completion:
         finish_reason=reason,
         stop=stop,
         usage=usage_of(body.get("usage")),
-        refusal=_refusal(body) if reason == "refusal" else None,
+        refusal=text_of(object_of(body.get("stop_details")).get("explanation")) if reason == "refusal" else None,
     )
 
 
-def usage_of(usage: object) -> Usage:
+def usage_of(value: object) -> Usage:
     """The counts of a `usage` object; whatever is not a count is 0."""
-    if not isinstance(usage, dict):
-        return Usage()
-    details = usage.get("output_tokens_details")
+    usage = object_of(value)
     return Usage(
-        input_tokens=_count(usage.get("input_tokens")),
-        output_tokens=_count(usage.get("output_tokens")),
-        cache_read_tokens=_count(usage.get("cache_read_input_tokens")),
-        cache_write_tokens=_count(usage.get("cache_creation_input_tokens")),
-        reasoning_tokens=_count(details.get("thinking_tokens")) if isinstance(details, dict) else 0,
+        input_tokens=count_of(usage.get("input_tokens")),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cache_read_tokens=count_of(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=count_of(usage.get("cache_creation_input_tokens")),
+        reasoning_tokens=count_of(object_of(usage.get("output_tokens_details")).get("thinking_tokens")),
     )
 
 
@@ -96,16 +94,3 @@ def _call(block: JsonObject, *, cut: bool) -> ToolCall:
     if cut and not isinstance(block.get("input"), str):
         arguments = arguments[:-1]
     return ToolCall(text_of(block.get("id")), text_of(block.get("name")), arguments)
-
-
-def _refusal(body: JsonObject) -> str:
-    details = body.get("stop_details")
-    return text_of(details.get("explanation")) if isinstance(details, dict) else ""
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

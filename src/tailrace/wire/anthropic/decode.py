@@ -25,7 +25,7 @@ from tailrace.messages import (
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
-from tailrace.wire.peer_json import decode_object, text_of
+from tailrace.wire.peer_json import assign_fields, decode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 
@@ -176,20 +176,16 @@ class AnthropicDecoder:
         if self._message is not None or not isinstance(message, dict):
             return  # gateways that retry upstream send a second one: the first is kept
         self._message = {"content": [], **message}
-        content = message.get("content")
-        for block in content if isinstance(content, list) else ():  # an answer that continues earlier blocks
-            if isinstance(block, dict):
-                self._end(self._begin(len(self._blocks), block, out), out)
+        for block in objects_of(message.get("content")):  # an answer that continues earlier blocks
+            self._end(self._begin(len(self._blocks), block, out), out)
         self._read_usage(message.get("usage"), out)
 
     def _message_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
-        delta = body.get("delta")
         changes = {name: value for name, value in body.items() if name not in {"type", "delta", "usage"}}
-        if isinstance(delta, dict):
-            changes |= delta
+        changes |= object_of(body.get("delta"))
         if self._message is None:
             self._message = {"type": "message", "role": "assistant", "content": []}
-        _replace_known(self._message, changes)
+        assign_fields(self._message, changes)
         self._read_usage(body.get("usage"), out)
         if isinstance(sequence := changes.get("stop_sequence"), str):
             out.append(_native(stop_sequence=sequence))
@@ -199,7 +195,7 @@ class AnthropicDecoder:
     def _read_usage(self, usage: object, out: list[AnyDelta]) -> None:
         """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
         if isinstance(usage, dict):
-            _replace_known(self._usage, usage)
+            assign_fields(self._usage, usage)
             out.append(UsageDelta(usage_of(self._usage)))
 
     def _block_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
@@ -272,10 +268,3 @@ def _native(**item: Any) -> NativeDelta:
 
 def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _replace_known(target: JsonObject, changes: dict[str, Any]) -> None:
-    """Null means no news: it does not replace a reported value."""
-    for name, value in changes.items():
-        if value is not None or name not in target:
-            target[name] = value

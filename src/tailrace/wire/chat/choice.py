@@ -21,7 +21,7 @@ from tailrace.messages import (
 from tailrace.wire.chat.content import Content
 from tailrace.wire.chat.reasoning import DETAILS, TEXT_FIELDS, ReasoningState
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import assign_fields, text_of
 from tailrace.wire.quirks import WireQuirks
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
@@ -156,11 +156,10 @@ class ChoiceState:
             deltas.append(ToolCallDelta(call.position, "", call.name, "".join(call.pieces), self.index))
 
     def _add_audio(self, audio: JsonObject) -> None:
-        for field, value in audio.items():
-            if field in ("data", "transcript") and isinstance(value, str):
-                self._audio_pieces.setdefault(field, []).append(value)
-            elif value is not None or field not in self._audio:
-                self._audio[field] = value
+        pieces = {field: value for field in ("data", "transcript") if isinstance(value := audio.get(field), str)}
+        for field, value in pieces.items():
+            self._audio_pieces.setdefault(field, []).append(value)
+        assign_fields(self._audio, audio, pieces)
 
     def _add_logprobs(self, logprobs: Any) -> None:
         self._fields.setdefault("logprobs", None)  # its place in the choice; the value is `_logprobs`
@@ -185,27 +184,20 @@ def grow_fields(kept: JsonObject, new: JsonObject, known: frozenset[str]) -> Non
             continue
         old = kept.get(field)
         if isinstance(value, list):
-            kept[field] = grow_list(old if isinstance(old, list) else [], value)
-        elif isinstance(value, dict):
-            kept[field] = value if not isinstance(old, dict) else _updated(old, value)
+            kept[field] = _grow_list(old if isinstance(old, list) else [], value)
+        elif isinstance(value, dict) and isinstance(old, dict):
+            assign_fields(old, value)
         elif value is not None or field not in kept:
             kept[field] = value
 
 
-def grow_list(old: list[Any], new: list[Any]) -> list[Any]:
+def _grow_list(old: list[Any], new: list[Any]) -> list[Any]:
     for item in new:
         index = item.get("index") if isinstance(item, dict) else None
         if isinstance(index, int) and 0 <= index < len(old) and isinstance(old[index], dict):
-            old[index] = _updated(old[index], item)
+            assign_fields(old[index], item)
         else:
             old.append(item)
-    return old
-
-
-def _updated(old: JsonObject, new: JsonObject) -> JsonObject:
-    for field, value in new.items():
-        if value is not None or field not in old:
-            old[field] = value
     return old
 
 

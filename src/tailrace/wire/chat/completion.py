@@ -10,9 +10,9 @@ from typing import Any
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall
 from tailrace.wire.chat import reasoning
-from tailrace.wire.chat.tool_calls import arguments_text
+from tailrace.wire.chat.tool_calls import CALL_FIELDS, arguments_text, function_of
 from tailrace.wire.chat.usage import usage_of
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import object_of, objects_of, text_of
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -28,15 +28,12 @@ _STOPS: dict[str, Stop] = {
     "content_filter": "filter",
     "safety": "filter",
 }
-_CALL_FIELDS = frozenset({"id", "index", "type", "function", "custom"})
 
 
 def completion_from_body(body: JsonObject) -> Completion:
     """The answer that the body of a chat completion gives: its first choice."""
-    choices = body.get("choices")
-    choice = next((c for c in choices if isinstance(c, dict)), {}) if isinstance(choices, list) else {}
-    raw = choice.get("message")
-    message = raw if isinstance(raw, dict) else {}
+    choice = next(iter(objects_of(body.get("choices"))), {})
+    message = object_of(choice.get("message"))
     answer_id = text_of(body.get("id"))
     parts = _parts(message, answer_id)
     reason = text_of(choice.get("finish_reason"))
@@ -70,12 +67,11 @@ def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
         parts.append(Refusal(refusal))
     calls = message.get("tool_calls")
     parts += _calls(calls if isinstance(calls, list) else [], answer_id)
-    function = message.get("function_call")
-    if isinstance(function, dict) and (name := text_of(function.get("name"))):
+    function = object_of(message.get("function_call"))
+    if name := text_of(function.get("name")):
         parts.append(ToolCall(_made_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
-    audio = message.get("audio")
-    if isinstance(audio, dict) and text_of(audio.get("id")):
-        parts.append(Native("chat", {"audio": {"id": audio["id"]}}))  # the next request may refer to it by its id only
+    if audio_id := text_of(object_of(message.get("audio")).get("id")):
+        parts.append(Native("chat", {"audio": {"id": audio_id}}))  # the next request may refer to it by its id only
     return tuple(parts)
 
 
@@ -121,13 +117,13 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
     for position, item in enumerate(items):
         if not isinstance(item, dict):
             continue
-        function = item.get("function") if isinstance(item.get("function"), dict) else item.get("custom")
-        if not isinstance(function, dict) or not (name := text_of(function.get("name"))):
+        function = function_of(item)
+        if not (name := text_of(function.get("name"))):
             continue
         call_id = text_of(item.get("id")) or _made_id(answer_id, position)
         arguments = arguments_text(function.get("arguments", function.get("input")))
         parts.append(ToolCall(call_id, name, arguments if arguments.strip() else "{}"))
-        if extra := {k: v for k, v in item.items() if k not in _CALL_FIELDS and v is not None}:
+        if extra := {k: v for k, v in item.items() if k not in CALL_FIELDS and v is not None}:
             extras.append({"id": call_id} | extra)
     if extras:
         parts.append(Native("chat", {"tool_calls": extras}))

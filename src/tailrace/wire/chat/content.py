@@ -51,20 +51,15 @@ class Content:
         return "".join(self._text) if self.seen else None
 
     def _add_part(self, item: JsonObject) -> tuple[str, str]:
-        kind, text = item.get("type"), item.get("text")
-        if kind == "text" and isinstance(text, str):
-            part = self._last_part("text")
-            part.pieces.append(text)
-            part.assign(item)
-            return text, ""
-        if kind == "thinking":
-            part = self._last_part("thinking")
-            thought = text_of_thinking(item)
-            part.pieces.append(thought)
-            part.assign(item)
-            return "", thought
-        self._begin("").fields = item  # a part of an unknown kind is complete
-        return "", ""
+        kind = item.get("type")
+        text = item.get("text") if kind == "text" else text_of_thinking(item)
+        if kind not in ("text", "thinking") or not isinstance(text, str):
+            self._begin("").fields = item  # a part of an unknown kind is complete
+            return "", ""
+        part = self._last_part(kind)
+        part.pieces.append(text)
+        part.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
+        return (text, "") if kind == "text" else ("", text)
 
     def _last_part(self, kind: str) -> _Part:
         """The part that a piece of this kind continues: the last one, or a new one."""
@@ -83,9 +78,6 @@ class _Part:
         self.kind = kind  # "text" and "thinking" grow; "" is complete as it came
         self.pieces: list[str] = []
         self.fields: JsonObject = {}
-
-    def assign(self, item: JsonObject) -> None:
-        self.fields |= {field: value for field, value in item.items() if field not in ("type", "text", "thinking")}
 
     def rebuilt(self) -> JsonObject:
         match self.kind:

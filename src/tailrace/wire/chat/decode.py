@@ -24,7 +24,7 @@ from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
-from tailrace.wire.peer_json import decode_object
+from tailrace.wire.peer_json import assign_fields, decode_object, object_of, objects_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 
@@ -128,12 +128,11 @@ class ChatDecoder:
 
     def _add(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
         choices = chunk.get("choices")
-        error = failure_in(chunk) or _failure_in_groq(chunk.get("x_groq"))
-        if isinstance(choices, list):
-            for choice in choices:
-                if isinstance(choice, dict):
-                    self._choice_at(choice.get("index")).add(choice, deltas)
-                    error = error or failure_in(choice)
+        # Groq names the reason why a stream stopped early in `x_groq`.
+        error = failure_in(chunk) or failure_in({"error": object_of(chunk.get("x_groq")).get("error")})
+        for choice in objects_of(choices):
+            self._choice_at(choice.get("index")).add(choice, deltas)
+            error = error or failure_in(choice)
         if isinstance(choices, list) or "usage" in chunk:
             self._add_fields(chunk, deltas)
         if error is not None:
@@ -157,7 +156,7 @@ class ChatDecoder:
                 continue
             old = fields.get(field)
             if isinstance(value, dict) and isinstance(old, dict):
-                old |= {name: inner for name, inner in value.items() if inner is not None or name not in old}
+                assign_fields(old, value)
             elif value is not None or field not in fields:
                 fields[field] = value
         if isinstance(chunk.get("x_groq"), dict):
@@ -265,8 +264,3 @@ class ChatDecoder:
 
 def _arguments(position: int, choice: int, text: str) -> ToolCallDelta:
     return ToolCallDelta(position, "", "", text, choice)
-
-
-def _failure_in_groq(groq: Any) -> ErrorDelta | None:
-    """Groq names the reason why a stream stopped early in `x_groq`."""
-    return failure_in({"error": groq.get("error")}) if isinstance(groq, dict) else None

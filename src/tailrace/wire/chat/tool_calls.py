@@ -12,11 +12,13 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import AnyDelta, JsonObject, ToolCallDelta
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import assign_fields, object_of, text_of
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _WORD = re.compile(r"\S")
 _INSIDE = re.compile(r'["\\]')
+CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
+_FUNCTION_FIELDS = frozenset({"name", "arguments", "input"})
 
 
 class ObjectEnd:
@@ -53,20 +55,6 @@ class ObjectEnd:
 
 class GrowingCall:
     """One call under way."""
-
-    __slots__ = (
-        "_end",
-        "_scanned",
-        "_whole",
-        "announced",
-        "extra",
-        "function",
-        "id",
-        "kind",
-        "name",
-        "pieces",
-        "position",
-    )
 
     def __init__(self, position: int) -> None:
         self.position = position  # among the calls of this answer
@@ -143,10 +131,7 @@ class ToolCalls:
         return [call.rebuilt() for call in self.calls]
 
     def _add(self, item: JsonObject, position: int | None, deltas: list[AnyDelta]) -> None:
-        function = item.get("function")
-        if not isinstance(function, dict):
-            custom = item.get("custom")
-            function = custom if isinstance(custom, dict) else {}
+        function = function_of(item)
         id_, name = text_of(item.get("id")), text_of(function.get("name"))
         arguments = arguments_text(function.get("arguments", function.get("input")))
         index = item.get("index")
@@ -162,8 +147,8 @@ class ToolCalls:
         call.kind = text_of(item.get("type")) or call.kind or ("custom" if "custom" in item else "")
         if name:
             call.name = call.name + name if self._name_in_pieces else name
-        _keep_unknown(call.extra, item, _CALL_FIELDS)
-        _keep_unknown(call.function, function, _FUNCTION_FIELDS)
+        assign_fields(call.extra, item, CALL_FIELDS)
+        assign_fields(call.function, function, _FUNCTION_FIELDS)
         if late_id:
             deltas.append(ToolCallDelta(call.position, id=id_, choice=self._choice))
         self._grow(call, index, arguments, deltas)
@@ -231,14 +216,9 @@ def _next_word(arguments: str, start: int) -> int:
     return found.start() if found else len(arguments)
 
 
-_CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
-_FUNCTION_FIELDS = frozenset({"name", "arguments", "input"})
-
-
-def _keep_unknown(kept: JsonObject, item: JsonObject, known: frozenset[str]) -> None:
-    for field, value in item.items():
-        if field not in known and (value is not None or field not in kept):
-            kept[field] = value
+def function_of(call: JsonObject) -> JsonObject:
+    """The name and the input of a call of either kind."""
+    return object_of(call.get("function")) or object_of(call.get("custom"))
 
 
 def arguments_text(value: object) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tailrace.messages import Dialect, JsonObject, Usage
+from tailrace.wire.peer_json import count_of, object_of
 
 
-def usage_of(raw: object) -> Usage:
+def usage_of(value: object) -> Usage:
     """The `usage` object as a value; whatever is absent, null or not a count is 0."""
-    if not isinstance(raw, dict):
-        return Usage()
-    prompt, answer = _details(raw, "prompt_tokens_details"), _details(raw, "completion_tokens_details")
+    raw = object_of(value)
+    prompt, answer = object_of(raw.get("prompt_tokens_details")), object_of(raw.get("completion_tokens_details"))
     return Usage(
-        input_tokens=_count(raw.get("prompt_tokens")),
-        output_tokens=_count(raw.get("completion_tokens")),
+        input_tokens=count_of(raw.get("prompt_tokens")),
+        output_tokens=count_of(raw.get("completion_tokens")),
         cache_read_tokens=_first(
             prompt.get("cached_tokens"),
             raw.get("prompt_cache_hit_tokens"),  # DeepSeek
@@ -46,14 +44,5 @@ def usage_body(usage: Usage, source: Dialect = "chat") -> JsonObject:
     return body
 
 
-def _details(raw: JsonObject, key: str) -> JsonObject:
-    details: Any = raw.get(key)
-    return details if isinstance(details, dict) else {}
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def _first(*values: object) -> int:
-    return next((count for value in values if (count := _count(value))), 0)
+    return next((count for value in values if (count := count_of(value))), 0)

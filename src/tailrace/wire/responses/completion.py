@@ -17,8 +17,7 @@ from tailrace.messages import (
     ToolCall,
     Usage,
 )
-from tailrace.wire.peer_json import text_of
-from tailrace.wire.responses.output_items import objects
+from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
@@ -28,7 +27,7 @@ _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "le
 
 def completion_from_body(body: JsonObject) -> Completion:
     """Never raises: a field that is missing or of an undocumented type counts as absent."""
-    parts = tuple(part for item in objects(body.get("output")) for part in _parts_of(item))
+    parts = tuple(part for item in objects_of(body.get("output")) for part in _parts_of(item))
     status = text_of(body.get("status"))
     refusals = [part.text for part in parts if isinstance(part, Refusal)]
     return Completion(
@@ -46,21 +45,15 @@ def completion_from_body(body: JsonObject) -> Completion:
 
 def usage_of(value: object) -> Usage:
     """The usage in neutral form. `input_tokens` includes the cached ones."""
-    if not isinstance(value, dict):
-        return Usage()
-    into, out = value.get("input_tokens_details"), value.get("output_tokens_details")
+    usage = object_of(value)
+    into, out = object_of(usage.get("input_tokens_details")), object_of(usage.get("output_tokens_details"))
     return Usage(
-        input_tokens=_count(value, "input_tokens"),
-        output_tokens=_count(value, "output_tokens"),
-        cache_read_tokens=_count(into, "cached_tokens"),
-        cache_write_tokens=_count(into, "cache_write_tokens"),
-        reasoning_tokens=_count(out, "reasoning_tokens"),
+        input_tokens=count_of(usage.get("input_tokens")),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cache_read_tokens=count_of(into.get("cached_tokens")),
+        cache_write_tokens=count_of(into.get("cache_write_tokens")),
+        reasoning_tokens=count_of(out.get("reasoning_tokens")),
     )
-
-
-def _count(value: object, key: str) -> int:
-    number = value.get(key) if isinstance(value, dict) else None
-    return int(number) if isinstance(number, int | float) and 0 <= number < 2**63 else 0
 
 
 def argument_text(value: object) -> str:
@@ -75,14 +68,13 @@ def argument_text(value: object) -> str:
 
 def reasoning_text(item: JsonObject) -> str:
     """The thoughts of a reasoning item: summary, then raw text, a text that stands in both only once (C41)."""
-    texts = [text_of(part.get("text")) for key in ("summary", "content") for part in objects(item.get(key))]
+    texts = [text_of(part.get("text")) for key in ("summary", "content") for part in objects_of(item.get(key))]
     return PART_SEPARATOR.join(dict.fromkeys(text for text in texts if text))
 
 
 def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
     if status == "incomplete":
-        details = body.get("incomplete_details")
-        return _INCOMPLETE.get(text_of(details.get("reason")) if isinstance(details, dict) else "", "unknown")
+        return _INCOMPLETE.get(text_of(object_of(body.get("incomplete_details")).get("reason")), "unknown")
     if status != "completed":
         return "unknown"
     return "tools" if any(isinstance(part, ToolCall) for part in parts) else "end"
@@ -91,7 +83,7 @@ def _stop_of(body: JsonObject, status: str, parts: tuple[Part, ...]) -> Stop:
 def _parts_of(item: JsonObject) -> list[Part]:
     kind = text_of(item.get("type"))
     if kind == "message":
-        return [part for content in objects(item.get("content")) for part in _content_of(content)]
+        return [part for content in objects_of(item.get("content")) for part in _content_of(content)]
     if kind == "reasoning":
         return [Reasoning(reasoning_text(item), "responses", item)]
     if kind in CALL_FIELDS:

@@ -11,16 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.messages import JsonObject
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS, Slot
 
 _LISTS = ("content", "summary")
 NO_INDEX = -1
-
-
-def objects(value: object) -> list[JsonObject]:
-    """The objects in a list that a peer sent, whatever it really is."""
-    return [v for v in value if isinstance(v, dict)] if isinstance(value, list) else []
 
 
 class OutputItem:
@@ -39,7 +34,7 @@ class OutputItem:
         self._parts: dict[tuple[str, int], JsonObject] = {}
         self._logprobs: dict[int, list[Any]] = {}
         for name in _LISTS:
-            for index, part in enumerate(objects(head.get(name))):
+            for index, part in enumerate(objects_of(head.get(name))):
                 self._parts[name, index] = part
 
     @property
@@ -48,10 +43,7 @@ class OutputItem:
 
     def pieces(self, slot: Slot, index: int) -> list[str]:
         """The pieces of one text so far, to be appended to."""
-        found = self._texts.get((slot, index))
-        if found is None:
-            found = self._texts[slot, index] = []
-        return found
+        return self._texts.setdefault((slot, index), [])
 
     def indices(self, slot: Slot) -> Iterator[int]:
         """The indices of the texts of this kind: those that came, in order, then free ones without end."""
@@ -110,8 +102,7 @@ def _new_part(slot: Slot) -> JsonObject:
 def _holder(item: JsonObject, path: tuple[str, ...]) -> JsonObject:
     """The object that holds the last key of `path`: a copy, to be written to, or made where it is missing."""
     for key in path[:-1]:
-        inner = item.get(key)
-        item[key] = dict(inner) if isinstance(inner, dict) else {}
+        item[key] = dict(object_of(item.get(key)))
         item = item[key]
     return item
 

@@ -24,10 +24,10 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of
 from tailrace.wire.responses.failures import error_in, error_of
-from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem, objects
+from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
 from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
@@ -125,9 +125,9 @@ class GrowingAnswer:
         elif kind in ANNOTATION_ADDED:
             self._annotated(event, out)
         elif kind in _TERMINAL:
-            self._end(_TERMINAL[kind], _object(event.get("response")), out)
+            self._end(_TERMINAL[kind], object_of(event.get("response")), out)
         elif kind in _SNAPSHOTS:
-            self._response.update(_object(event.get("response")))
+            self._response.update(object_of(event.get("response")))
         elif kind == "error" or ("type" not in event and event.get("error")):
             out.append(self.fail(error_of(event)))
 
@@ -140,7 +140,7 @@ class GrowingAnswer:
 
     def rebuilt_body(self) -> JsonObject:
         body = {"object": "response", **self._response}
-        if not objects(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
+        if not objects_of(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
             body["output"] = self._output.rebuilt(text_of(body.get("status")))
         return body
 
@@ -167,7 +167,7 @@ class GrowingAnswer:
             self._settle(item, slot, index, whole, out)
 
     def _item_added(self, event: JsonObject, out: list[AnyDelta]) -> None:
-        head = _object(event.get("item"))
+        head = object_of(event.get("item"))
         again = head.get("type") == "message" and any(item.type == "message" for item in self._output.items)
         item = self._output.added(head, _index(event, "output_index"))
         if again:
@@ -176,11 +176,11 @@ class GrowingAnswer:
             self._announce(item, out)
 
     def _item_done(self, event: JsonObject, out: list[AnyDelta]) -> None:
-        whole = _object(event.get("item"))
+        whole = object_of(event.get("item"))
         self._finish_item(self._output.at_done(whole, _index(event, "output_index")), whole, out)
 
     def _part(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
-        part = _object(event.get("part"))
+        part = object_of(event.get("part"))
         slot = PART_SLOTS.get(text_of(part.get("type")))
         name = PART_ADDED.get(kind) or PART_DONE[kind]
         owner = slot or PART_SLOTS["output_text" if name == "content" else "summary_text"]
@@ -206,7 +206,7 @@ class GrowingAnswer:
             status = default_status
         self._response |= {**response, "status": status}
         self.ended = True
-        self._catch_up(objects(response.get("output")), out)
+        self._catch_up(objects_of(response.get("output")), out)
         if isinstance(response.get("usage"), dict):
             out.append(UsageDelta(usage_of(response["usage"])))
         if status in ("completed", "incomplete"):
@@ -306,15 +306,11 @@ def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
     if call is not None and item.get(call.done_key) not in (None, ""):
         texts[call] = [argument_text(item[call.done_key])]
     for name in ("summary", "content"):
-        for part in objects(item.get(name)):
+        for part in objects_of(item.get(name)):
             slot = PART_SLOTS.get(text_of(part.get("type")))
             if slot is not None and isinstance(part.get(slot.field), str):
                 texts.setdefault(slot, []).append(part[slot.field])
     return texts
-
-
-def _object(value: object) -> JsonObject:
-    return value if isinstance(value, dict) else {}
 
 
 def _index(event: JsonObject, key: str) -> int:
