@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import JournalError, RunParked, TailraceError
+from tailrace.errors import JournalError, RunNotFound, RunParked, TailraceError
 from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Lease, NewRun, Run, Signal
-from tailrace.runs.host import RunHost
+from tailrace.runs.host import STORAGE_FAILURES, RunHost
 from tailrace.runs.recovery import ClaimedRun, finished
 from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 from tailrace.testing.clock import driven
@@ -290,7 +290,7 @@ async def test_I102_waiting_for_a_run_ends_when_it_is_parked() -> None:
 
 class Patient(Host):
     def _is_given_back(self, error: Exception) -> bool:
-        return isinstance(error, JournalError)
+        return type(error) in STORAGE_FAILURES
 
 
 @driven
@@ -308,3 +308,15 @@ async def test_a_run_that_storage_failed_is_taken_up_again_where_its_kind_says_s
         looking.cancel()
     assert end.status == "completed"
     assert [claimed.run.id for claimed in host.claimed] == [run.id, run.id]
+
+
+@driven
+async def test_a_run_that_another_try_cannot_help_is_not_taken_up_again() -> None:
+    async def fails(_journal: MemoryJournal, _claimed: ClaimedRun) -> RunFinished | None:
+        raise RunNotFound("what was to be shown is deleted")
+
+    journal = MemoryJournal(clock=now)
+    async with Patient(journal, fails) as host:
+        run = await host.start_run(NewRun("call"))
+        await host.drain(5.0)
+    assert (await journal.get(run.id)).state == "failed"

@@ -114,11 +114,11 @@ class AgentService(RunHost["_TurnExecution"]):
             durability=durability or self._durability,
             deadline_at=deadline_at,
         )
+        before = self.tasks_of(session) if session else {}
         run = await self.start_run(new)
-        if session and spec.busy == "interrupt":
-            for run_id in self.tasks_of(session):
-                if run_id < run.id:
-                    await self.stop(run_id)
+        if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
+            for run_id in before:
+                await self.stop(run_id)
         return run
 
     async def answer(self, run_id: str, approval_id: str, decision: Decision, *, by: str = "") -> None:

@@ -238,7 +238,10 @@ async def open_app(
         open_transport() as transport,
         open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
     ):
-        await import_approvals(journal, config)
+        try:
+            await import_approvals(journal, config)
+        except ConfigError as exc:  # what it allowed is asked about again
+            log.warning("approvals of an earlier version were not read: %s", exc)
         models = Models(config, transport)
         try:
             if warm_up and config.model.provider == LOCAL:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.agent.safety.approval import ApprovalMemory
 from tailrace.agent.session import KIND
 from tailrace.config.load import Config
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.journal.key_values import KeyValues, imported_file
 from tailrace.ports import RUNS_LIMIT, Journal, Run
 
@@ -49,19 +51,19 @@ class JournalApprovals(ApprovalMemory):
 async def session_approved(journal: Journal, run: Run) -> set[str]:
     """The digests that were approved for the session of this run; for the run alone where it has no session."""
     if not run.new.session:
-        return await _approved_in(journal, run.id)
+        return _approved_in(await journal.facts(run.id))
     digests: set[str] = set()
     before, page = None, [run]
     while page:
         page = await journal.runs(session=run.new.session, kind=KIND, before=before, limit=RUNS_LIMIT)
-        for known in page:
-            digests |= await _approved_in(journal, known.id)
-            before = known.id
+        for facts in await journal.facts_of_runs([known.id for known in page]):
+            digests |= _approved_in(facts)
+        before = page[-1].id if page else None
     return digests
 
 
-async def _approved_in(journal: Journal, run_id: str) -> set[str]:
-    events = [entry.event for entry in await journal.facts(run_id)]
+def _approved_in(facts: Sequence[Entry]) -> set[str]:
+    events = [entry.event for entry in facts]
     approved = {
         event.approval_id for event in events if isinstance(event, ApprovalAnswered) and event.decision == "session"
     }

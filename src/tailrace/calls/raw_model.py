@@ -41,7 +41,7 @@ class VerbatimProvider:
 
 def verbatim_routes(routes: Sequence[Route], client_request: ClientRequest) -> tuple[Route, ...]:
     """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
-    `UnsupportedParameter` for what the first of them cannot be client_request."""
+    `UnsupportedParameter` for what the first of them cannot be asked."""
     first, *others = routes
     if (param := first_unsupported_param(client_request, first.provider.dialect)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)

@@ -18,7 +18,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from tailrace.errors import JournalError, RunSealed, StaleEpoch, TailraceError
+from tailrace.errors import CursorAhead, JournalError, RunSealed, StaleEpoch, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.runs.failures import unexpected_failure
@@ -27,6 +27,9 @@ from tailrace.runs.recovery import ClaimedRun, finished, recover, seal_as, take_
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
 
+# After these a run may be taken up again: storage could not read or write, or a viewer was ahead of its tail. The other
+# classes of `JournalError` say something about the run itself that another try does not change.
+STORAGE_FAILURES = (JournalError, CursorAhead)
 LONGEST_PAUSE_S = 60.0  # between two looks for abandoned runs, while looking fails
 OnEnd = Callable[[Run, RunFinished], None]
 
@@ -144,6 +147,8 @@ class RunHost(ABC, Generic[E]):
 
     async def take_over(self, run_id: str) -> bool:
         """Goes on with this run, unless it has ended, is parked, or is executed here or by another living process."""
+        if run_id in self._hosted:
+            return False  # without waiting for a claim of another run
         async with self._claiming:
             if run_id in self._hosted:
                 return False

@@ -53,6 +53,7 @@ class Schema:
 
         if not isinstance(root, Mapping):
             raise SchemaError("a schema is an object")
+        self.source = root  # as it was written: what a model is shown
         self.root: Mapping[str, Any] = _absolute(root, "#", 0)
         self._sizes: dict[int, int] = {}
         self._measure(self.root, (), ())

@@ -313,7 +313,7 @@ def _says_no_schema(error: ProviderError) -> bool:
 
 def _in_words(request: ModelRequest, schema: Schema) -> ModelRequest:
     """The same for a provider that knows no structured output: the schema as an instruction."""
-    asked = msgspec.json.encode(schema.root).decode()
+    asked = msgspec.json.encode(schema.source).decode()
     words = f"Answer with JSON alone, without words around it, that satisfies this JSON schema: {asked}"
     system = f"{request.system}\n\n{words}" if request.system else words
     return msgspec.structs.replace(request, system=system, response_schema=None)

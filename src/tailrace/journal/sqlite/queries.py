@@ -132,13 +132,12 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
     return [_run(connection, row) for row in rows.fetchall()]
 
 
-def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[Run, float, str]]:
-    """Neither ended nor parked, oldest first, each with the end of its lease and its owner's pipe."""
-    rows = connection.execute(
-        "SELECT r.id, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
+def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, float, str]]:
+    """Neither ended nor parked, oldest first: id, state, end of the lease, the owner's pipe."""
+    return connection.execute(
+        "SELECT r.id, h.state, h.lease_until, h.bell FROM heads AS h JOIN runs AS r ON r.num = h.num"
         " WHERE h.ended_at IS NULL AND h.state <> 'parked' ORDER BY h.num"
     ).fetchall()
-    return [(run_of(connection, run_id), lease_until, bell) for run_id, lease_until, bell in rows]
 
 
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────

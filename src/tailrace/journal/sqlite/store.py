@@ -139,10 +139,14 @@ class SqliteJournal:
 
     async def release(self, lease: Lease) -> None:
         log = self._logs.get(lease.run_id)
+        given_back = StaleEpoch(f"run {lease.run_id} was given back")
         if log is not None and log.epoch == lease.epoch:
-            log.refusal = StaleEpoch(f"run {lease.run_id} was given back")
+            log.refusal = given_back
             await self._commits.call(partial(statements.release, lease=lease), fsync=log.fsync)
-            self._drop(log, log.refusal)
+            self._drop(log, given_back)
+        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | StaleEpoch):
+            # Storage refused an entry, which voids the lease here; in storage it is still held.
+            await self._commits.call(partial(statements.release, lease=lease))
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
         log = self._held(lease)
@@ -220,11 +224,12 @@ class SqliteJournal:
 
     async def orphans(self) -> list[Run]:
         now = self._clock()
-        return [
-            run
-            for run, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
-            if run.state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
+        abandoned = [
+            run_id
+            for run_id, state, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
+            if state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
         ]
+        return [await self.get(run_id) for run_id in abandoned]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
         return await self._readers.query(partial(queries.read_all, run_id=run_id, after=after, limit=limit))

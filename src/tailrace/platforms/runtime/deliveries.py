@@ -9,11 +9,11 @@ from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.port import Place, Platform
-from tailrace.errors import JournalError, TailraceError
+from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.ports import Run
-from tailrace.runs.host import RunHost
+from tailrace.runs.host import STORAGE_FAILURES, RunHost
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.platforms")
@@ -75,7 +75,7 @@ class Deliveries(RunHost["_Delivery"]):
         await asyncio.gather(super().drain(timeout_s), messages)
 
     def _is_given_back(self, error: Exception) -> bool:
-        return isinstance(error, JournalError)
+        return type(error) in STORAGE_FAILURES
 
     def _wants(self, run: Run) -> bool:
         return platform_of(run) == self._platform.name

@@ -50,8 +50,8 @@ class Gateway:
         self._drained_by: float | None = None
 
     async def __aenter__(self) -> Self:
-        group = await self._stack.enter_async_context(asyncio.TaskGroup())
         await import_chat_files(self._app.journal, self._app.config)
+        group = await self._stack.enter_async_context(asyncio.TaskGroup())
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
             runner = PlatformRunner(self._app, platform, group, chats, pairing)

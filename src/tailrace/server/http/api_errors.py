@@ -66,7 +66,7 @@ def _word(status: int) -> str:
 
 
 def shape_of(path: str) -> Shape:
-    """Whose words are spoken under this path."""
+    """The error format of the API at this path."""
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return "anthropic"
     return "openai" if path.startswith("/v1/") else "plain"
