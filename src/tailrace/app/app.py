@@ -144,7 +144,8 @@ class App:
         tools = self._tools_for(spec, choice)
         directory = Path(spec.directory) if spec.directory else self._directory
         base = spec.request or ModelRequest(choice.name, ())
-        system = spec.system or _joined(system_prompt(directory, with_tools=bool(tools)), base.system)
+        prompts = (system_prompt(directory, with_tools=bool(tools)), base.system)
+        system = spec.system or "\n\n".join(filter(None, prompts))
         return TurnSettings(
             model=ModelSettings(
                 routes=self.models.routes(choice),
@@ -202,10 +203,6 @@ def redactor_of(config: Config) -> Redactor:
         return Redactor(secrets_of(config).values(), config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
-
-
-def _joined(*texts: str) -> str:
-    return "\n\n".join(text for text in texts if text)
 
 
 def check_bus(config: Config) -> None:

@@ -98,7 +98,7 @@ class ConfiguredRoutes:
     def endpoint(self, ref: ProviderParam) -> Endpoint:
         """An address from a definition. A key that the config binds to a host goes to that host and no other; any
         other key is named by the definition and allowed by the operator (J115)."""
-        config, name = self._config, ref.provider or _name_of(ref.base_url)
+        config, name = self._config, ref.provider or urlsplit(ref.base_url).hostname or "custom"
         settings = config.providers.get(name, ProviderSettings())
         preset = PRESETS.get(name, Preset(""))
         own_url = settings.base_url or preset.base_url
@@ -125,11 +125,6 @@ class ConfiguredRoutes:
             quirks=preset.quirks,
             connect_timeout_s=config.call_for(name).connect_timeout_s,
         )
-
-
-def _name_of(url: str) -> str:
-    """What an address without a provider's name is called."""
-    return urlsplit(url).hostname or "custom"
 
 
 def _place(url: str) -> tuple[str, str, int | None]:

@@ -109,7 +109,7 @@ class Tail(Waiters):
         return joined
 
     def _join(self, after: int) -> Batch:
-        start = bisect_right(self._batches, after + 1, key=_first_seq) - 1
+        start = bisect_right(self._batches, after + 1, key=lambda batch: batch[0].seq) - 1
         head = self._batches[start]
         entries, end = list(head[after + 1 - head[0].seq :]), start + 1
         while len(entries) < PAGE_ENTRIES and end < len(self._batches):
@@ -118,10 +118,6 @@ class Tail(Waiters):
         joined = Batch(entries)
         joined.sources = tuple(self._batches[start:end])
         return joined
-
-
-def _first_seq(batch: Batch) -> int:
-    return batch[0].seq
 
 
 class Source(Protocol):

@@ -68,9 +68,8 @@ class ToolSlot:
 
 
 class ApprovalSlot:
-    def __init__(self, key: str, asked: events.ApprovalAsked) -> None:
-        self.key = key
-        self.approval = events.ApprovalSoFar(asked)
+    def __init__(self, key: str, approval: events.ApprovalSoFar) -> None:
+        self.key, self.approval = key, approval
 
 
 class NoteSlot:
@@ -88,19 +87,15 @@ class Outline:
 
     def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
         self.slots: list[Slot] = []
+        # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
+        self.answer: TextSlot | None = None
         self.finished: events.RunFinished | None = None
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
-        self._open: TextSlot | None = None  # the bubble that the next chunk is added to
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._approvals: dict[str, ApprovalSlot] = {}
-
-    @property
-    def answer(self) -> TextSlot | None:
-        """The last bubble: after the run's end, the text that a non-streaming call returns."""
-        return self._open
 
     @property
     def open_approval(self) -> events.ApprovalAsked | None:
@@ -128,7 +123,11 @@ class Outline:
             case events.GatewayNotice(kind=kind):
                 self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
             case events.ApprovalAsked(approval_id=approval_id):
-                self._add(self._approvals.setdefault(approval_id, ApprovalSlot(f"a{approval_id}", event)))
+                self._add(
+                    self._approvals.setdefault(
+                        approval_id, ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
+                    )
+                )
             case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
                 if slot := self._approvals.get(approval_id):
                     slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
@@ -142,22 +141,20 @@ class Outline:
                 pass  # not shown in a chat
 
     def _chunk(self, text: str, attempt: int) -> None:
-        if not text:
-            return
-        if self._open is None:
-            self._open = self._new_text()
-        self._open.add(text, attempt)
+        if text:
+            self._bubble().add(text, attempt)
 
-    def _new_text(self) -> TextSlot:
-        slot = TextSlot(f"t{self._texts}")
-        self._texts += 1
-        self._add(slot)
-        return slot
+    def _bubble(self) -> TextSlot:
+        if self.answer is None:
+            self.answer = TextSlot(f"t{self._texts}")
+            self._texts += 1
+            self._add(self.answer)
+        return self.answer
 
     def _close_bubble(self) -> None:
-        if self._open is not None:
-            self._open.growing = False
-        self._open = None
+        if self.answer is not None:
+            self.answer.growing = False
+        self.answer = None
 
     def _tool(self, event: events.ToolCallChunk | events.ToolCallFinished, attempt: int) -> None:
         slot = self._tools.get(event.index)
@@ -209,11 +206,9 @@ class Outline:
     def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text."""
         if finished.output:
-            if self._open is None:
-                self._open = self._new_text()
-            self._open.replace(finished.output)
-        elif self._open is not None:
-            self._open.replace("")
+            self._bubble().replace(finished.output)
+        elif self.answer is not None:
+            self.answer.replace("")
         self.finished = finished
         for slot in self.slots:
             match slot:
@@ -235,15 +230,14 @@ class Outline:
             slot.replace(message.text)
             slot.growing = not message.stopped
             slot.deltas = len(message.text)
-            self._open = None if message.stopped and not message.final else slot
+            self.answer = None if message.stopped and not message.final else slot
             self._texts = number + 1
             self._add(slot)
         for tool in state.tools:
             self._tools[tool.index] = tools = ToolSlot(f"x{tool.index}")
             tools.tools[tool.index] = tool
         for approval in state.approvals:
-            question = ApprovalSlot(f"a{approval.asked.approval_id}", approval.asked)
-            question.approval = approval
+            question = ApprovalSlot(f"a{approval.asked.approval_id}", approval)
             self._approvals[approval.asked.approval_id] = question
             self._add(question)
 
