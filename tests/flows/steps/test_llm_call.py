@@ -267,12 +267,13 @@ async def test_repairs_have_an_end(tmp_path: Path) -> None:
 
 async def test_a_provider_without_structured_output_is_asked_in_words(tmp_path: Path) -> None:
     async with stage(tmp_path, reply(GOOD)) as st:
-        instance = await st.run(ask(provider="wordy", response_schema=CITY, system="Be brief."))
+        schema = {**CITY, "description": "A city and its people.", "$defs": {"unused": {"$ref": "#"}}}
+        instance = await st.run(ask(provider="wordy", response_schema=schema, system="Be brief."))
         assert instance.outputs["say"]["parsed"] == json.loads(GOOD)
         (request,) = st.server.requests
         system = request.json()["messages"][0]["content"]
         assert system.startswith("Be brief.")
-        assert '"people"' in system
+        assert json.loads(system[system.index("{") :]) == schema  # as it was written
         assert "response_format" not in request.json()
 
 

@@ -130,7 +130,10 @@ async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Pat
     with pytest.raises(JournalError, match="no space left"):
         journal.append(lease, [MessageChunk("more")])
     connection.execute(f"PRAGMA max_page_count = {most}")
+    await journal.release(lease)
+    assert [orphan.id for orphan in await journal.orphans()] == [run.id]  # given back, not held by a void lease
     lease = await journal.claim(run.id, "me")
+    assert (await journal.get(run.id)).kills == 0  # and not counted as a death
     assert await written(journal, lease, [MessageChunk("b")]) == 3
     await journal.seal(lease, RunFinished("completed", "ab"))
     assert texts_of(await watching) == ["a", "b"]
