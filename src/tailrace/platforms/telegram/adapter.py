@@ -74,12 +74,7 @@ class TelegramPlatform(BasePlatform):
     name = "telegram"
 
     def __init__(
-        self,
-        token: str,
-        *,
-        base_url: str | None = None,
-        webhook_url: str | None = None,
-        answer_s: float = ANSWER_S,
+        self, token: str, *, base_url: str | None = None, webhook_url: str | None = None, answer_s: float = ANSWER_S
     ) -> None:
         """`webhook_url` is the public address that reaches `HOOK_PATH` here; None: long polling."""
         self._answer_s = answer_s
