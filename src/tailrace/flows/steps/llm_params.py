@@ -14,17 +14,7 @@ from msgspec import Meta
 from tailrace.flows.definition.definition import Seconds
 from tailrace.flows.steps.base import Params, StepError
 from tailrace.flows.steps.images import MAX_IMAGE_BYTES, ImageParam, resolve
-from tailrace.messages import (
-    Dialect,
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Role,
-    Text,
-    ToolSpec,
-)
+from tailrace.messages import Dialect, Image, JsonObject, Message, ModelRequest, NamedTool, Role, Text, ToolSpec
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import InvalidRequest, ToolChoice
 

@@ -22,10 +22,7 @@ _KEPT = frozenset(
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
     "service_tier": ("auto", "default"),
-    "include": (
-        [],
-        ["reasoning.encrypted_content"],
-    ),  # only this dialect encrypts reasoning
+    "include": ([], ["reasoning.encrypted_content"]),  # only this dialect encrypts reasoning
     "top_logprobs": (0,),
 }
 _RESULTS = ("function_call_output", "custom_tool_call_output")
