@@ -155,14 +155,10 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
             return {"reasoning_content": text}
         case RefusalDelta(text=text):
             return {"refusal": text}
-        case ToolCallDelta():
-            function: JsonObject = {"arguments": delta.arguments}
-            call: JsonObject = {"index": delta.index}
-            if delta.id:
-                call |= {"id": delta.id, "type": "function"}
-            if delta.name:
-                function = {"name": delta.name} | function
-            return {"tool_calls": [call | {"function": function}]}
+        case ToolCallDelta(index, id_, name, arguments):
+            head = {"index": index, "id": id_, "type": "function"} if id_ else {"index": index}
+            function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
+            return {"tool_calls": [{**head, "function": function}]}
         case _:
             assert_never(delta)
 
