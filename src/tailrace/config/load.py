@@ -11,10 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tailrace.config.sections import (
-    CallPolicy,
-    Sections,
-)
+from tailrace.config.sections import CallPolicy, Sections
 from tailrace.errors import ConfigError
 
 MAX_FILE_BYTES: Final = 1 << 20

@@ -6,7 +6,7 @@ can be asked the same. Nothing is ever dropped in silence. No I/O; knows no serv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -112,8 +112,3 @@ def dialect_only_fields(
         for name, value in body.items()
         if name not in known and value is not None and not any(value == default for default in defaults.get(name, ()))
     ]
-
-
-def unique(names: Iterable[str]) -> tuple[str, ...]:
-    """Each once, in order."""
-    return tuple(dict.fromkeys(names))

@@ -9,41 +9,28 @@ from typing import Any, Literal
 
 from tailrace.errors import ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.wire.peer_json import text_of
 
 _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 # The providers' codes and types, and the HTTP status that each stands for where there is none.
-_STATUS_OF: dict[str, int] = {
-    "invalid_request_error": 400,
-    "invalid_request": 400,
-    "invalid_prompt": 400,
-    "bad_request": 400,
-    "context_length_exceeded": 400,
-    "content_policy_violation": 400,
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "billing_error": 402,
-    "insufficient_quota": 402,
-    "permission_error": 403,
-    "permission_denied": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "request_too_large": 413,
-    "unprocessable_entity": 422,
-    "timeout_error": 504,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "tokens_exceeded_error": 429,
-    "too_many_requests": 429,
-    "overloaded_error": 529,
-    "overloaded": 529,
-    "api_error": 500,
-    "server_error": 500,
-    "internal_server_error": 500,
-    "internal_error": 500,
-    "service_unavailable": 503,
-    "engine_overloaded": 503,
-    "server_is_overloaded": 503,
+_CODES: dict[int, tuple[str, ...]] = {
+    400: (
+        *("invalid_request_error", "invalid_request", "invalid_prompt", "bad_request"),
+        *("context_length_exceeded", "content_policy_violation"),
+    ),
+    401: ("authentication_error", "invalid_api_key"),
+    402: ("billing_error", "insufficient_quota"),
+    403: ("permission_error", "permission_denied"),
+    404: ("not_found_error", "model_not_found"),
+    413: ("request_too_large",),
+    422: ("unprocessable_entity",),
+    429: ("rate_limit_error", "rate_limit_exceeded", "tokens_exceeded_error", "too_many_requests"),
+    500: ("api_error", "server_error", "internal_server_error", "internal_error"),
+    503: ("service_unavailable", "engine_overloaded", "server_is_overloaded"),
+    504: ("timeout_error",),
+    529: ("overloaded_error", "overloaded"),
 }
+_STATUS_OF = {code: status for status, codes in _CODES.items() for code in codes}
 _MAX_MESSAGE_CHARS = 2000
 
 
@@ -76,9 +63,7 @@ def protocol_error(message: str, excerpt: bytes = b"") -> ErrorDelta:
 def failure_in(body: JsonObject, *, status: int | None = None) -> ErrorDelta | None:
     """The error that a JSON object reports, in any shape that providers use; None where it reports none."""
     error: Any = body.get("error")
-    if error is None and body.get("type") == "error":
-        error = body
-    if error is None and body.get("object") == "error":
+    if error is None and "error" in (body.get("type"), body.get("object")):
         error = body
     if error is None and status is not None and status >= 400:
         error = body.get("message") or body.get("detail") or body
@@ -95,14 +80,7 @@ def _from_object(error: JsonObject, status: int | None) -> ErrorDelta:
         status = code if status is None or status < 400 else status
         code = ""
     message = error.get("message")
-    if not isinstance(message, str):
-        message = str(message if message is not None else error)
-    return failure(
-        message,
-        code=code if isinstance(code, str) else "",
-        status=status,
-        type_=type_ if isinstance(type_, str) else "",
-    )
+    return failure(str(error if message is None else message), code=text_of(code), status=status, type_=text_of(type_))
 
 
 def to_exception(error: ErrorDelta, *, provider: str = "", retry_after_s: float | None = None) -> ProviderError:

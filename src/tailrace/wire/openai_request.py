@@ -10,6 +10,7 @@ import msgspec
 
 from tailrace.messages import Image, JsonObject, NamedTool, ToolSpec
 from tailrace.wire.client_request import InvalidRequest, ToolChoice, converted
+from tailrace.wire.peer_json import text_of
 
 
 class _Function(msgspec.Struct):
@@ -73,4 +74,4 @@ def _titled(schema: JsonObject, name: object) -> JsonObject:
 
 
 def image_of(url: str, detail: object) -> Image:
-    return Image(url=url, detail=detail if isinstance(detail, str) else "")
+    return Image(url=url, detail=text_of(detail))

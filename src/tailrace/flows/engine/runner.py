@@ -183,7 +183,7 @@ class InstanceRunner:
 
     async def _run_step(self, command: RunStep) -> None:
         voice = StepStream(self._record, self.audience, command.block_id, command.attempts)
-        self.audience.listen_to(voice)
+        self.audience.streams.add(voice)
         try:
             output = _as_json(await self._try(command, voice))
             if self.plan.is_open(command.block_id):
@@ -196,7 +196,7 @@ class InstanceRunner:
         except Exception as exc:  # noqa: BLE001 - the top of the step: whatever it is becomes its failure
             self._fail(command, as_step_error(exc), voice)
         finally:
-            self.audience.turn_from(voice)
+            self.audience.streams.discard(voice)
 
     async def _try(self, command: RunStep, voice: StepStream) -> Any:
         step = command.step

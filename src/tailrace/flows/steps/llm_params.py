@@ -14,17 +14,7 @@ from msgspec import Meta
 from tailrace.flows.definition.definition import Seconds
 from tailrace.flows.steps.base import Params, StepError
 from tailrace.flows.steps.images import MAX_IMAGE_BYTES, ImageParam, resolve
-from tailrace.messages import (
-    Dialect,
-    Image,
-    JsonObject,
-    Message,
-    ModelRequest,
-    NamedTool,
-    Role,
-    Text,
-    ToolSpec,
-)
+from tailrace.messages import Dialect, Image, JsonObject, Message, ModelRequest, NamedTool, Role, Text, ToolSpec, user
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import InvalidRequest, ToolChoice
 
@@ -88,7 +78,7 @@ async def request_of(params: LlmParams, directory: Path) -> ModelRequest:
     """The request, images read. Raises `StepError`."""
     messages = await _messages(params, directory)
     if params.prompt:
-        messages.append(Message("user", (Text(params.prompt),)))
+        messages.append(user(params.prompt))
     if params.images:
         messages = _with_images(messages, [await resolve(i, directory, params.max_image_bytes) for i in params.images])
     if not messages:

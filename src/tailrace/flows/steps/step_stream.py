@@ -23,7 +23,7 @@ class Audience:
         self.there = False  # looked at for every delta: no more than an attribute
         self._viewers = 0
         self._elsewhere = False
-        self._streams: set[StepStream] = set()
+        self.streams: set[StepStream] = set()  # of the steps under way
 
     def join(self) -> None:
         self._viewers += 1
@@ -40,14 +40,8 @@ class Audience:
 
     def _begin(self) -> None:
         self.there = True
-        for stream in self._streams:
+        for stream in self.streams:
             stream.flush()
-
-    def listen_to(self, stream: StepStream) -> None:
-        self._streams.add(stream)
-
-    def turn_from(self, stream: StepStream) -> None:
-        self._streams.discard(stream)
 
 
 class StepRecord(Protocol):

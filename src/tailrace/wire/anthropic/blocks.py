@@ -66,7 +66,8 @@ class Block:
         self.closed = False
         self.seen = ""  # the text so far; kept only for a provider that repeats it (A17)
         self.grows_by: type[Piece] | None
-        self.grows_by, self.source, self.field = _growth_of(text_of(start.get("type")))
+        kind = text_of(start.get("type"))
+        self.grows_by, self.source, self.field = _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)
         self.pieces: list[str] = []  # of `field`
         self.grown: dict[str, list[str]] = {self.field: self.pieces} if self.field else {}
 
@@ -124,7 +125,3 @@ class Block:
                 return written
         begun = self.start.get("input")
         return begun or ({} if self.closed else "")
-
-
-def _growth_of(kind: str) -> _Growth:
-    return _GROWTH.get("tool_use" if kind.endswith("_tool_use") else kind, _WHOLE)

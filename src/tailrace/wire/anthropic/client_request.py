@@ -8,15 +8,9 @@ import msgspec
 
 from tailrace.messages import Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolResult, ToolSpec
 from tailrace.wire.anthropic.completion import completion_from_body
-from tailrace.wire.client_request import (
-    ClientRequest,
-    InvalidRequest,
-    ToolChoice,
-    converted,
-    dialect_only_fields,
-    unique,
-)
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, ToolChoice, converted, dialect_only_fields
 from tailrace.wire.conversation import Conversation, result_content, unknown_role
+from tailrace.wire.peer_json import text_of
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
@@ -91,7 +85,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         body,
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
-        dialect_only_fields=unique(dialect_only),
+        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
         reasoning=thinks,
     )
@@ -136,8 +130,7 @@ def _is_text(block: object) -> bool:
 def _image(source: JsonObject) -> Image | None:
     match source:
         case {"type": "base64", "data": str(data), **more}:
-            kind = more.get("media_type")
-            return Image(data=data, media_type=kind if isinstance(kind, str) else "")
+            return Image(data=data, media_type=text_of(more.get("media_type")))
         case {"type": "url", "url": str(url)}:
             return Image(url=url)
         case _:

@@ -10,17 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from tailrace.messages import (
-    Image,
-    JsonObject,
-    Message,
-    Native,
-    Reasoning,
-    Refusal,
-    Text,
-    ToolCall,
-    ToolResult,
-)
+from tailrace.messages import Image, JsonObject, Message, Native, Reasoning, Refusal, Text, ToolCall, ToolResult
 
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)

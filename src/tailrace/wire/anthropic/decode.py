@@ -44,12 +44,8 @@ _LF = 0x0A  # as a number: looking for one byte is ten times as fast as for a st
 _UNNAMED = "message"  # what the SSE specification calls an event that has no name
 _EVENTS = frozenset(
     {
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-        "message_delta",
-        "message_stop",
+        *("message_start", "message_delta", "message_stop"),
+        *("content_block_start", "content_block_delta", "content_block_stop"),
     }
 )
 
@@ -199,15 +195,16 @@ class AnthropicDecoder:
             out.append(UsageDelta(usage_of(self._usage)))
 
     def _block_start(self, body: JsonObject, out: list[AnyDelta]) -> None:
-        start, index = body.get("content_block"), body.get("index")
+        start = body.get("content_block")
         if not isinstance(start, dict):
             return
         before = self._block_of(body)
         if before is not None and not before.closed and not before.pieces and before.start == start:
             return  # a repeated start
-        self._begin(index if _is_index(index) else len(self._blocks), start, out)
+        self._begin(body.get("index"), start, out)
 
-    def _begin(self, index: int, start: JsonObject, out: list[AnyDelta]) -> Block:
+    def _begin(self, given: object, start: JsonObject, out: list[AnyDelta]) -> Block:
+        index = given if _is_index(given) else len(self._blocks)
         ours = start.get("type") == "tool_use"
         block = Block(index, start, self._calls if ours else None)
         if self._blocks and self._blocks[-1].start.get("type") == start.get("type") and not ours:
@@ -241,10 +238,7 @@ class AnthropicDecoder:
             return
         block = self._block_of(body)
         if block is None:
-            index = body.get("index")
-            block = self._begin(
-                index if _is_index(index) else len(self._blocks), implied_start(text_of(delta.get("type"))), out
-            )
+            block = self._begin(body.get("index"), implied_start(text_of(delta.get("type"))), out)
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
         elif text_of(delta.get("type")) not in PIECES:

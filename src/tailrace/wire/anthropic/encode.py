@@ -79,7 +79,7 @@ class StreamEncoder:
         if self._started:
             return b""
         self._started = True
-        message = message_body(self._id, self._model, [], None, usage_body(self._usage, self._source))
+        message = _message_body(self._id, self._model, [], None, usage_body(self._usage, self._source))
         return _event("message_start", {"type": "message_start", "message": message})
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
@@ -177,7 +177,11 @@ class StreamEncoder:
         if self._kind is ToolCallDelta and delta.index == self._call:
             self._add_arguments(delta, out)
         elif delta.index not in self._calls:
-            waits = self._kind is ToolCallDelta and (delta.index in self._held or not self._arguments_complete())
+            # A source may interleave calls, and clients expect one after the other: the pieces of another call are held
+            # until the arguments of the open one are one closed object. Checked when a call begins, not at each piece.
+            waits = self._kind is ToolCallDelta and (
+                delta.index in self._held or not is_object_text("".join(self._arguments))
+            )
             self._held.setdefault(delta.index, []).append(delta)
             if not waits:
                 self._stop_block(out)
@@ -198,12 +202,6 @@ class StreamEncoder:
         if delta.arguments:
             self._arguments.append(delta.arguments)
             out += (self._head, _json_text(delta.arguments), b"}}\n\n")
-
-    def _arguments_complete(self) -> bool:
-        """The arguments of the open call are one closed object. Until then the pieces of another call are held: a
-        source may interleave calls, and clients expect one after the other. Checked when a call begins, not at each
-        piece."""
-        return is_object_text("".join(self._arguments))
 
     def _open_block(self, kind: type[AnyDelta], start: JsonObject, head: bytes, out: list[bytes]) -> None:
         out.append(self.start())
@@ -246,32 +244,15 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
     reason = _STOP_REASONS[completion.stop]
     if reason == "end_turn" and completion.tool_calls:
         reason = "tool_use"
-    return message_body(
-        id or completion.id,
-        model or completion.model,
-        content,
-        reason,
-        usage_body(completion.usage, completion.dialect),
-    )
+    usage = usage_body(completion.usage, completion.dialect)
+    return _message_body(id or completion.id, model or completion.model, content, reason, usage)
 
 
-def message_body(
-    id: str,  # noqa: A002 - the field's name
-    model: str,
-    content: list[JsonObject],
-    stop_reason: str | None,
-    usage: JsonObject,
+def _message_body(
+    message_id: str, model: str, content: list[JsonObject], stop_reason: str | None, usage: JsonObject
 ) -> JsonObject:
-    return {
-        "id": id,
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": content,
-        "stop_reason": stop_reason,
-        "stop_sequence": None,
-        "usage": usage,
-    }
+    head = {"id": message_id, "type": "message", "role": "assistant", "model": model, "content": content}
+    return {**head, "stop_reason": stop_reason, "stop_sequence": None, "usage": usage}
 
 
 def usage_body(usage: Usage, source: Dialect) -> JsonObject:

@@ -74,16 +74,14 @@ def _tool_choice(request: ModelRequest) -> JsonObject:
 
 
 def _sampling(request: ModelRequest) -> JsonObject:
-    fields: JsonObject = {}
-    if request.temperature is not None:
-        fields["temperature"] = min(max(request.temperature, 0.0), 1.0)  # other dialects go to 2, this one to 1
-    if request.top_p is not None:
-        fields["top_p"] = request.top_p
-    if stops := [stop for stop in request.stop if stop.strip()]:  # blank ones are refused
-        fields["stop_sequences"] = stops
-    if request.reasoning_effort == "none":
-        fields["thinking"] = {"type": "disabled"}
-    return fields
+    heat = request.temperature
+    fields = {
+        "temperature": None if heat is None else min(max(heat, 0.0), 1.0),  # other dialects go to 2, this one to 1
+        "top_p": request.top_p,
+        "stop_sequences": [stop for stop in request.stop if stop.strip()] or None,  # blank ones are refused
+        "thinking": {"type": "disabled"} if request.reasoning_effort == "none" else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _output_config(request: ModelRequest) -> JsonObject:

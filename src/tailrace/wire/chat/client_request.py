@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields, unique
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields
 from tailrace.wire.openai_request import function_tools, response_schema, tool_choice
 
 # Fields that ask nothing of a model: the server keeps them with the request.
@@ -89,6 +89,6 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         stream=bool(fields.stream),
         include_usage=bool(options and options.include_usage),
         user=fields.safety_identifier or fields.user or "",
-        dialect_only_fields=unique(dialect_only),
+        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
     )

@@ -10,15 +10,7 @@ from functools import partial
 from typing import Any
 
 from tailrace.errors import PeerError
-from tailrace.messages import (
-    AnyDelta,
-    ErrorDelta,
-    JsonObject,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageDelta,
-)
+from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn

@@ -82,8 +82,7 @@ class StreamEncoder:
     def start(self) -> bytes:
         """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
         out: list[bytes] = []
-        if 0 not in self._open:
-            self._begin(0, out)
+        self._begin(0, out)
         return b"".join(out)
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
@@ -97,13 +96,15 @@ class StreamEncoder:
                     before, after = self._open.get(choice) or self._begin(choice, out)
                     out += (before, _encode(text), after)
                 case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
-                    if delta.choice not in self._open:
-                        self._begin(delta.choice, out)
+                    self._begin(delta.choice, out)
                     if isinstance(delta, ToolCallDelta):
                         self._called.add(delta.choice)
                     out.append(self._chunk(delta.choice, _delta_fields(delta), None))
+                case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
+                    self._begin(choice, out)
+                    out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
                 case NativeDelta():
-                    self._native(delta, out)
+                    pass
                 case FinishDelta(reason=reason, choice=choice):
                     self._reasons[choice] = _REASON_OF.get(reason, reason)
                 case UsageDelta(usage=usage, body=body):
@@ -123,8 +124,7 @@ class StreamEncoder:
         self._ended = True
         out: list[bytes] = []
         for choice in sorted({0, *self._open, *self._reasons}):
-            if choice not in self._open:
-                self._begin(choice, out)
+            self._begin(choice, out)
             reason = _REASONS[stop] if stop else self._reasons.get(choice, "stop")
             if reason == "stop" and choice in self._called:
                 reason = "tool_calls"  # clients run the calls only under this reason
@@ -134,19 +134,14 @@ class StreamEncoder:
         return b"".join(out) + _DONE
 
     def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:
+        """Begins the choice unless it has begun. The bytes before and after a text of it."""
+        if choice in self._open:
+            return self._open[choice]
         out.append(self._chunk(choice, {"role": "assistant", "content": ""}, None))
         before = b'%b,"choices":[{"index":%d,"delta":{"content":' % (self._head, choice)
         after = b'},"finish_reason":null}]' + self._tail
         self._open[choice] = before, after
         return before, after
-
-    def _native(self, delta: NativeDelta, out: list[bytes]) -> None:
-        """Fields that only this dialect has, from its own decoder."""
-        if delta.dialect == "chat":
-            if delta.choice not in self._open:
-                self._begin(delta.choice, out)
-            said = delta.item.get("delta", {})
-            out.append(self._chunk(delta.choice, said, None, delta.item.get("logprobs")))
 
     def _chunk(self, choice: int, delta: JsonObject, reason: str | None, logprobs: JsonObject | None = None) -> bytes:
         probable = {"logprobs": logprobs} if logprobs else {}
@@ -160,14 +155,10 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
             return {"reasoning_content": text}
         case RefusalDelta(text=text):
             return {"refusal": text}
-        case ToolCallDelta():
-            function: JsonObject = {"arguments": delta.arguments}
-            call: JsonObject = {"index": delta.index}
-            if delta.id:
-                call |= {"id": delta.id, "type": "function"}
-            if delta.name:
-                function = {"name": delta.name} | function
-            return {"tool_calls": [call | {"function": function}]}
+        case ToolCallDelta(index, id_, name, arguments):
+            head = {"index": index, "id": id_, "type": "function"} if id_ else {"index": index}
+            function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
+            return {"tool_calls": [{**head, "function": function}]}
         case _:
             assert_never(delta)
 

@@ -5,9 +5,8 @@ The same text may be in several fields of one message (C41): the body keeps all 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tailrace.messages import JsonObject
+from tailrace.wire.peer_json import objects_of, text_of
 
 # In the order of trust: a server that fills several fills them with the same text.
 TEXT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
@@ -31,13 +30,9 @@ class ReasoningState:
             if isinstance(value, str):
                 self.pieces.setdefault(field, []).append(value)
                 new = new or value
-        details = delta.get(DETAILS)
-        if isinstance(details, list):
-            for item in details:
-                if isinstance(item, dict):
-                    self._add_detail(item)
-            new = new or text_of_details(details)
-        return new
+        for item in objects_of(delta.get(DETAILS)):
+            self._add_detail(item)
+        return new or _text_of_details(delta)
 
     def rebuilt(self) -> JsonObject:
         """The message's fields, whole."""
@@ -82,15 +77,9 @@ class _Detail:
         return self._fields | {field: "".join(pieces) for field, pieces in self._pieces.items()}
 
 
-def text_of_details(details: Iterable[object]) -> str:
+def _text_of_details(message: JsonObject) -> str:
     """The readable part of `reasoning_details`."""
-    return "".join(
-        value
-        for item in details
-        if isinstance(item, dict)
-        for field in _GROWING
-        if isinstance(value := item.get(field), str)
-    )
+    return "".join(text_of(item.get(field)) for item in objects_of(message.get(DETAILS)) for field in _GROWING)
 
 
 def text_of_thinking(part: JsonObject) -> str:
@@ -98,15 +87,9 @@ def text_of_thinking(part: JsonObject) -> str:
     thinking = part.get("thinking")
     if isinstance(thinking, str):
         return thinking
-    if not isinstance(thinking, list):
-        return ""
-    return "".join(text for inner in thinking if isinstance(inner, dict) and isinstance(text := inner.get("text"), str))
+    return "".join(text_of(inner.get("text")) for inner in objects_of(thinking))
 
 
 def text_of_message(message: JsonObject) -> str:
     """The reasoning text: the longest of the fields. Content parts are not considered."""
-    candidates = [value for field in TEXT_FIELDS if isinstance(value := message.get(field), str)]
-    details = message.get(DETAILS)
-    if isinstance(details, list):
-        candidates.append(text_of_details(details))
-    return max(candidates, key=len, default="")
+    return max(*(text_of(message.get(field)) for field in TEXT_FIELDS), _text_of_details(message), key=len)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields, unique
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields
 from tailrace.wire.conversation import Conversation, unknown_role
 from tailrace.wire.openai_request import function_tools, image_of, response_schema, tool_choice
 from tailrace.wire.responses.completion import completion_from_body
@@ -22,10 +22,7 @@ _KEPT = frozenset(
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
     "service_tier": ("auto", "default"),
-    "include": (
-        [],
-        ["reasoning.encrypted_content"],
-    ),  # only this dialect encrypts reasoning
+    "include": ([], ["reasoning.encrypted_content"]),  # only this dialect encrypts reasoning
     "top_logprobs": (0,),
 }
 _RESULTS = ("function_call_output", "custom_tool_call_output")
@@ -82,7 +79,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         body,
         stream=bool(fields.stream),
         user=fields.safety_identifier or fields.user or "",
-        dialect_only_fields=unique(dialect_only),
+        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
         reasoning=reasoning.get("summary") is not None or reasoning.get("generate_summary") is not None,
     )

@@ -192,28 +192,13 @@ class StreamEncoder:
 
     def close(self, stop: Stop | None = None) -> bytes:
         """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
-        if self._ended:
-            return b""
-        out = [self.start()]
-        reason = _INCOMPLETE_REASONS.get(stop or self._reason)
-        status = "incomplete" if reason else "completed"
-        self._end(status, out)
-        if reason:
-            self._response["incomplete_details"] = {"reason": reason}
-        self._send(f"response.{status}", {"response": self._response}, out)
-        return b"".join(out)
+        if reason := _INCOMPLETE_REASONS.get(stop or self._reason):
+            return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
+        return self._finish("completed", {})
 
     def cancel(self) -> bytes:
-        """The end of a cancelled answer: the output so far is kept."""
-        if self._ended:
-            return b""
-        out = [self.start()]
-        self._end("incomplete", out)
-        self._response["status"] = "cancelled"
-        self._send(
-            "response.incomplete", {"response": self._response}, out
-        )  # the schema has no event for a cancelled response
-        return b"".join(out)
+        """The end of a cancelled answer: the output so far is kept. The schema has no event for such a response."""
+        return self._finish("incomplete", {"status": "cancelled"})
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,19 +223,22 @@ class StreamEncoder:
     def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _OpenText:
         form = _FORMS[kind]
         self._close_text(out)
-        self._close_calls("completed", out)
+        item = self._open_item(form, out)
+        keys = {"item_id": item["id"], "output_index": len(self._items) - 1, form.index: len(item[form.parts])}
+        self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
+        self._kind = kind
+        self._text = _OpenText(form.text_event, item, keys)
+        return self._text
+
+    def _open_item(self, form: _TextForm, out: list[bytes]) -> JsonObject:
+        """The open item where it is of this form; else a new one, after what is open."""
         if self._item is None or self._item["type"] != form.item:
-            self._close_item("completed", out)
+            self._close_open("completed", out)
             item: JsonObject = {"id": self._item_id(form.prefix), "type": form.item, form.parts: []}
             if form.item == "message":
                 item |= {"role": "assistant", "status": "in_progress"}
             self._item = self._add(item, out)
-        index = len(self._item[form.parts])
-        keys = {"item_id": self._item["id"], "output_index": len(self._items) - 1, form.index: index}
-        self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
-        self._kind = kind
-        self._text = _OpenText(form.text_event, self._item, keys)
-        return self._text
+        return self._item
 
     def _close_text(self, out: list[bytes]) -> None:
         if self._text is None or self._kind is None:
@@ -285,28 +273,17 @@ class StreamEncoder:
             case {"logprobs": list(logprobs)} if self._text is not None:
                 self._text.logprobs += logprobs
             case {"encrypted_content": str(sealed)}:
-                self._seal_thought(sealed, out)
+                self._open_item(_FORMS[ReasoningDelta], out)["encrypted_content"] = sealed  # its text may be hidden
             case {"apart": what}:
                 self._close_text(out)
                 if what == "item":
                     self._close_item("completed", out)
             case {"item": dict(whole)}:
-                self._close_text(out)
-                self._close_item("completed", out)
-                self._close_calls("completed", out)
+                self._close_open("completed", out)
                 self._add(whole, out)
                 self._done(len(self._items) - 1, out)
             case _:
                 pass
-
-    def _seal_thought(self, sealed: str, out: list[bytes]) -> None:
-        """Adds the encrypted form of a reasoning item, whose text may be hidden."""
-        if self._item is None or self._item["type"] != "reasoning":
-            self._close_text(out)
-            self._close_item("completed", out)
-            self._close_calls("completed", out)
-            self._item = self._add({"id": self._item_id("rs"), "type": "reasoning", "summary": []}, out)
-        self._item["encrypted_content"] = sealed
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -361,11 +338,24 @@ class StreamEncoder:
     def _done(self, index: int, out: list[bytes]) -> None:
         self._send("response.output_item.done", {"output_index": index, "item": self._items[index]}, out)
 
-    def _end(self, status: str, out: list[bytes]) -> None:
-        """Closes the open items with the response's status."""
+    def _close_open(self, status: str, out: list[bytes]) -> None:
         self._close_text(out)
         self._close_item(status, out)
         self._close_calls(status, out)
+
+    def _finish(self, status: str, changes: JsonObject) -> bytes:
+        """Sends the end with this status; `changes` are made to the response last."""
+        if self._ended:
+            return b""
+        out = [self.start()]
+        self._end(status, out)
+        self._response |= changes
+        self._send(f"response.{status}", {"response": self._response}, out)
+        return b"".join(out)
+
+    def _end(self, status: str, out: list[bytes]) -> None:
+        """Closes the open items with the response's status."""
+        self._close_open(status, out)
         self._ended = True
         usage = None if self._usage is None else usage_body(self._usage, self._source)
         self._response |= {"status": status, "output": self._items, "usage": usage}

@@ -84,88 +84,63 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 def _input_of(request: ModelRequest) -> Iterator[JsonObject]:
     for message in request.messages:
-        if message.role == "assistant":
-            yield from _without_dangling_reasoning(_assistant_items(message))
-        else:
-            yield from _other_items(message)
+        items = _items_of(message)
+        yield from _without_dangling_reasoning(items) if message.role == "assistant" else items
     if request.prefill:
         yield _message("assistant", [{"type": "output_text", "text": request.prefill}])
         yield {"role": "user", "content": CONTINUE}
 
 
-def _message(role: str, content: list[JsonObject]) -> JsonObject:
-    return {"type": "message", "role": role, "content": content}
-
-
-def _other_items(message: Message) -> Iterator[JsonObject]:
-    """Items of a user, system or tool message; results are items of their own, in their place."""
-    role = "system" if message.role == "system" else "user"
+def _items_of(message: Message) -> Iterator[JsonObject]:
+    """What the message says, and the parts that are items of their own, in their place."""
+    role = "user" if message.role == "tool" else message.role
     content: list[JsonObject] = []
     for part in message.parts:
-        if isinstance(part, Text | Image):
-            content.append(_input_content(part))
-            continue
-        item = _result_or_native(part)
-        if item is not None:
+        if said := _content(part, role):
+            content.append(said)
+        elif item := _item(part, role):
             if content:
-                yield _easy_message(role, content)
+                yield _message(role, content)
                 content = []
             yield item
     if content:
-        yield _easy_message(role, content)
+        yield _message(role, content)
 
 
-def _easy_message(role: str, content: list[JsonObject]) -> JsonObject:
+def _message(role: str, content: list[JsonObject]) -> JsonObject:
+    if role == "assistant":
+        return {"type": "message", "role": role, "content": content}
     if all(part["type"] == "input_text" for part in content):  # the form every compatible server takes
         return {"role": role, "content": "".join(part["text"] for part in content)}
     return {"role": role, "content": content}
 
 
-def _input_content(part: Text | Image) -> JsonObject:
-    if isinstance(part, Text):
-        return {"type": "input_text", "text": part.text}
-    url = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
-    return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}
+def _content(part: Part, role: str) -> JsonObject | None:
+    match part:
+        case Text(text):
+            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+        case Refusal(text) if role == "assistant":
+            return {"type": "refusal", "refusal": text}
+        case Image() if role != "assistant":
+            url = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
+            return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}
+        case _:
+            return None
 
 
-def _result_or_native(part: Part) -> JsonObject | None:
-    if isinstance(part, ToolResult):
-        content = part.content
-        output = content if isinstance(content, str) else [_input_content(inner) for inner in content]
-        return {"type": "function_call_output", "call_id": part.call_id, "output": output}
-    if isinstance(part, Native) and part.dialect == "responses":
-        return part.item
-    return None
-
-
-def _assistant_items(message: Message) -> Iterator[JsonObject]:
-    content: list[JsonObject] = []
-    for part in message.parts:
-        if isinstance(part, Text | Refusal):
-            content.append(_output_content(part))
-            continue
-        item = _assistant_item(part)
-        if item is not None:
-            if content:
-                yield _message("assistant", content)
-                content = []
-            yield item
-    if content:
-        yield _message("assistant", content)
-
-
-def _output_content(part: Text | Refusal) -> JsonObject:
-    if isinstance(part, Text):
-        return {"type": "output_text", "text": part.text}
-    return {"type": "refusal", "refusal": part.text}
-
-
-def _assistant_item(part: Part) -> JsonObject | None:
-    if isinstance(part, ToolCall):
-        return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments}
-    if isinstance(part, Reasoning):
-        return part.native if part.dialect == "responses" else None
-    return _result_or_native(part)
+def _item(part: Part, role: str) -> JsonObject | None:
+    match part:
+        case ToolResult(call_id, content):
+            output = content if isinstance(content, str) else [_content(inner, "tool") for inner in content]
+            return {"type": "function_call_output", "call_id": call_id, "output": output}
+        case Native("responses", item):
+            return item
+        case ToolCall(call_id, name, arguments) if role == "assistant":
+            return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
+        case Reasoning(dialect="responses", native=native) if role == "assistant":
+            return native
+        case _:
+            return None
 
 
 def _without_dangling_reasoning(items: Iterator[JsonObject]) -> Iterator[JsonObject]:

@@ -37,6 +37,7 @@ from tailrace.wire.responses.text_slots import (
     PART_DONE,
     PART_SLOTS,
     Slot,
+    TextKind,
 )
 
 _SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -47,6 +48,13 @@ _TERMINAL = {
     "response.incomplete": "incomplete",
     "response.failed": "failed",
     "response.cancelled": "cancelled",
+}
+
+
+_DELTAS: dict[TextKind, type[AnyDelta]] = {
+    "text": TextDelta,
+    "reasoning": ReasoningDelta,
+    "refusal": RefusalDelta,
 }
 
 
@@ -286,17 +294,9 @@ class GrowingAnswer:
 
 
 def _delta_maker(item: OutputItem, slot: Slot) -> Callable[[str], AnyDelta] | None:
-    match slot.kind:
-        case "text":
-            return TextDelta
-        case "reasoning":
-            return ReasoningDelta
-        case "refusal":
-            return RefusalDelta
-        case "call":
-            return partial(ToolCallDelta, item.call or 0, "", "") if item.announced else None
-        case "nothing":
-            return None
+    if slot.kind == "call":
+        return partial(ToolCallDelta, item.call or 0, "", "") if item.announced else None
+    return _DELTAS.get(slot.kind)
 
 
 def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
