@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import assert_never
+from contextlib import suppress
 
 import msgspec
 
@@ -34,8 +34,8 @@ from tailrace.agent.model_call import ModelCall, ModelSettings
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
-from tailrace.agent.turn import CallModel, Finish, GiveUp, RunTool, SettleTool, Turn, TurnCommand
-from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished
+from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
+from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
@@ -87,29 +87,33 @@ class TurnRunner:
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
         if message is not None:
             self._record.add(MessageRecorded(message))
-        if stopped:
-            return await self._seal(self._wind_down())
-        try:
-            finish = await run_beside(self._drive(), listen(self._journal, self._lease, self._on_signal))
-        except Stopped:
-            finish = self._wind_down()
-        return await self._seal(finish)
+        finish: RunFinished | None = None
+        if not stopped:
+            with suppress(Stopped):
+                finish = await run_beside(self._drive(), listen(self._journal, self._lease, self._on_signal))
+        if finish is None:
+            self._record.add(*self.turn.last_words())
+            finish = self._end("stopped", RunFailure("stopped", "interrupted"))
+        if not self.turn.stopped:
+            self._record.add(MessageStop(final=True))
+        await self._journal.seal(self._lease, finish)
+        return finish
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _drive(self) -> RunFinished:
         while True:
-            due = self.turn.due()
-            match due:
-                case [Finish() as finish]:
-                    return self._finished(finish)
+            match self.turn.due():
+                case [Finish(status=status, reason=reason, calls=calls)]:
+                    self.foreign_calls = calls
+                    return self._end(status, RunFailure(status, reason) if reason else None)
                 case [CallModel(shown)]:
                     if failure := await self._call_model(shown):
-                        return RunFinished("failed", self.turn.output, self.turn.usage, failure, time.time())
+                        return self._end("failed", failure)
                 case [GiveUp(reason)]:
                     self._model.give_up(reason)
                 case _:
-                    await self._tools.run_all(_tools_of(due))
+                    await self._tools.run_all(self.turn.open_calls())
 
     async def _call_model(self, shown: str) -> RunFailure | None:
         if not shown and not self._is_late():
@@ -127,18 +131,8 @@ class TurnRunner:
         left_s = self._left_s()
         return left_s is not None and left_s <= 0
 
-    def _finished(self, finish: Finish) -> RunFinished:
-        self.foreign_calls = finish.calls
-        error = RunFailure(finish.status, finish.reason) if finish.reason else None
-        return RunFinished(finish.status, finish.output, self.turn.usage, error, time.time())
-
-    async def _seal(self, finish: RunFinished) -> RunFinished:
-        if not self.turn.stopped:
-            self._record.add(MessageStop(final=True))
-        await self._journal.seal(self._lease, finish)
-        return finish
-
-    # ── interruption ─────────────────────────────────────────────────────────────────────────────────────────
+    def _end(self, status: RunStatus, error: RunFailure | None) -> RunFinished:
+        return RunFinished(status, self.turn.output, self.turn.usage, error, time.time())
 
     def _on_signal(self, signal: Signal) -> None:
         if signal.name == STOP:
@@ -147,21 +141,3 @@ class TurnRunner:
             decision = signal.payload.get("decision")
             if decision in ("once", "session", "always", "deny"):
                 self._settings.asker.answer(str(signal.payload.get("approval_id")), decision, signal.by)
-
-    def _wind_down(self) -> RunFinished:
-        self._record.add(*self.turn.last_words())
-        error = RunFailure("stopped", "interrupted")
-        return RunFinished("stopped", self.turn.output, self.turn.usage, error, time.time())
-
-
-def _tools_of(commands: list[TurnCommand]) -> list[RunTool | SettleTool]:
-    tools: list[RunTool | SettleTool] = []
-    for command in commands:
-        match command:
-            case RunTool() | SettleTool():
-                tools.append(command)
-            case CallModel() | GiveUp() | Finish():
-                raise AssertionError("a model call and the end are due alone")
-            case _:
-                assert_never(command)
-    return tools

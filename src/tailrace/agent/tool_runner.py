@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -52,20 +52,12 @@ class ToolSettings(msgspec.Struct, frozen=True):
     observer: Observer = UNOBSERVED
 
 
-class _Context:
+class _Context(NamedTuple):
     """What a tool may know of the run that calls it."""
 
-    def __init__(self, settings: ToolSettings, progress: Callable[[str], None]) -> None:
-        self._settings = settings
-        self.progress = progress
-
-    @property
-    def directory(self) -> Path:
-        return self._settings.directory
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        return self._settings.roots
+    directory: Path
+    roots: tuple[Path, ...]
+    progress: Callable[[str], None]
 
 
 class ToolRunner:
@@ -140,8 +132,10 @@ class ToolRunner:
             return ""
         if judgement.verdict == "refuse":
             return f"Refused: {judgement.reason}. This is never executed."
-        asked, decided = _before_the_crash(command, judgement)
-        decision = decided or await self._ask(call, judgement, asked)
+        # The question that was put about exactly this before a crash, and its answer (J111).
+        before = command if isinstance(command, RunTool) else None
+        asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
+        decision = (before.decision if before and asked else None) or await self._ask(call, judgement, asked)
         await self._policy.remember(judgement, decision)
         return DENIED if decision == "deny" else ""
 
@@ -188,7 +182,8 @@ class ToolRunner:
         )
         try:
             with self._settings.observer.tool(call, tool) as ended:
-                outcome = await tool.run(args, _Context(self._settings, self._progress_of(call)))
+                context = _Context(self._settings.directory, self._settings.roots, self._progress_of(call))
+                outcome = await tool.run(args, context)
                 ended(outcome)
         except Exception as exc:  # noqa: BLE001 - a tool is foreign code: whatever it raises is for the model to read
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
@@ -219,15 +214,6 @@ class ToolRunner:
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return without_lone_surrogates(self._redactor.redact(text))
-
-
-def _before_the_crash(
-    command: RunTool | SettleTool, judgement: Judgement
-) -> tuple[ApprovalAsked | None, Decision | None]:
-    """The question that was put about exactly this, and its answer (J111)."""
-    if isinstance(command, RunTool) and command.asked is not None and command.asked.digest == judgement.digest:
-        return command.asked, command.decision
-    return None, None
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

@@ -33,21 +33,19 @@ LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it ov
 
 
 class CallLog(DeltaLog):
-    """Writes a call as the run of its lease. `shown` is text that an earlier process has logged."""
+    """Writes a call as the run of its lease. `shown` and `attempts` are what an earlier process has logged."""
 
-    def __init__(self, journal: Journal, lease: Lease, *, flush_every_s: float = 0.0, shown: str = "") -> None:
+    def __init__(
+        self, journal: Journal, lease: Lease, *, flush_every_s: float = 0.0, shown: str = "", attempts: int = 0
+    ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
-        super().__init__(write, self._raw_events, shown=shown, flush_every_s=flush_every_s)
+        super().__init__(write, self._raw_events, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
         self._journal = journal
         self._lease = lease
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
-
-    def after(self, attempts: int) -> None:
-        """Goes on with a log that has so many attempts already."""
-        self._attempt = attempts
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = False
@@ -91,10 +89,6 @@ class CallLog(DeltaLog):
         return await self._seal(
             "incomplete" if self._shown and error.kind == "retryable" else "failed", failure_of(error)
         )
-
-    async def broke(self, failure: RunFailure) -> RunFinished:
-        """Something other than the provider failed."""
-        return await self._seal("failed", failure)
 
     async def stopped(self) -> RunFinished:
         """The client has disconnected, or a stop was asked for."""

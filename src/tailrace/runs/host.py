@@ -12,7 +12,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -78,7 +78,6 @@ class RunHost(ABC, Generic[E]):
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
-        self._stack = AsyncExitStack()
 
     # ── for a kind of run to say ─────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +103,7 @@ class RunHost(ABC, Generic[E]):
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
-        self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._group = await asyncio.TaskGroup().__aenter__()
         return self
 
     async def __aexit__(
@@ -112,7 +111,7 @@ class RunHost(ABC, Generic[E]):
     ) -> None:
         await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
         await self.give_back()
-        await self._stack.aclose()
+        await self._group.__aexit__(None, None, None)
 
     # ── runs come in ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -278,21 +277,17 @@ class RunHost(ABC, Generic[E]):
         """Ends the run with what its log shows. One that cannot be ended is left to the next process."""
         level = logging.INFO if isinstance(error, TailraceError) else logging.ERROR
         self._log.log(level, "run %s failed: %s", run.id, error, exc_info=_unless_ours(error))
-        failure = self._failure_of(error)
+        seal = partial(seal_as, self._journal, run, status="failed", at=self._clock(), error=self._failure_of(error))
         try:
             try:
-                return await self._seal_failed(run, lease, failure)
+                return await seal(lease=lease)
             except (StaleEpoch, RunSealed):
                 raise
             except JournalError:  # a lease is void once storage has refused an entry; a new claim is not
-                anew = await self._journal.claim(run.id, self._owner, lease_s=self._lease_s)
-                return await self._seal_failed(run, anew, failure)
+                return await seal(lease=await self._journal.claim(run.id, self._owner, lease_s=self._lease_s))
         except JournalError as exc:
             self._log.warning("run %s failed and could not be ended: %s", run.id, exc)
             return None
-
-    async def _seal_failed(self, run: Run, lease: Lease, failure: RunFailure) -> RunFinished:
-        return await seal_as(self._journal, run, lease, "failed", at=self._clock(), error=failure)
 
 
 def _unless_ours(error: Exception) -> Exception | None:

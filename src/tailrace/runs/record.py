@@ -71,10 +71,6 @@ class RecordedFold(Generic[F_co]):
                 due = ", ".join(map(traced, self._due())) or "nothing"
                 self._log.debug("%s: %s -> %s", self._lease.run_id, traced(event), due)
 
-    def begin_attempt(self, event: AnyEvent) -> None:
-        """The first event of the next attempt: its number is one above the newest."""
-        self.add(event, attempt=self.fold.attempt + 1)
-
     async def commit(self) -> None:
         """Returns when everything added is durable: call it before anything that cannot be undone."""
         await self._journal.commit(self._lease)

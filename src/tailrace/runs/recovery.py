@@ -37,15 +37,11 @@ class ClaimedRun(msgspec.Struct, frozen=True):
     entries: Sequence[Entry] = ()  # its log so far; empty where it begins here
 
 
-def any_run(_run: Run) -> bool:
-    return True
-
-
 async def recover(
     journal: Journal,
     owner: str,
     *,
-    wanted: Callable[[Run], bool] = any_run,
+    wanted: Callable[[Run], bool] = lambda _: True,
     lease_s: float = LEASE_S,
     max_kills: int = MAX_KILLS,
 ) -> AsyncIterator[ClaimedRun]:
@@ -71,7 +67,11 @@ async def take_over(
     try:
         run = await journal.get(run_id)
         if run.kills >= max_kills:
-            await journal.park(lease, _crash_loop(run))
+            message = (
+                f"the process died {run.kills} times while it executed this run, so it is set aside; "
+                f"find out why before you let it go on, or end it: tailrace stop {run.id}"
+            )
+            await journal.park(lease, RunFailure("crash_loop", message))
             return None
         return ClaimedRun(run, lease, await journal.read(run_id))
     except BaseException:
@@ -79,25 +79,13 @@ async def take_over(
         raise
 
 
-def _crash_loop(run: Run) -> RunFailure:
-    return RunFailure(
-        "crash_loop",
-        f"the process died {run.kills} times while it executed this run, so it is set aside; "
-        f"find out why before you let it go on, or end it: tailrace stop {run.id}",
-    )
-
-
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LastWords: TypeAlias = Callable[[Run, Sequence[Entry]], Sequence[AnyEvent]]
 
 
-def nothing(_run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-    return ()
-
-
 async def stop(
-    journal: Journal, run_id: str, owner: str, *, at: float, by: str = "", last_words: LastWords = nothing
+    journal: Journal, run_id: str, owner: str, *, at: float, by: str = "", last_words: LastWords = lambda *_: ()
 ) -> Run:
     """Signals the process that executes the run to stop. A run that no process executes is ended here, after the
     events that `last_words` makes of its log. `at` is the wall clock. Returns the run as it is afterwards: `state` says
@@ -140,7 +128,8 @@ async def seal_as(
 async def ended(journal: Journal, run_id: str) -> RunFinished | RunFailure:
     """How the run ended, once it has, or why it was parked; in whichever process. Raises `JournalError` where the
     journal is closed before."""
-    if outcome := _outcome(await journal.get(run_id)):
+    run = await journal.get(run_id)
+    if outcome := run.finished or run.parked:
         return outcome
     begun = False
     async for batch in journal.tail(run_id, snapshot=True):
@@ -148,13 +137,10 @@ async def ended(journal: Journal, run_id: str) -> RunFinished | RunFailure:
             return last
         if not begun or any(isinstance(entry.event, GatewayNotice) and entry.event.kind == "parked" for entry in batch):
             begun = True  # what happened before the first batch is in the run's state alone
-            if outcome := _outcome(await journal.get(run_id)):
+            run = await journal.get(run_id)
+            if outcome := run.finished or run.parked:
                 return outcome
     raise JournalError(f"run {run_id} has not ended")
-
-
-def _outcome(run: Run) -> RunFinished | RunFailure | None:
-    return run.finished or run.parked
 
 
 async def finished(journal: Journal, run_id: str) -> RunFinished:

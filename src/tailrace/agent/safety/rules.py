@@ -218,12 +218,6 @@ def _sed(args: list[str], _words: Sequence[Word]) -> Assessment:
     return Assessment("ask", "sed that starts programs") if runs else HARMLESS
 
 
-def _awk(args: list[str], _words: Sequence[Word]) -> Assessment:
-    return (
-        Assessment("ask", "awk that starts programs") if any("system(" in a or '| "' in a for a in args) else HARMLESS
-    )
-
-
 def _fetch(args: list[str], _words: Sequence[Word]) -> Assessment:
     joined = " ".join(args)
     if _SENDS.search(joined):
@@ -237,11 +231,6 @@ def _sql(args: list[str], _words: Sequence[Word]) -> Assessment:
     if _SQL.search(text) or re.search(r"\b(flushall|flushdb|dropDatabase|shutdown)\b", text, re.IGNORECASE):
         return Assessment("ask", "deletes data")
     return HARMLESS
-
-
-def _aws(args: list[str], _words: Sequence[Word]) -> Assessment:
-    changes = any(re.match(r"delete|terminate|rm$|rb$|put|create|update|remove|sync", arg) for arg in args)
-    return Assessment("ask", "changes a cloud account") if changes else HARMLESS
 
 
 def _power(_args: list[str], _words: Sequence[Word]) -> Assessment:
@@ -278,29 +267,25 @@ _ASK: dict[str, tuple[str, ...]] = {
     "changes users or rights": ("useradd", "userdel", "usermod", "adduser", "deluser", "groupdel", "passwd", "visudo"),
     "changes the kernel": ("insmod", "rmmod", "modprobe", "kexec"),
 }
-# Programs that ask when one of these words is among their arguments.
-_ASK_ON: dict[str, tuple[str, frozenset[str]]] = {
-    **dict.fromkeys(
+# Programs that ask when one of their arguments matches.
+_CHANGES_CONTAINERS = (
+    "rm|rmi|prune|kill|stop|down|delete|drain|destroy|apply|exec|uninstall|--privileged|--pid=host|/:/.*"
+)
+_ASK_ON: dict[str, tuple[str, tuple[str, ...]]] = {
+    "remove|purge|autoremove|erase|uninstall|publish|unpublish|upload|-R": (
+        "removes or publishes packages",
         ("apt", "apt-get", "yum", "dnf", "pacman", "brew", "npm", "pip", "pip3", "cargo", "snap", "dpkg", "twine"),
-        (
-            "removes or publishes packages",
-            frozenset({"remove", "purge", "autoremove", "erase", "uninstall", "publish", "unpublish", "upload", "-R"}),
-        ),
     ),
-    **dict.fromkeys(
+    _CHANGES_CONTAINERS: (
+        "changes containers or infrastructure",
         ("docker", "podman", "kubectl", "helm", "terraform", "vagrant", "docker-compose"),
-        (
-            "changes containers or infrastructure",
-            frozenset(
-                {"rm", "rmi", "prune", "kill", "stop", "down", "delete", "drain", "destroy", "apply", "exec"}
-                | {"uninstall", "--privileged", "--pid=host"}
-            ),
-        ),
     ),
-    "gh": ("changes a remote", frozenset({"delete", "merge", "close", "create", "edit", "upload"})),
-    "gcloud": ("changes a cloud account", frozenset({"delete", "create", "update", "deploy"})),
-    "history": ("deletes the history", frozenset({"-c", "-cw"})),
-    "sysctl": ("changes the kernel", frozenset({"-w", "--write", "-p", "--load"})),
+    "delete|merge|close|create|edit|upload": ("changes a remote", ("gh",)),
+    "delete|create|update|deploy": ("changes a cloud account", ("gcloud",)),
+    r"(delete|terminate|put|create|update|remove|sync).*|rm\s*|rb\s*": ("changes a cloud account", ("aws",)),
+    "-c|-cw": ("deletes the history", ("history",)),
+    "-w|--write|-p|--load": ("changes the kernel", ("sysctl",)),
+    r'.*(system\(|\| ").*': ("awk that starts programs", ("awk", "gawk", "mawk", "nawk")),
 }
 _DEVICE_TOOLS = ("wipefs", "fdisk", "sfdisk", "gdisk", "sgdisk", "cfdisk", "parted", "mkswap", "hdparm", "blkdiscard")
 _RULES: dict[str, Rule] = {
@@ -308,7 +293,6 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("chown", "chgrp", "chattr", "setfacl"), _recursive_rights),
     **dict.fromkeys(("systemctl", "service", "launchctl", "rc-service"), _services),
     **dict.fromkeys(("cp", "install", "ln", "rsync", "truncate"), _copy_to),
-    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _awk),
     **dict.fromkeys(("curl", "wget"), _fetch),
     **dict.fromkeys(("init", "telinit"), _init),
     **dict.fromkeys(("shutdown", "reboot", "halt", "poweroff"), _power),
@@ -323,9 +307,11 @@ _RULES: dict[str, Rule] = {
     "crontab": _crontab,
     "tee": _tee,
     "sed": _sed,
-    "aws": _aws,
 }
 _ASK_BY_NAME = {name: reason for reason, names in _ASK.items() for name in names}
+_ASK_ON_BY_NAME = {
+    name: (reason, re.compile(pattern, re.DOTALL)) for pattern, (reason, names) in _ASK_ON.items() for name in names
+}
 
 
 def judge_program(name: str, words: Sequence[Word], documents: Sequence[Word] = ()) -> Assessment:
@@ -335,7 +321,7 @@ def judge_program(name: str, words: Sequence[Word], documents: Sequence[Word] = 
         return Assessment("refuse", "makes a file system")
     if reason := _ASK_BY_NAME.get(name):
         return Assessment("refuse" if any(map(_DISK.match, args)) else "ask", reason)
-    if (entry := _ASK_ON.get(name)) and (entry[1] & set(args) or any(arg.startswith("/:/") for arg in args)):
+    if (entry := _ASK_ON_BY_NAME.get(name)) and any(map(entry[1].fullmatch, args)):
         return Assessment("ask", entry[0])
     rule = _RULES.get(name)
     if rule is _sql:

@@ -41,6 +41,7 @@ _BRACE_COMMAND = re.compile(
 _PLAIN_WORD = re.compile(r"[a-zA-Z0-9_./:=+@%-]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ANSI_C = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
+_CONTROL_CHARS = {"n": "\n", "t": "\t", "r": "\r", "a": "", "b": "", "e": "", "f": "", "v": ""}
 _INVISIBLE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\u00ad]")
 _QUOTED_BRACES = str.maketrans("{,}", "\ue000\ue001\ue002")  # braces in quotes do not expand
 _PLAIN_BRACES = str.maketrans("\ue000\ue001\ue002", "{,}")
@@ -129,7 +130,7 @@ class _Reader:
         variables: dict[str, Word] | None = None,
     ) -> None:
         self._source, self._documents, self._depth = source, documents, depth
-        self._variables: dict[str, Word] = {} if variables is None else variables
+        self._variables = {} if variables is None else variables
         self._expandable_chars = MAX_EXPANDED_CHARS
         self._last: SimpleCommand | None = None  # the command that a redirection after it belongs to
         self._readers: dict[str, Callable[[Node, bool], object]] = {
@@ -151,23 +152,20 @@ class _Reader:
         self.fork_bomb = False
 
     def read_line(self) -> None:
-        if self._too_hard():
-            return
-        root = _parser().parse(self._source).root_node
-        if root.has_error:
-            self.unclear = "it is not a command that the grammar knows"
-            for found in _BRACE_COMMAND.finditer(self._source.decode("utf-8", "replace")):
-                words = [w for word in found[1].split() for w in _expand_braces(word) or ()]
-                self.commands.append(SimpleCommand([Word(word) for word in words], []))
-        self._visit(root)
-
-    def _too_hard(self) -> bool:
-        source = self._source
+        source, line = self._source, self._source.decode("utf-8", "replace")
         if len(source) > MAX_BYTES or len(_OPERATORS.findall(source)) > MAX_OPERATORS or self._depth > MAX_DEPTH:
             self.unclear = "it is too long"
-        elif _MISREAD.search(source.decode("utf-8", "replace")):
+            return
+        if _MISREAD.search(line):
             self.unclear = "its escapes or control characters cannot be read"
-        return bool(self.unclear)
+            return
+        root = _parser().parse(source).root_node
+        if root.has_error:
+            self.unclear = "it is not a command that the grammar knows"
+            for found in _BRACE_COMMAND.finditer(line):
+                words = [Word(text) for word in found[1].split() for text in _expand_braces(word) or ()]
+                self.commands.append(SimpleCommand(words, []))
+        self._visit(root)
 
     def _text(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
@@ -185,7 +183,7 @@ class _Reader:
             if node.type in self._readers:
                 self._readers[node.type](node, fed)
             elif node.type == "pipeline":
-                waiting += reversed(list(_pipeline_parts(node, piped=fed)))
+                waiting += [(child, fed or child != node.children[0]) for child in reversed(node.children)]
             elif node.children:
                 waiting += [(child, fed) for child in reversed(node.children)]
             elif node.is_named:
@@ -332,7 +330,8 @@ class _Reader:
             for word in expanded or ():
                 unknown = dynamic or bool(re.search(r"\{[^{},]*\.\.", word))
                 if word or keep_empty:
-                    words.append(Word(_visible(word.translate(_PLAIN_BRACES)), unknown, globbed))
+                    folded = unicodedata.normalize("NFKC", word.translate(_PLAIN_BRACES))
+                    words.append(Word(_INVISIBLE.sub("", folded), unknown, globbed))
         return words
 
     def _pieces(self, node: Node) -> Iterator[_Piece]:
@@ -357,7 +356,9 @@ class _Reader:
     def _literal(self, node: Node) -> Iterator[_Piece]:
         text = self._text(node)
         if node.type in ("raw_string", "ansi_c_string"):
-            yield _Piece(text[1:-1] if node.type == "raw_string" else _decode_escapes(text[2:-1]), quoted=True)
+            yield _Piece(
+                text[1:-1] if node.type == "raw_string" else _ANSI_C.sub(_ansi_c_char, text[2:-1]), quoted=True
+            )
             return
         self._check_plain(text)
         if text.endswith("$") and self._source[node.end_byte : node.end_byte + 1] == b'"':
@@ -425,14 +426,8 @@ class _Reader:
             words = commands[0].words
             if words and words[0].text in ("echo", "printf") and not any(word.dynamic for word in words):
                 shown = " ".join(word.text for word in words[1:] if not word.text.startswith("-"))
-                return _Piece(_decode_escapes(shown), expanded=True)
+                return _Piece(_ANSI_C.sub(_ansi_c_char, shown), expanded=True)
         return _Piece("", dynamic=True, expanded=True)
-
-
-def _pipeline_parts(node: Node, *, piped: bool) -> Iterator[tuple[Node, bool]]:
-    for child in node.children:
-        piped = piped or child.type in ("|", "|&")
-        yield child, piped
 
 
 def _runs_always(node: Node) -> bool:
@@ -441,11 +436,6 @@ def _runs_always(node: Node) -> bool:
         node = node.parent
     after = node.next_sibling
     return node.parent is not None and node.parent.type == "program" and (after is None or after.type != "&")
-
-
-def _visible(text: str) -> str:
-    """The text with compatibility forms folded and invisible characters gone."""
-    return text if text.isascii() else _INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
 
 
 def _expand_braces(word: str) -> list[str] | None:
@@ -465,10 +455,6 @@ def _expand_braces(word: str) -> list[str] | None:
     return done
 
 
-def _decode_escapes(text: str) -> str:
-    return _ANSI_C.sub(_ansi_c_char, text)
-
-
 def _ansi_c_char(match: re.Match[str]) -> str:
     code = match[1]
     try:
@@ -478,6 +464,4 @@ def _ansi_c_char(match: re.Match[str]) -> str:
             return chr(int(code, 8) & 0xFF)
     except (ValueError, OverflowError):
         return match[0]
-    return {"n": "\n", "t": "\t", "r": "\r", "a": "", "b": "", "e": "", "f": "", "v": ""}.get(
-        code, code if code in "'\"\\?" else f"\\{code}"
-    )
+    return _CONTROL_CHARS.get(code, code if code in "'\"\\?" else match[0])
