@@ -17,7 +17,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tailrace.testing.clock import Deadlock, DrivenLoop, driven, run_driven
+from tailrace.testing.clock import Deadlock, DrivenLoop, _DrivenSelector, driven, run_driven
 
 WALL_S = 5.0  # what "at once" may take on a busy machine; the driven times are far above it
 
@@ -36,13 +36,12 @@ class LateKernel(selectors.DefaultSelector):
         return [] if timeout == 0 else super().select(timeout)
 
 
+class LateSelector(_DrivenSelector, LateKernel):
+    """The driven selector over such a kernel."""
+
+
 class LateLoop(DrivenLoop):
-    def __init__(self) -> None:
-        super().__init__()
-        early, self._driven._real = self._driven._real, LateKernel()
-        for key in early.get_map().values():
-            self._driven._real.register(key.fileobj, key.events, key.data)
-        early.close()
+    _selector_class = LateSelector
 
 
 @pytest.fixture(params=[DrivenLoop, LateLoop])

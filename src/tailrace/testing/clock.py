@@ -22,13 +22,13 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike, ReadableBuffer, WriteableBuffer
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -61,7 +61,6 @@ class _CountedSocket(socket.socket):
     ended = False  # we will send no more: shut down or closed
     saw_end = False  # the peer's end, or a reset, was read
     peer: _CountedSocket | None = None
-    local: Address = ("", 0)
     remote: Address = ("", 0)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
@@ -128,7 +127,7 @@ class _Traffic:
             return plain
         counted = _CountedSocket(plain.family, plain.type, plain.proto, fileno=plain.detach())
         counted.setblocking(False)
-        counted.local, counted.remote = local, remote
+        counted.remote = remote
         peer = self._sockets.get((remote, local))
         if peer is not None and peer.peer is None:
             counted.peer, peer.peer = peer, counted
@@ -162,43 +161,25 @@ def _is_due(counted: _CountedSocket, *, reads: bool, writes: bool) -> bool:
     return writes and (peer.fileno() < 0 or counted.sent == peer.received)
 
 
-class _DrivenSelector(selectors.BaseSelector):
+class _DrivenSelector(selectors.DefaultSelector):
     """Decides, at the one place where an event loop waits, whether to wait or to move the clock."""
 
     def __init__(self) -> None:
-        self._real = selectors.DefaultSelector()
+        super().__init__()
         self.now = EPOCH_S
         self.traffic = _Traffic()
         self.outside: Callable[[], bool] = lambda: False
         self.unsure: Callable[[], bool] = lambda: False
 
-    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.register(fileobj, events, data)
-
-    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        return self._real.unregister(fileobj)
-
-    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
-        return self._real.modify(fileobj, events, data)
-
-    def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
-        return self._real.get_map()
-
-    def get_key(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
-        return self._real.get_key(fileobj)
-
-    def close(self) -> None:
-        self._real.close()
-
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = self._real.select(0)
+        ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready
         if self.outside():
             return self._wait_with_the_real_clock(timeout)
         due, unsure = self._expected()
         grace_s = DUE_S if due else UNSURE_S if unsure else 0.0
-        if grace_s and (ready := self._real.select(grace_s)):
+        if grace_s and (ready := super().select(grace_s)):
             return ready
         if timeout is None:
             return self._wait_for_anything()
@@ -207,19 +188,19 @@ class _DrivenSelector(selectors.BaseSelector):
 
     def _wait_with_the_real_clock(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         began = time.monotonic()
-        ready = self._real.select(timeout)
+        ready = super().select(timeout)
         waited_s = time.monotonic() - began
         self.now += waited_s if ready or timeout is None else max(waited_s, timeout)
         return ready
 
     def _wait_for_anything(self) -> list[tuple[selectors.SelectorKey, int]]:
-        if ready := self._real.select(None if self.unsure() else DEADLOCK_S):
+        if ready := super().select(None if self.unsure() else DEADLOCK_S):
             return ready
         raise Deadlock("every task waits, with no timer, no I/O under way and nobody outside to wait for")
 
     def _expected(self) -> tuple[bool, bool]:
         """Whether an event must come, and whether one may."""
-        interest = {key.fd: key.events for key in self._real.get_map().values()}
+        interest = {key.fd: key.events for key in self.get_map().values()}
         due, unsure = False, self.traffic.connecting > 0 or self.unsure()
         for counted in self.traffic.open_sockets():
             events = interest.get(counted.fileno(), 0)
@@ -239,15 +220,16 @@ class DrivenLoop(asyncio.SelectorEventLoop):
     the connection is open. A thread of your own that will call back belongs in `with loop.outside():`.
     """
 
+    _selector_class = _DrivenSelector
+
     def __init__(self) -> None:
-        self._driven = _DrivenSelector()
+        self._driven = self._selector_class()
         super().__init__(self._driven)
         self._driven.outside = self._is_outside_at_work
         self._driven.unsure = self._has_foreign_threads
         self._held = 0  # blocks of `outside()` that are open, and executor calls under way
         self._children: weakref.WeakSet[asyncio.SubprocessTransport] = weakref.WeakSet()
-        self._bystanders = weakref.WeakSet(threading.enumerate())
-        self._workers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._known_threads = weakref.WeakSet(threading.enumerate())  # bystanders, and the executors' own
 
     def time(self) -> float:
         return self._driven.now
@@ -271,7 +253,7 @@ class DrivenLoop(asyncio.SelectorEventLoop):
 
     def _work(self, func: Callable[..., T], *args: Any) -> T:
         """In the executor's thread, which is known from then on: it is at work only while a call is under way."""
-        self._workers.add(threading.current_thread())
+        self._known_threads.add(threading.current_thread())
         return func(*args)
 
     async def sock_connect(self, sock: socket.socket, address: Any) -> None:
@@ -294,8 +276,7 @@ class DrivenLoop(asyncio.SelectorEventLoop):
         )
 
     def _has_foreign_threads(self) -> bool:
-        known = (*self._bystanders, *self._workers)
-        return any(thread not in known for thread in threading.enumerate())
+        return any(thread not in self._known_threads for thread in threading.enumerate())
 
     # asyncio's own seams: each is where one kind of transport is made, and none is public
 
@@ -310,11 +291,8 @@ class DrivenLoop(asyncio.SelectorEventLoop):
         return made
 
     async def _make_subprocess_transport(self, *args: Any, **kwargs: Any) -> asyncio.SubprocessTransport:
-        self._held += 1  # the child runs before its transport is ours to ask
-        try:
+        with self.outside():  # the child runs before its transport is ours to ask
             child: asyncio.SubprocessTransport = await super()._make_subprocess_transport(*args, **kwargs)  # type: ignore[misc]
-        finally:
-            self._held -= 1
         self._children.add(child)
         return child
 
