@@ -5,13 +5,13 @@ Pure. Playing it, with its pauses and its break, is the server's part.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import time
+import zlib
 from email.utils import formatdate
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
@@ -73,8 +73,7 @@ def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) ->
     headers = {"retry-after": value} if value else {}
     if status.html:
         return Response(status.code, HTML, (PAGE,), headers)
-    whole = failed(BY_STATUS[status.code], dialect, request)
-    return Response(whole.status, whole.content_type, whole.pieces, headers)
+    return replace(failed(BY_STATUS[status.code], dialect, request), headers=headers)
 
 
 def _plain(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
@@ -130,11 +129,5 @@ def _encode(data: JsonObject) -> bytes:
 
 def _gzipped(pieces: list[bytes]) -> list[bytes]:
     """Each piece flushed, so that a client which decodes as it goes sees each event when it comes."""
-    out, taken, sent = io.BytesIO(), 0, []
-    with gzip.GzipFile(fileobj=out, mode="wb", mtime=0) as packed:
-        for piece in pieces:
-            packed.write(piece)
-            packed.flush()
-            sent.append(out.getvalue()[taken:])
-            taken = len(out.getvalue())
-    return [*sent, out.getvalue()[taken:]]
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)  # 16: with gzip's header and trailer
+    return [*(packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) for piece in pieces), packer.flush()]
