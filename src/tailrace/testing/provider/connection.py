@@ -14,6 +14,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol, cast
 
 import msgspec
@@ -95,7 +96,8 @@ class Connection(asyncio.Protocol):
         try:
             requests = self._reader.feed(data)
         except BadRequest as exc:
-            self._transport.write(_plain_head(400, str(exc)))
+            refusal = Response(400, "text/plain", (str(exc).encode(),), {"connection": "close"})
+            self._transport.write(_head(refusal) + refusal.pieces[0])
             self._transport.close()
             return
         if self._reader.expects_continue:
@@ -159,18 +161,14 @@ class Connection(asyncio.Protocol):
             body = msgspec.json.decode(request.body, type=dict)
         except msgspec.MsgspecError:
             return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
-        return self._compose(dialect, scripted_request(dialect, body), record)
-
-    def _compose(
-        self, dialect: Dialect, request: ScriptedRequest, record: RecordedRequest
-    ) -> tuple[Scenario, Response]:
+        scripted = scripted_request(dialect, body)
         try:
-            chosen = self._host.choose(request)
+            chosen = self._host.choose(scripted)
             record.scenario = chosen.name
-            return chosen, compose(chosen, dialect, request)
+            return chosen, compose(chosen, dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
-            return Scenario(), failed(unknown, dialect, request)
+            return Scenario(), failed(unknown, dialect, scripted)
 
     # playing a response
 
@@ -236,25 +234,18 @@ def _stop_at(broken: Break, response: Response) -> int:
     at = broken.at.within(response.size) if broken.at is not None else len(response.pieces[0])
     if broken.kind not in ("pings", "comments", "endless-line"):
         return at
-    boundary = 0
-    for piece in response.pieces:
-        if boundary + len(piece) > at:
-            break
-        boundary += len(piece)
-    return boundary
+    ends = accumulate(map(len, response.pieces))
+    return max((end for end in ends if end <= at), default=0)
 
 
 def _cut_up(pieces: tuple[bytes, ...], stop: int, write_bytes: int) -> Iterator[bytes]:
     """The first `stop` bytes, in the writes they are sent in."""
     if write_bytes:
-        body = b"".join(pieces)[:stop]
-        yield from (body[at : at + write_bytes] for at in range(0, len(body), write_bytes))
-        return
+        body = b"".join(pieces)
+        pieces = tuple(body[at : at + write_bytes] for at in range(0, len(body), write_bytes))
     for piece in pieces:
-        if stop <= 0:
-            return
-        if piece[:stop]:
-            yield piece[:stop]
+        if sent := piece[: max(0, stop)]:
+            yield sent
         stop -= len(piece)
 
 
@@ -263,9 +254,3 @@ def _head(response: Response) -> bytes:
     headers = {"content-type": response.content_type, **response.headers, **length}
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 {response.status} {'OK' if response.status == 200 else 'Error'}\r\n{lines}\r\n".encode()
-
-
-def _plain_head(status: int, message: str) -> bytes:
-    body = message.encode()
-    headers = f"content-type: text/plain\r\ncontent-length: {len(body)}\r\nconnection: close"
-    return f"HTTP/1.1 {status} Error\r\n{headers}\r\n\r\n".encode() + body
