@@ -5,7 +5,7 @@ For tests of whatever builds requests: a conversation that passes here can be se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -137,8 +137,4 @@ def _arguments(where: str, text: Any) -> Iterator[str]:
         yield f"{where}: arguments that are no object"
 
 
-_READERS: dict[Dialect, Callable[[JsonObject], Iterator[str]]] = {
-    "chat": _chat,
-    "responses": _responses,
-    "anthropic": _anthropic,
-}
+_READERS = {"chat": _chat, "responses": _responses, "anthropic": _anthropic}

@@ -25,13 +25,9 @@ STOP: dict[Stop, str] = {
 
 
 def answer_body(reply: Reply, request: ScriptedRequest) -> JsonObject:
-    content = []
-    for index, block in enumerate(reply.blocks):
-        started, whole = _blank(block, request, index), _whole(block)
-        content.append({**started, **whole})
     return {
         **_message(request),
-        "content": content,
+        "content": [{**_blank(block, request, index), **_whole(block)} for index, block in enumerate(reply.blocks)],
         "stop_reason": _stop_reason(reply),
         "usage": {**_usage_at_start(reply.counted), **_usage_at_end(reply.counted)},
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import NoReturn, TypeAlias, assert_never
 
 from tailrace.errors import ProviderError, Rejected, StreamCut
@@ -88,13 +88,9 @@ class ScriptedProvider:
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         turn = self._next(request)
-        answer = _ScriptedAnswer(
-            turn, self._scripted(request, stream=True), DIALECTS[self.dialect], self.name, self._pace_s
-        )
-        try:
+        scripted = self._scripted(request, stream=True)
+        async with aclosing(_ScriptedAnswer(turn, scripted, DIALECTS[self.dialect], self.name, self._pace_s)) as answer:
             yield answer
-        finally:
-            await answer.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
         turn = self._next(request)
@@ -102,20 +98,13 @@ class ScriptedProvider:
         await asyncio.sleep(0)  # a place to be cancelled, as every real call has
         if isinstance(turn, Reply):
             return DIALECTS[self.dialect].completion_from_body(body_of(self.dialect, turn, scripted))
-        raise await self._failure(turn, scripted)
-
-    async def _failure(self, turn: Stall | Cut | Fail, scripted: ScriptedRequest) -> ProviderError:
-        match turn:
-            case Stall():
-                return await _silence()
-            case Cut():
-                return StreamCut("the connection ended in the middle of the answer", provider=self.name)
-            case Fail(kind=kind):
-                body = error_body(self.dialect, FAILURES[kind], scripted)
-                error = failure_in(body, status=FAILURES[kind].status)
-                return to_exception(error or stream_cut(), provider=self.name)
-            case _:
-                assert_never(turn)
+        if isinstance(turn, Stall):
+            await _silence()
+        if isinstance(turn, Cut):
+            raise StreamCut("the connection ended in the middle of the answer", provider=self.name)
+        failure = FAILURES[turn.kind]
+        error = failure_in(error_body(self.dialect, failure, scripted), status=failure.status)
+        raise to_exception(error or stream_cut(), provider=self.name)
 
     def _next(self, request: ModelRequest) -> Reply | Stall | Cut | Fail:
         self.requests.append(request)
@@ -151,15 +140,13 @@ class _ScriptedAnswer:
     def completion(self) -> Completion:
         return self._wire.completion_from_body(self._decoder.rebuilt_body())
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         await self._deltas.aclose()
 
     async def _play(self) -> AsyncGenerator[list[AnyDelta], None]:
-        whole = self._turn if isinstance(self._turn, Reply) else self._turn.reply
-        limit = None if isinstance(self._turn, Reply) else self._turn.after
+        played, limit = (self._turn, None) if isinstance(self._turn, Reply) else (self._turn.reply, self._turn.after)
         sent = 0
-        events = events_of(self._wire.dialect, whole, self._request)
-        for event in events:
+        for event in events_of(self._wire.dialect, played, self._request):
             if limit is not None and sent >= limit:
                 break
             await asyncio.sleep(self._pace_s)

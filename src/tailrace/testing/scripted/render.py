@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
@@ -11,16 +9,8 @@ from tailrace.testing.scripted import anthropic, chat, responses
 from tailrace.testing.scripted.reply import Reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
 
-_BODY: dict[Dialect, Callable[[Reply, ScriptedRequest], JsonObject]] = {
-    "chat": chat.answer_body,
-    "responses": responses.answer_body,
-    "anthropic": anthropic.answer_body,
-}
-_EVENTS: dict[Dialect, Callable[[Reply, ScriptedRequest], list[Sse]]] = {
-    "chat": chat.answer_events,
-    "responses": responses.answer_events,
-    "anthropic": anthropic.answer_events,
-}
+_BODY = {"chat": chat.answer_body, "responses": responses.answer_body, "anthropic": anthropic.answer_body}
+_EVENTS = {"chat": chat.answer_events, "responses": responses.answer_events, "anthropic": anthropic.answer_events}
 
 
 def body_of(dialect: Dialect, reply: Reply, request: ScriptedRequest) -> JsonObject:

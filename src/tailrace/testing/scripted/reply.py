@@ -26,33 +26,27 @@ class Citation(Value):
     end: int = 0
 
 
-class TextBlock(Value, tag="text"):
+class _Streamed(Value):
     pieces: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+class TextBlock(_Streamed, tag="text"):
     citations: tuple[Citation, ...] = ()
     logprobs: bool = False  # chat and responses: with the log probability of each piece
 
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
 
-
-class ThinkingBlock(Value, tag="thinking"):
+class ThinkingBlock(_Streamed, tag="thinking"):
     """`signature` is what the provider wants back unchanged: Anthropic's signature, Responses' encrypted content."""
 
-    pieces: tuple[str, ...]
     signature: str = ""
 
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
 
-
-class RefusalBlock(Value, tag="refusal"):
-    pieces: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
+class RefusalBlock(_Streamed, tag="refusal"):
+    pass
 
 
 class CallBlock(Value, tag="call"):
