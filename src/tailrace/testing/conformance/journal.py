@@ -13,7 +13,7 @@ The suite drives `wall_clock` and never sleeps. It needs pytest and pytest-async
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 import pytest
 
@@ -105,6 +105,12 @@ async def everything(viewer: AsyncIterator[Batch]) -> list[Entry]:
     return [entry async for batch in viewer for entry in batch]
 
 
+async def refused(error: type[Exception], *attempts: Awaitable[object]) -> None:
+    for attempt in attempts:
+        with pytest.raises(error):
+            await attempt
+
+
 def texts_of(entries: Sequence[Entry]) -> list[str]:
     return [entry.event.text for entry in entries if isinstance(entry.event, MessageChunk)]
 
@@ -126,7 +132,8 @@ class _Life:
         assert await journal.runs() == [run]
 
     async def test_an_unknown_run_is_said(self, journal: Journal) -> None:
-        for call in (
+        await refused(
+            RunNotFound,
             journal.get("run_0"),
             journal.read("run_0"),
             journal.claim("run_0", "me"),
@@ -136,9 +143,7 @@ class _Life:
             journal.compact("run_0"),
             journal.delete("run_0"),
             anext(journal.tail("run_0")),
-        ):
-            with pytest.raises(RunNotFound):
-                await call
+        )
 
     async def test_the_second_claimant_is_told_who_owns_the_run(self, journal: Journal) -> None:
         run, _ = await started(journal, owner="first")
@@ -154,8 +159,7 @@ class _Life:
         await written(journal, old, [MessageChunk("a")])
         await journal.renew(old, lease_s=40.0)
         wall_clock.now += 39.0
-        with pytest.raises(RunOwned):
-            await journal.claim(run.id, "other")
+        await refused(RunOwned, journal.claim(run.id, "other"))
         assert await journal.orphans() == []
         wall_clock.now += 2.0
         assert [orphan.id for orphan in await journal.orphans()] == [run.id]
@@ -164,12 +168,8 @@ class _Life:
         assert (await journal.get(run.id)).kills == 1
         with pytest.raises(StaleEpoch):
             journal.append(old, [MessageChunk("late")])
-        with pytest.raises(StaleEpoch):
-            await journal.renew(old)
-        with pytest.raises(StaleEpoch):
-            await journal.commit(old)
-        with pytest.raises(StaleEpoch):
-            await journal.seal(old, RunFinished("completed", "a"))
+        finished = RunFinished("completed", "a")
+        await refused(StaleEpoch, journal.renew(old), journal.commit(old), journal.seal(old, finished))
         assert await written(journal, new, [MessageChunk("b")]) == 3
         assert texts_of(await journal.read(run.id)) == ["a", "b"]
 
@@ -193,8 +193,7 @@ class _Life:
         assert (run.state, run.parked) == ("parked", RunFailure("crash_loop", "it kept crashing"))
         assert (await journal.read(run.id))[-1].event == GatewayNotice("parked", "it kept crashing")
         assert await journal.orphans() == []
-        with pytest.raises(RunParked):
-            await journal.claim(run.id, "other")
+        await refused(RunParked, journal.claim(run.id, "other"))
         assert (await journal.unpark(run.id)).state == "pending"
         await journal.claim(run.id, "other")
 
@@ -235,13 +234,10 @@ class _Writing:
         assert await journal.seal(lease, finished) == Entry(2, finished)
         run = await journal.get(run.id)
         assert (run.state, run.finished, run.last_seq, run.owner) == ("completed", finished, 2, "")
-        for attempt in (journal.commit(lease), journal.renew(lease), journal.seal(lease, finished)):
-            with pytest.raises(RunSealed):
-                await attempt
+        await refused(RunSealed, journal.commit(lease), journal.renew(lease), journal.seal(lease, finished))
         with pytest.raises(RunSealed):
             journal.append(lease, [MessageChunk("late")])
-        with pytest.raises(RunSealed):
-            await journal.claim(run.id, "other")
+        await refused(RunSealed, journal.claim(run.id, "other"))
         await journal.release(lease)
         assert await journal.get(run.id) == run
         assert await journal.orphans() == []
@@ -250,8 +246,7 @@ class _Writing:
         run, lease = await started(journal)
         journal.append(lease, [MessageChunk("wrong"), AttemptDiscarded()])
         journal.append(lease, [MessageChunk("right")], attempt=2)
-        with pytest.raises(OutputMismatch):
-            await journal.seal(lease, RunFinished("completed", "wrongright"))
+        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "wrongright")))
         assert (await journal.get(run.id)).state == "running"
         await journal.seal(lease, RunFinished("completed", "right"))
         entries = await journal.read(run.id)
@@ -266,8 +261,7 @@ class _Writing:
         wall_clock.now += 31.0
         lease = await journal.claim(run.id, "other")
         journal.append(lease, [MessageChunk("lo")], attempt=2)
-        with pytest.raises(OutputMismatch):
-            await journal.seal(lease, RunFinished("completed", "lo"))
+        await refused(OutputMismatch, journal.seal(lease, RunFinished("completed", "lo")))
         await journal.seal(lease, RunFinished("completed", "Hello"))
 
     async def test_durability_in_memory_is_recorded_at_the_end(self, journal: Journal) -> None:
@@ -292,8 +286,7 @@ class _Writing:
         more = await journal.signal(run.id, Signal("go"))
         assert await journal.signals(lease, after=sent.id) == [more]
         await journal.release(lease)
-        with pytest.raises(StaleEpoch):
-            await journal.signals(lease)
+        await refused(StaleEpoch, journal.signals(lease))
         lease = await journal.claim(run.id, "other")
         assert await journal.signals(lease) == [sent, more]
 
@@ -305,15 +298,11 @@ class _Writing:
         await asyncio.sleep(0)
         wall_clock.now += 31.0
         lease = await journal.claim(run.id, "other")
-        with pytest.raises(StaleEpoch):
-            await fenced
+        await refused(StaleEpoch, fenced)
         ended = asyncio.ensure_future(journal.signals(lease))
         await asyncio.sleep(0)
         await journal.seal(lease, RunFinished("stopped"))
-        with pytest.raises(RunSealed):
-            await ended
-        with pytest.raises(RunSealed):
-            await journal.signal(run.id, Signal("stop"))
+        await refused(RunSealed, ended, journal.signal(run.id, Signal("stop")))
 
 
 class _Viewing:
@@ -359,8 +348,7 @@ class _Viewing:
 
     async def test_a_cursor_ahead_of_the_log_is_said(self, journal: Journal) -> None:
         run = await finished_run(journal)
-        with pytest.raises(CursorAhead):
-            await anext(journal.tail(run.id, after=run.last_seq + 1))
+        await refused(CursorAhead, anext(journal.tail(run.id, after=run.last_seq + 1)))
 
     async def test_a_snapshot_and_its_tail_lose_and_repeat_nothing(self, journal: Journal) -> None:
         run, lease = await started(journal)
@@ -436,8 +424,7 @@ class _Keeping:
         run_ids = [runs[2].id, open_run.id, runs[0].id, runs[1].id]
         assert await journal.facts_of_runs(run_ids) == [await journal.facts(run_id) for run_id in run_ids]
         assert await journal.facts_of_runs([]) == []
-        with pytest.raises(RunNotFound):
-            await journal.facts_of_runs([runs[0].id, "run_0"])
+        await refused(RunNotFound, journal.facts_of_runs([runs[0].id, "run_0"]))
 
     async def test_what_is_due_for_compaction_can_be_listed(self, journal: Journal, wall_clock: WallClock) -> None:
         old = await finished_run(journal)
@@ -454,13 +441,10 @@ class _Keeping:
 
     async def test_only_what_has_ended_is_compacted_or_deleted(self, journal: Journal) -> None:
         run, lease = await started(journal, NewRun("call", idempotency_key="d"))
-        for refused in (journal.compact(run.id), journal.delete(run.id)):
-            with pytest.raises(RunOwned):
-                await refused
+        await refused(RunOwned, journal.compact(run.id), journal.delete(run.id))
         await journal.seal(lease, RunFinished("completed"))
         await journal.delete(run.id)
-        with pytest.raises(RunNotFound):
-            await journal.get(run.id)
+        await refused(RunNotFound, journal.get(run.id))
         assert await journal.runs() == []
         again = await journal.create(NewRun("call", idempotency_key="d"))
         assert again.id != run.id
