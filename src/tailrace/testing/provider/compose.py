@@ -15,11 +15,12 @@ from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
+from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
 from tailrace.testing.scripted.render import body_of, events_of, frame
-from tailrace.testing.scripted.request_reader import ScriptedRequest, Sse
+from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse
 
 JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
@@ -65,6 +66,19 @@ def compose(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> R
 
 def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Response:
     return Response(failure.status, JSON, (_encode(error_body(dialect, failure, request)),))
+
+
+def models(*, anthropic: bool) -> Response:
+    """What `GET /v1/models` says, in the words of the family that asked: every word that can be a model's name."""
+    names = list(REPLIES)
+    if anthropic:
+        made = "2025-10-09T08:53:20Z"
+        data = [{"type": "model", "id": name, "display_name": name, "created_at": made} for name in names]
+        said: JsonObject = {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+    else:
+        listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "tailrace"} for name in names]
+        said = {"object": "list", "data": listed}
+    return Response(200, JSON, (_encode(said),))
 
 
 def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) -> Response:

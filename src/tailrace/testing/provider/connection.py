@@ -15,17 +15,19 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider.compose import COMMENT, JSON, Response, compose, failed
+from tailrace.testing.provider.compose import COMMENT, Response, compose, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
-from tailrace.testing.provider.models import models_body
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
-from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
+from tailrace.testing.scripted.request_reader import scripted_request
+
+if TYPE_CHECKING:
+    from tailrace.testing.provider.server import FaultyProvider
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
 _ROUTES: dict[str, Dialect] = {
@@ -57,26 +59,10 @@ class RecordedRequest:
         return decoded
 
 
-class Host(Protocol):
-    """The server that accepted the connection."""
-
-    def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
-        """Takes the connection and its task into its care; returns the connection's number."""
-
-    def left(self, connection: Connection) -> None:
-        """The connection is gone."""
-
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        """What this request gets. Raises `UnknownScenario`."""
-
-    async def record(self, request: RecordedRequest) -> None:
-        """Takes the request into the log."""
-
-
 class Connection(asyncio.Protocol):
     """The protocol of one connection, and the task that answers on it."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: FaultyProvider) -> None:
         self._host = host
         self._reader = RequestReader()
         self._inbox: asyncio.Queue[HttpRequest] = asyncio.Queue()
@@ -151,7 +137,8 @@ class Connection(asyncio.Protocol):
     def _respond(self, request: HttpRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
         dialect = _ROUTES.get(request.path)
         if request.path == "/v1/models" and request.method == "GET":
-            return Scenario(), Response(200, JSON, (models_body(anthropic="anthropic-version" in request.headers),))
+            anthropic = "anthropic-version" in request.headers  # their clients always send it
+            return Scenario(), models(anthropic=anthropic)
         if dialect is None or request.method != "POST":
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"

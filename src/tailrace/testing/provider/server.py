@@ -94,6 +94,7 @@ class FaultyProvider:
     # the host of its connections
 
     def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
+        """Takes the connection and its task into its care; returns the connection's number."""
         self._open.add(connection)
         self._empty.clear()
         self._tasks.add(task)
@@ -117,6 +118,7 @@ class FaultyProvider:
             self._came.notify_all()
 
     def choose(self, request: ScriptedRequest) -> Scenario:
+        """What this request gets. Raises `UnknownScenario`."""
         return self._script.pop(0) if self._script else scenario(request.model)
 
 

@@ -70,17 +70,8 @@ def _stop_reason(reply: Reply) -> str:
 
 
 def _usage_at_start(usage: Usage) -> JsonObject:
-    return {
-        "input_tokens": usage.input_tokens,
-        "cache_creation_input_tokens": usage.cache_write_tokens,
-        "cache_read_input_tokens": usage.cache_read_tokens,
-        "cache_creation": {
-            "ephemeral_5m_input_tokens": usage.cache_write_tokens,
-            "ephemeral_1h_input_tokens": 0,
-        },
-        "output_tokens": 1,
-        "service_tier": "standard",
-    }
+    lasting = {"ephemeral_5m_input_tokens": usage.cache_write_tokens, "ephemeral_1h_input_tokens": 0}
+    return {**_usage_at_end(usage), "output_tokens": 1, "cache_creation": lasting, "service_tier": "standard"}
 
 
 def _usage_at_end(usage: Usage) -> JsonObject:
