@@ -50,7 +50,7 @@ async def test_J119_every_route_but_the_open_ones_needs_the_key(tmp_path: Path) 
         {"Authorization": f"Bearer {KEY}"},
         {"authorization": f"bearer {KEY}"},
         {"x-api-key": KEY},
-        {"X-RunningServer-Key": KEY, "Authorization": "Basic eDp5"},
+        {"X-Api-Key": KEY, "Authorization": "Basic eDp5"},
     ],
 )
 async def test_the_key_is_taken_from_either_header(tmp_path: Path, headers: dict[str, str]) -> None:

@@ -60,7 +60,7 @@ async def listening(
     )
     await runner.setup()
     try:
-        server = await _listen(_Connections(runner, limits.headers_s), host, port, limits)
+        server = await _listen(runner, host, port, limits)
         try:
             yield _address(host, server)
         finally:
@@ -73,30 +73,23 @@ async def listening(
         await runner.cleanup()
 
 
-class _Connections:
-    """The protocol factory. Aborts a connection that has brought no request by the deadline."""
+def _abort_if_silent(connection: web.RequestHandler) -> None:
+    if request_count(connection) == 0 and connection.transport is not None:
+        connection.transport.abort()
 
-    def __init__(self, runner: web.AppRunner, headers_s: float) -> None:
-        if runner.server is None:
-            raise RuntimeError("the runner is not set up")
-        self._server = runner.server
-        self._headers_s = headers_s
-        self._loop = asyncio.get_running_loop()
 
-    def __call__(self) -> web.RequestHandler:
-        connection = self._server()
-        self._loop.call_later(self._headers_s, self._check, connection)
+async def _listen(runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits) -> asyncio.Server:
+    loop, new_connection = asyncio.get_running_loop(), runner.server
+    if new_connection is None:
+        raise RuntimeError("the runner is not set up")
+
+    def connect() -> web.RequestHandler:
+        connection = new_connection()
+        loop.call_later(limits.headers_s, _abort_if_silent, connection)
         return connection
 
-    @staticmethod
-    def _check(connection: web.RequestHandler) -> None:
-        if request_count(connection) == 0 and connection.transport is not None:
-            connection.transport.abort()
-
-
-async def _listen(connections: _Connections, host: str, port: int, limits: ConnectionLimits) -> asyncio.AbstractServer:
     try:
-        server = await asyncio.get_running_loop().create_server(connections, host or None, port, backlog=BACKLOG)
+        server = await loop.create_server(connect, host or None, port, backlog=BACKLOG)
     except OSError as exc:
         # asyncio's own message repeats the address
         reason = (
@@ -111,8 +104,7 @@ async def _listen(connections: _Connections, host: str, port: int, limits: Conne
     return server
 
 
-def _address(host: str, server: asyncio.AbstractServer) -> str:
-    sockets: tuple[socket.socket, ...] = getattr(server, "sockets", ())
-    port = sockets[0].getsockname()[1]
+def _address(host: str, server: asyncio.Server) -> str:
+    port = server.sockets[0].getsockname()[1]
     shown = host or "0.0.0.0"  # noqa: S104 - only shown
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

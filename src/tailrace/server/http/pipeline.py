@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aiohttp import hdrs, web
@@ -18,8 +18,8 @@ from aiohttp import hdrs, web
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
-from tailrace.server.http.request_body import IDENTITY, REQUEST_ID, request_id_of
-from tailrace.server.http.route import Route
+from tailrace.server.http.request_body import IDENTITY, REQUEST_ID
+from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
 
@@ -73,22 +73,13 @@ class RequestPipeline:
     def stream(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes] | None = None) -> EventStream:
         """The stream that answers this request; one per request. `error_frame` encodes the event that ends a failed
         stream; the default is the error event of the route's API."""
-        shape, request_id = shape_of(request.path), request_id_of(request)
+        shape, request_id = shape_of(request.path), request[REQUEST_ID]
         make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
-        stream = EventStream(
-            request,
-            error_frame=lambda error: make(self._without_secrets(error)),
-            timing=self._timing,
-            on_close=self._closed,
-        )
+        stream = EventStream(request, error_frame=lambda error: make(self._without_secrets(error)), timing=self._timing)
         self._streams.add(stream)
         self.metrics.viewers.inc()
         request[STREAM] = stream
         return stream
-
-    def _closed(self, stream: EventStream) -> None:
-        self._streams.discard(stream)
-        self.metrics.viewers.dec()
 
     async def run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs `work` to completion even if the client disconnects (shielded)."""
@@ -109,14 +100,7 @@ class RequestPipeline:
 
     def application(self, routes: Iterable[Route], *, max_body_bytes: int) -> web.Application:
         """The aiohttp application of these routes inside this pipeline."""
-
-        @web.middleware
-        async def middleware(
-            request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-        ) -> web.StreamResponse:
-            return await self._serve(request, handler)
-
-        application = web.Application(middlewares=[middleware], client_max_size=max_body_bytes)
+        application = web.Application(middlewares=[self._serve], client_max_size=max_body_bytes)
         application.on_response_prepare.append(self._finish_head)
         self.router = application.router
         for route in routes:
@@ -127,9 +111,8 @@ class RequestPipeline:
     def routes(self) -> tuple[Route, ...]:
         return tuple(self._routes.values())
 
-    async def _serve(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    @web.middleware
+    async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         task = _current_task()
@@ -147,15 +130,15 @@ class RequestPipeline:
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
+                self._streams.discard(stream)
+                self.metrics.viewers.dec()
             self._in_flight.discard(task)
             if not self._in_flight:
                 self._idle.set()
             self._record_request(request, response, self._loop.time() - started)
         return response
 
-    async def _answer(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._admit(request)
             if request.method == "OPTIONS":
@@ -175,7 +158,7 @@ class RequestPipeline:
         if access_log.isEnabledFor(logging.INFO) and path != "/healthz":
             identity: Identity | None = request.get(IDENTITY)
             extra = {
-                "request_id": request_id_of(request),
+                "request_id": request[REQUEST_ID],
                 "method": request.method,
                 "route": path,
                 "status": status,
@@ -203,8 +186,7 @@ class RequestPipeline:
         if hdrs.ACCESS_CONTROL_REQUEST_METHOD not in request.headers:
             raise web.HTTPMethodNotAllowed("OPTIONS", [])
         requested = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
-        headers = {**_PREFLIGHT, "Access-Control-Allow-Headers": requested}
-        return web.Response(status=204, headers=headers)
+        return web.Response(status=204, headers={**_PREFLIGHT, "Access-Control-Allow-Headers": requested})
 
     async def _finish_head(self, request: web.Request, response: web.StreamResponse) -> None:
         """Must not await anything: streams send their heads synchronously (`private_apis.send_head`)."""
@@ -221,7 +203,7 @@ class RequestPipeline:
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
         error = as_api_error(exc)
-        request_id = request_id_of(request)
+        request_id = request[REQUEST_ID]
         if error.status == 500:
             log.error("%s %s failed", request.method, request.path, exc_info=exc, extra={"request_id": request_id})
         stream: EventStream | None = request.get(STREAM)

@@ -31,15 +31,6 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def identity_of(request: web.Request) -> Identity:
-    """The caller."""
-    return request[IDENTITY]
-
-
-def request_id_of(request: web.Request) -> str:
-    return request[REQUEST_ID]
-
-
 async def read_body(request: web.Request, timeout_s: float = BODY_S) -> bytes:
     """The raw body. Raises `ApiError` 408, 413, and 400 for JSON nested deeper than `MAX_DEPTH`."""
     if (request.content_length or 0) > request.client_max_size:
@@ -67,10 +58,7 @@ def depth_of(body: bytes) -> int:
 
 async def read_as(request: web.Request, kind: type[T]) -> T:
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
-    return decode_as(await read_body(request), kind)
-
-
-def decode_as(body: bytes, kind: type[T]) -> T:
+    body = await read_body(request)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as exc:

@@ -46,35 +46,11 @@ class EventStream:
     handler becomes a status (D52); from then on an error event (H94).
     """
 
-    __slots__ = (
-        "_chunked",
-        "_error_frame",
-        "_last_sent",
-        "_loop",
-        "_on_close",
-        "_protocol",
-        "_request",
-        "_taken",
-        "_timer",
-        "_timing",
-        "_transport",
-        "_written",
-        "response",
-    )
-
-    def __init__(
-        self,
-        request: web.Request,
-        *,
-        error_frame: Callable[[ApiError], bytes],
-        timing: StreamTiming,
-        on_close: Callable[[EventStream], None],
-    ) -> None:
+    def __init__(self, request: web.Request, *, error_frame: Callable[[ApiError], bytes], timing: StreamTiming) -> None:
         self._request = request
         self._protocol = request.protocol
         self._error_frame = error_frame
         self._timing = timing
-        self._on_close: Callable[[EventStream], None] | None = on_close
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
@@ -178,6 +154,3 @@ class EventStream:
     def close(self) -> None:
         """The handler has ended."""
         self._timer.cancel()
-        if self._on_close is not None:
-            self._on_close(self)
-            self._on_close = None

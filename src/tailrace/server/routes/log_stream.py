@@ -59,6 +59,5 @@ async def stream_log(
     async with aclosing(tail(after, snapshot)) as batches:
         async for batch in batches:
             stream.send(batch)
-            if stream.behind:
-                await stream.caught_up()
+            await stream.caught_up()
     return await stream.end()

@@ -19,7 +19,7 @@ from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import identity_of, query_of, read_as
+from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
@@ -53,7 +53,7 @@ class Runs:
         201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
-        identity = identity_of(request)
+        identity = request[IDENTITY]
         model = "" if body.model == AGENT else body.model
         self._app.models.routes(named(self._app.config, model))
         spec = turn_of(body, model=model, requester=identity.name)
@@ -98,7 +98,7 @@ class Runs:
 
         200 with the state after the stop; a no-op for an ended run."""
         run_id = request.match_info["id"]
-        await self._app.agents.stop(run_id, by=identity_of(request).name)
+        await self._app.agents.stop(run_id, by=request[IDENTITY].name)
         run = await self._journal.get(run_id)
         return json_response(RunStatusBody(run.id, run.state))
 
@@ -107,7 +107,7 @@ class Runs:
 
         Any other key may not (J110)."""
         answer = await read_as(request, ApprovalAnswer)
-        run_id, identity = request.match_info["id"], identity_of(request)
+        run_id, identity = request.match_info["id"], request[IDENTITY]
         approval = await self._approval(run_id, answer.approval_id)
         if approval.asked.requester != identity.name:
             raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")

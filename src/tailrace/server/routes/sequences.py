@@ -26,7 +26,7 @@ from tailrace.messages import JsonObject
 from tailrace.ports import Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import identity_of, query_of, read_as, read_body, read_object
+from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import CursorQuery, log_route, stream_log
 
@@ -119,7 +119,7 @@ class Sequences:
         where the key belongs to another request."""
         body = await read_as(request, NewInstance)
         version = await self._flows.library.get(body.sequence_id)
-        key = f"{identity_of(request).name}:{body.idempotency_key}" if body.idempotency_key else ""
+        key = f"{request[IDENTITY].name}:{body.idempotency_key}" if body.idempotency_key else ""
         try:
             run = await self._pipeline.run_to_end(
                 self._flows.start(version, body.input, dry_run=body.dry_run, idempotency_key=key)
@@ -148,7 +148,7 @@ class Sequences:
         200 with the state after the signal; 409 for an ended instance."""
         body = await read_as(request, SignalBody)
         instance_id = request.match_info["id"]
-        await self._flows.signal(instance_id, body.signal, body.payload, by=identity_of(request).name)
+        await self._flows.signal(instance_id, body.signal, body.payload, by=request[IDENTITY].name)
         instance = await self._flows.instance(instance_id)
         return json_response(InstanceStatus(instance.id, instance.state))
 

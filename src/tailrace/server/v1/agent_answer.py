@@ -13,7 +13,7 @@ from aiohttp import web
 from tailrace.events import ToolCallChunk
 from tailrace.messages import Dialect
 from tailrace.ports import Batch, Run
-from tailrace.server.http.request_body import identity_of
+from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall
@@ -35,7 +35,7 @@ class _AgentAnswer:
         self._call = call
         self._pipeline = call.pipeline
         self._app = call.pipeline.app
-        requester = identity_of(call.request).name
+        requester = call.request[IDENTITY].name
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
         self._source: Dialect = agent_dialect(self._app)
         self._log_to_deltas = LogToDeltas(
@@ -73,8 +73,7 @@ class _AgentAnswer:
             async for batch in self._app.journal.tail(run.id):
                 if data := self._encoded(batch, encoder, begun=stream.begun):
                     stream.send(data)
-                if stream.behind:
-                    await stream.caught_up()
+                await stream.caught_up()
         except asyncio.CancelledError:
             await self._stop_run(run)
             raise

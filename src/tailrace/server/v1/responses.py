@@ -21,7 +21,7 @@ from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import ended
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import identity_of, query_of, read_object
+from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.answer_route import answer_call, answer_route
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
@@ -115,7 +115,7 @@ class Responses:
             return await answer_call(
                 ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
             )
-        run = await self._begin(client_request, storage, history, fields, requester=identity_of(request).name)
+        run = await self._begin(client_request, storage, history, fields, requester=request[IDENTITY].name)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
@@ -191,8 +191,7 @@ class Responses:
             if (response.has_output or stream.begun or not patient) and any(held):
                 stream.send(b"".join(held))
                 held.clear()
-                if stream.behind:
-                    await stream.caught_up()
+                await stream.caught_up()
         if response.ahead:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
         if (error := response.failure) is not None and (held or error.code == "server_stopping"):
@@ -224,7 +223,7 @@ class Responses:
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
         if run.state not in ENDED:
-            await self._pipeline.run_to_end(self._stop(run, by=identity_of(request).name))
+            await self._pipeline.run_to_end(self._stop(run, by=request[IDENTITY].name))
             await ended(self._journal, run.id)
         return json_response(await response_body(self._journal, await self._journal.get(run.id)))
 
