@@ -15,7 +15,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import msgspec
 
@@ -24,10 +24,7 @@ from tailrace.testing.provider.compose import COMMENT, Response, compose, failed
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
-from tailrace.testing.scripted.request_reader import scripted_request
-
-if TYPE_CHECKING:
-    from tailrace.testing.provider.server import FaultyProvider
+from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
 _ROUTES: dict[str, Dialect] = {
@@ -59,10 +56,24 @@ class RecordedRequest:
         return decoded
 
 
+class ConnectionHost(Protocol):
+    """The provider, as one of its connections needs it."""
+
+    def joined(self, connection: Connection, task: asyncio.Task[None]) -> int:
+        """Counts the connection; returns its number."""
+
+    def left(self, connection: Connection) -> None: ...
+
+    async def record(self, request: RecordedRequest) -> None: ...
+
+    def choose(self, request: ScriptedRequest) -> Scenario:
+        """What to answer. Raises `UnknownScenario`."""
+
+
 class Connection(asyncio.Protocol):
     """The protocol of one connection, and the task that answers on it."""
 
-    def __init__(self, host: FaultyProvider) -> None:
+    def __init__(self, host: ConnectionHost) -> None:
         self._host = host
         self._reader = RequestReader()
         self._inbox: asyncio.Queue[HttpRequest] = asyncio.Queue()
