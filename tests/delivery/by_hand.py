@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from tailrace.delivery.consumer import GatewayStreamConsumer
-from tailrace.delivery.ledger import KIND, DeliverySpec, Ledger, new_delivery, platform_of
+from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.errors import StaleEpoch
 from tailrace.events import RunFinished
 from tailrace.ports import Journal
@@ -34,6 +34,6 @@ async def begin(journal: Journal, spec: DeliverySpec, owner: str) -> Ledger | No
 async def orphaned(journal: Journal, platform: str, owner: str) -> AsyncIterator[Ledger]:
     """Deliveries to this platform that no living process has."""
     async for claimed in recover(
-        journal, owner, wanted=lambda run: run.new.kind == KIND and platform_of(run) == platform
+        journal, owner, wanted=lambda run: run.new.kind == DELIVERY_KIND and platform_of(run) == platform
     ):
         yield Ledger(journal, claimed)

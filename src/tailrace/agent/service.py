@@ -16,7 +16,7 @@ from tailrace.agent.context import cleaned
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.session import KIND, Sessions, history_of, last_words
+from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.events import AnyEvent, Decision, Entry, MessageRecorded, RunFinished
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
@@ -72,7 +72,7 @@ class AgentService(RunHost["_TurnExecution"]):
     ) -> None:
         """`on_end` is told of each run that ended here; it must return quickly. `observer` watches each turn. What the
         `redactor` knows is removed from a question before it is stored, and so before a model sees it (J114)."""
-        super().__init__(journal, KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
+        super().__init__(journal, TURN_KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._equip = equip
         self._limits = limits or TurnLimits()
@@ -106,7 +106,7 @@ class AgentService(RunHost["_TurnExecution"]):
         history = tuple(map(redact, spec.history)) if spec.history is not None else None
         spec = msgspec.structs.replace(spec, message=redact(cleaned(spec.message)), history=history)
         new = NewRun(
-            kind=KIND,
+            kind=TURN_KIND,
             input=msgspec.to_builtins(spec),
             model=spec.model,
             session=session,
@@ -150,7 +150,7 @@ class AgentService(RunHost["_TurnExecution"]):
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
         states: tuple[RunState, ...] = ("pending", "running")
-        others = await self._journal.runs(session=run.new.session, kind=KIND, states=states, before=run.id)
+        others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
         abandoned = {orphan.id for orphan in await self._journal.orphans()} if others else set()
         for other in others:
             if busy == "interrupt" or other.id in abandoned:

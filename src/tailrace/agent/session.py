@@ -13,7 +13,7 @@ from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 
-KIND = "agent"
+TURN_KIND = "agent"
 _PAGE = 50
 
 
@@ -21,7 +21,7 @@ async def history_of(journal: Journal, session: str, *, before: str | None = Non
     """What was said in the session (before this run), as far back as the last compression."""
     turns: deque[Turn] = deque()
     cursor = before
-    while runs := await journal.runs(session=session, kind=KIND, before=cursor, limit=_PAGE):
+    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
         cursor = runs[-1].id
         for facts in await journal.facts_of_runs([run.id for run in runs]):
             turn = Turn()
@@ -41,7 +41,7 @@ def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
 def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
     """What completes the log of a turn that died and is not to go on: its results and its text so far become part of
     the conversation. Nothing for a run of another kind."""
-    if run.new.kind != KIND:
+    if run.new.kind != TURN_KIND:
         return []
     turn = Turn()
     turn.replay(entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.agent.safety.approval import ApprovalMemory
-from tailrace.agent.session import KIND
+from tailrace.agent.session import TURN_KIND
 from tailrace.config.load import Config
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.journal.key_values import KeyValues, imported_file
@@ -55,7 +55,7 @@ async def session_approved(journal: Journal, run: Run) -> set[str]:
     digests: set[str] = set()
     before, page = None, [run]
     while page:
-        page = await journal.runs(session=run.new.session, kind=KIND, before=before, limit=RUNS_LIMIT)
+        page = await journal.runs(session=run.new.session, kind=TURN_KIND, before=before, limit=RUNS_LIMIT)
         for facts in await journal.facts_of_runs([known.id for known in page]):
             digests |= _approved_in(facts)
         before = page[-1].id if page else None

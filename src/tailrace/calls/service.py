@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tailrace.calls.listener import KIND, CallLog
+from tailrace.calls.call_log import CALL_KIND, CallLog
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError
 from tailrace.events import AttemptStarted, RunFinished
@@ -54,13 +54,13 @@ class CallService(RunHost["_CallExecution"]):
     ) -> None:
         """`routes_for` says where a request can go; it raises `ConfigError` and `InvalidRequest`. `on_end` is told of
         each call that ended here; it must return quickly."""
-        super().__init__(journal, KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
+        super().__init__(journal, CALL_KIND, owner=owner, log=log, lease_s=lease_s, on_end=on_end)
         self._caller = caller
         self._routes_for = routes_for
 
     async def submit(self, spec: CallSpec, *, model: str, session: str, durability: Durability) -> Run:
         """A call that has begun; it goes on whether or not anything watches it."""
-        return await self.start_run(NewRun(KIND, msgspec.to_builtins(spec), model, session, durability=durability))
+        return await self.start_run(NewRun(CALL_KIND, msgspec.to_builtins(spec), model, session, durability=durability))
 
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         return _CallExecution(self._journal, self._caller, self._routes_for, claimed)

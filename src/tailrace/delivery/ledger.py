@@ -19,7 +19,7 @@ from tailrace.messages import Value
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.runs.recovery import ClaimedRun
 
-KIND = "delivery"
+DELIVERY_KIND = "delivery"
 
 
 class DeliverySpec(Value):
@@ -34,8 +34,8 @@ class DeliverySpec(Value):
 
 def new_delivery(spec: DeliverySpec) -> NewRun:
     """The same run is delivered to the same place once."""
-    key = f"{KIND}:{spec.run_id}:{spec.place.key}"
-    return NewRun(kind=KIND, input=msgspec.to_builtins(spec), idempotency_key=key)
+    key = f"{DELIVERY_KIND}:{spec.run_id}:{spec.place.key}"
+    return NewRun(kind=DELIVERY_KIND, input=msgspec.to_builtins(spec), idempotency_key=key)
 
 
 def platform_of(delivery: Run) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import KIND
+from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options
@@ -136,7 +136,7 @@ class Conversation:
 
     async def sessions(self) -> list[SessionSummary]:
         """Newest first."""
-        return sessions_of(await self.app.journal.runs(kind=KIND, limit=_LISTED_RUNS))
+        return sessions_of(await self.app.journal.runs(kind=TURN_KIND, limit=_LISTED_RUNS))
 
     async def find(self, word: str) -> SessionSummary:
         """The session with this id or number in the list; for an empty word, an unfinished one, else the newest other.
@@ -167,12 +167,12 @@ class Conversation:
 
     async def turns(self, limit: int) -> list[Run]:
         """The session's latest runs that have ended, oldest first."""
-        runs = await self.app.journal.runs(session=self.session, kind=KIND, limit=limit + 1)
+        runs = await self.app.journal.runs(session=self.session, kind=TURN_KIND, limit=limit + 1)
         return [run for run in reversed(runs) if run.state in ENDED][-limit:]
 
     async def left_behind(self) -> SessionSummary | None:
         """A session whose run was in flight when its terminal died."""
-        orphans = {run.id for run in await self.app.journal.orphans() if run.new.kind == KIND and run.new.session}
+        orphans = {run.id for run in await self.app.journal.orphans() if run.new.kind == TURN_KIND and run.new.session}
         if not orphans:
             return None
         for session in await self.sessions():

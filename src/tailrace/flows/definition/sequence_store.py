@@ -15,7 +15,7 @@ from tailrace.events import RunFinished
 from tailrace.flows.definition.definition import Block, Definition, DefinitionError, SubSequence, bodies_of, parsed
 from tailrace.ports import Journal, NewRun, Run
 
-KIND = "definition"
+DEFINITION_KIND = "definition"
 MAX_NESTING = 16
 REMEMBERED = 256
 
@@ -44,7 +44,7 @@ class SequenceStore:
         number = newest.version + 1 if newest is not None else 1
         while True:
             new = NewRun(
-                KIND,
+                DEFINITION_KIND,
                 input={"definition": msgspec.to_builtins(definition), "version": number},
                 session=_session(definition.name),
                 idempotency_key=f"{_session(definition.name)}/{number}",
@@ -60,12 +60,12 @@ class SequenceStore:
         if (known := self._known.get(sequence_id)) is not None:
             return known
         run = await self._journal.get(sequence_id)
-        if run.new.kind != KIND:
+        if run.new.kind != DEFINITION_KIND:
             raise RunNotFound(f"there is no sequence {sequence_id}")
         return self._read(run)
 
     async def newest(self, name: str) -> SequenceVersion | None:
-        runs = await self._journal.runs(session=_session(name), kind=KIND, limit=1)
+        runs = await self._journal.runs(session=_session(name), kind=DEFINITION_KIND, limit=1)
         return self._read(runs[0]) if runs else None
 
     async def named(self, name: str, version: int | None) -> SequenceVersion:
@@ -74,7 +74,7 @@ class SequenceStore:
         before: str | None = None
         while found is not None and version is not None and found.version != version:
             before = found.id
-            runs = await self._journal.runs(session=_session(name), kind=KIND, limit=1, before=before)
+            runs = await self._journal.runs(session=_session(name), kind=DEFINITION_KIND, limit=1, before=before)
             found = self._read(runs[0]) if runs else None
         if found is None:
             raise RunNotFound(f"there is no sequence {name!r}" + (f" of version {version}" if version else ""))
@@ -82,7 +82,7 @@ class SequenceStore:
 
     async def list(self, limit: int = 50, before: str | None = None) -> list[SequenceVersion]:
         """Newest first."""
-        return [self._read(run) for run in await self._journal.runs(kind=KIND, limit=limit, before=before)]
+        return [self._read(run) for run in await self._journal.runs(kind=DEFINITION_KIND, limit=limit, before=before)]
 
     async def written_out(self, definition: Definition) -> Definition:
         """The same with every sub-sequence that it names in its place: an instance depends on nothing but itself.

@@ -182,23 +182,23 @@ class InstanceRunner:
     # ── one try of one step ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run_step(self, command: RunStep) -> None:
-        voice = StepStream(self._record, self.audience, command.block_id, command.attempts)
-        self.audience.streams.add(voice)
+        stream = StepStream(self._record, self.audience, command.block_id, command.attempts)
+        self.audience.streams.add(stream)
         try:
-            output = _as_json(await self._try(command, voice))
+            output = _as_json(await self._try(command, stream))
             if self.plan.is_open(command.block_id):
-                voice.finish(StepFinished(command.block_id, output))
+                stream.finish(StepFinished(command.block_id, output))
         except asyncio.CancelledError:
-            voice.discard("interrupted")
+            stream.discard("interrupted")
             raise
         except JournalError:
             raise  # the run is no longer ours to write, or cannot be written
         except Exception as exc:  # noqa: BLE001 - the top of the step: whatever it is becomes its failure
-            self._fail(command, as_step_error(exc), voice)
+            self._fail(command, as_step_error(exc), stream)
         finally:
-            self.audience.streams.discard(voice)
+            self.audience.streams.discard(stream)
 
-    async def _try(self, command: RunStep, voice: StepStream) -> Any:
+    async def _try(self, command: RunStep, stream: StepStream) -> Any:
         step = command.step
         if (handler := self._with.handlers.get(step.handler)) is None:
             raise StepError(f"there is no handler {step.handler!r} here", code="handler")
@@ -214,7 +214,7 @@ class InstanceRunner:
             number=command.number,
             started_at=started_at,
             directory=self._with.directory,
-            log=voice,
+            log=stream,
             signals=self._signals,
             now=self._with.clock,
             has_retry=step.retry is not None,
@@ -240,8 +240,8 @@ class InstanceRunner:
         except ExpressionError as exc:
             raise StepError(str(exc), code="template") from exc
 
-    def _fail(self, command: RunStep, error: StepError, voice: StepStream) -> None:
-        voice.discard(str(error))
+    def _fail(self, command: RunStep, error: StepError, stream: StepStream) -> None:
+        stream.discard(str(error))
         if not self.plan.is_open(command.block_id):
             return
         scope = self.plan.scope(command.block_id)

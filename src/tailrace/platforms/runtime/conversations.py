@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import KIND
+from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.config.sections import PlatformSettings
@@ -200,7 +200,7 @@ class Conversations:
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
         session = await self._session(place)
-        running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
+        running = await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
         for run in running:
             await self._app.agents.stop(run.id, by=self._requester(sender))
         return bool(running)
@@ -262,7 +262,7 @@ class Conversations:
     async def _status(self, place: Place) -> str:
         chosen = await self._chats.of(place.key)
         session = _session(place, chosen)
-        running = await self._app.journal.runs(session=session, kind=KIND, states=("pending", "running"))
+        running = await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
         choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",

@@ -7,7 +7,7 @@ import logging
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import KIND, DeliverySpec, Ledger, new_delivery, platform_of
+from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.port import Place, Platform
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
@@ -24,7 +24,7 @@ class Deliveries(RunHost["_Delivery"]):
     """The deliveries of this process to one platform. Messages of our own run in the given group and never end it."""
 
     def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore) -> None:
-        super().__init__(app.journal, KIND, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
+        super().__init__(app.journal, DELIVERY_KIND, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
         self._platform = platform
         self._group_of_messages = group
         self._chats = chats

@@ -48,11 +48,13 @@ def _message(event: dict[str, Any], team: str, me: BotAccount) -> MessageReceive
         return None
     channel, ts = event["channel"], event["ts"]
     mention = f"<@{me.user_id}>"
-    private = channel.startswith("D")
+    private = event.get("channel_type") == "im" or channel.startswith("D")
     text = readable(written.replace(mention, "")).strip() if mention in written else readable(written)
     return MessageReceived(
         update_id=f"{channel}:{ts}",  # a mention comes twice, as a message and as a mention, with ids of their own
-        place=_place(channel, str(event.get("thread_ts") or ts), str(user), str(event.get("team") or team)),
+        place=_place(
+            channel, str(event.get("thread_ts") or ts), str(user), str(event.get("team") or team), private=private
+        ),
         sender=Sender(str(user)),
         text=text,
         attachments=attachments,
@@ -91,9 +93,9 @@ def _command(command: str, payload: dict[str, Any]) -> MessageReceived:
     )
 
 
-def _place(channel: str, thread: str, user: str, team: str | None) -> Place:
+def _place(channel: str, thread: str, user: str, team: str | None, *, private: bool = False) -> Place:
     extra = {"user": user, "team": team or ""}
-    return Place("slack", channel, thread, "private" if channel.startswith("D") else "group", extra)
+    return Place("slack", channel, thread, "private" if private or channel.startswith("D") else "group", extra)
 
 
 def _file(file: dict[str, Any]) -> Attachment:

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tailrace.calls.listener import FLUSH_EVERY_S, KIND, LEASE_S, CallLog
+from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
@@ -41,8 +41,8 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
     kept = {"api": call.api_format.dialect, "request": client_request.body}
-    new = NewRun(KIND, kept, client_request.model, durability="memory")
-    run, lease = await app.journal.start(new, app.owner, lease_s=LEASE_S)
+    new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
+    run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is always new")
     raw = _RawAnswer(call, routes, run, lease)
@@ -108,7 +108,7 @@ class _RawAnswer:
         except JournalError:
             log.exception("run %s ended and could not be recorded", self._run.id)
         else:
-            self._pipeline.metrics.runs.inc(KIND, finished.status)
+            self._pipeline.metrics.runs.inc(CALL_KIND, finished.status)
 
 
 class _LiveListener(CallLog):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.session import KIND as TURN
+from tailrace.agent.session import TURN_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
@@ -199,7 +199,7 @@ class Responses:
         return await stream.end()
 
     async def _stop(self, run: Run, by: str = "") -> None:
-        service = self._app.agents if run.new.kind == TURN else self._app.calls
+        service = self._app.agents if run.new.kind == TURN_KIND else self._app.calls
         await service.stop(run.id, by=by)
 
     # ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import KIND as TURN
-from tailrace.agent.session import history_of
+from tailrace.agent.session import TURN_KIND, history_of
 from tailrace.agent.turn import Turn
-from tailrace.calls.listener import KIND as CALL
+from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.events import Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
 from tailrace.messages import Dialect, JsonObject, Message, Value
@@ -57,7 +56,9 @@ class StoredResponse:
         """`after` is the number of the last event that the client has."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
-        self._log_to_deltas = LogToDeltas(agent=run.new.kind == TURN, foreign=foreign, reasoning=self.origin.reasoning)
+        self._log_to_deltas = LogToDeltas(
+            agent=run.new.kind == TURN_KIND, foreign=foreign, reasoning=self.origin.reasoning
+        )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
         header = AnswerHeader(response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields)
         self._encoder = responses_encoder(header)
@@ -141,7 +142,7 @@ def _with_texts(entry: Entry) -> list[Entry]:
 async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     """The messages of the conversation up to the end of this run."""
     facts = await journal.facts(run.id)
-    if run.new.kind == CALL:
+    if run.new.kind == CALL_KIND:
         spec = msgspec.convert(run.new.input, CallSpec)
         recorded = [e.event.message for e in facts if isinstance(e.event, MessageRecorded)]
         return (*spec.history, *RESPONSES.parse_request(spec.body).request.messages, *recorded)
@@ -157,6 +158,6 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
 async def history_in(journal: Journal, session: str) -> tuple[Message, ...]:
     """The messages of this conversation: those up to the end of its newest run."""
     for run in await journal.runs(session=session, limit=1):
-        if run.new.kind in (CALL, TURN):
+        if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)
     return ()

@@ -56,15 +56,16 @@ class FakeDiscord(LoopbackFake):
 
     token = "a-token-for-tests"  # noqa: S105 - opens nothing but this fake
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, budget: Budget | None = BUDGET, port: int = 0) -> None:
+        """`budget` of each route in each channel; None: no limits."""
+        super().__init__(port=port)
         self.channels: dict[int, DiscordChannel] = {}
         self.commands: list[dict[str, Any]] = []
         self.interaction_answers: dict[str, dict[str, Any]] = {}
         self.identified: list[dict[str, Any]] = []  # what clients have said of themselves
         self.resumes = 0
         self.content_intent = True
-        self._buckets = Buckets(BUDGET)
+        self._buckets = Buckets(budget) if budget is not None else None
         self._sessions: dict[str, GatewaySession] = {}
         self._wires: list[GatewayWire] = []
         self._last_id = 100
@@ -199,7 +200,7 @@ class FakeDiscord(LoopbackFake):
         headers: dict[str, str] = {}
         if name in ("send", "edit", "delete"):
             bucket = f"{name}:{request.match_info['channel']}"
-            wait_s, headers = self._buckets.reserve(bucket, self.now())
+            wait_s, headers = self._buckets.reserve(bucket, self.now()) if self._buckets else (0.0, {})
             if wait_s:
                 limited = flood(round(wait_s, 3))
                 return web.Response(status=429, body=limited.body, headers=limited.headers | headers)

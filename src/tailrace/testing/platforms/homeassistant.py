@@ -57,9 +57,9 @@ class FakeHomeAssistant(LoopbackFake):
 
     token = "a-token-for-tests"
 
-    def __init__(self, *, sentences: bool = True) -> None:
+    def __init__(self, *, port: int = 0, sentences: bool = True) -> None:
         """`sentences`: Assist takes sentence triggers."""
-        super().__init__()
+        super().__init__(port=port)
         self.notifications: dict[str, Notification] = {}
         self.fired: list[Fired] = []
         self.connections = 0  # ever authenticated

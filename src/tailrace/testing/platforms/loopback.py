@@ -105,11 +105,11 @@ class Changing:
 class LoopbackFake(Changing):
     """A web server for one test. Subclasses name its `routes` and pass requests to `answer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, port: int = 0) -> None:
         super().__init__()
         self.calls: list[RecordedCall] = []
         self._files: dict[str, bytes] = {}
-        self._port = 0
+        self._port = port
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         self._runner: web.AppRunner | None = None
         self._closing = asyncio.Event()

@@ -62,12 +62,13 @@ class FakeSlack(LoopbackFake):
     token = "xoxb-for-tests"  # noqa: S105 - opens nothing but this fake
     app_token = "xapp-for-tests"  # noqa: S105 - neither does this
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, budgets: dict[str, Budget] = BUDGETS, port: int = 0) -> None:
+        """`budgets` by method; empty: no limits."""
+        super().__init__(port=port)
         self.channels: dict[str, SlackChannel] = {}
         self.acknowledged: list[str] = []
         self.connections = 0
-        self._meter = Meter()
+        self._budgets, self._meter = budgets, Meter()
         self._sockets: list[web.WebSocketResponse] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._number = 0
@@ -192,7 +193,7 @@ class FakeSlack(LoopbackFake):
             "conversations.history": self._history,
             "assistant.threads.setStatus": self._set_status,
         }
-        budget = BUDGETS.get(method)
+        budget = self._budgets.get(method)
         if budget is not None and (wait_s := self._meter.wait_s(method, budget, self.now())):
             raise SlackRefusal("ratelimited", retry_after_s=math.ceil(wait_s))
         if bearer != (self.app_token if method == "apps.connections.open" else self.token):

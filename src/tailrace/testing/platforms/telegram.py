@@ -54,9 +54,9 @@ class FakeTelegram(LoopbackFake):
     token = "42:a-token-for-tests"  # noqa: S105 - opens nothing but this fake
     username = "tailrace_bot"
 
-    def __init__(self, *, budgets: dict[str, Budget] = BUDGETS) -> None:
+    def __init__(self, *, budgets: dict[str, Budget] = BUDGETS, port: int = 0) -> None:
         """`budgets` by kind of chat; empty: no limits."""
-        super().__init__()
+        super().__init__(port=port)
         self.chats: dict[int, TelegramChat] = {}
         self.commands: list[dict[str, str]] = []
         self.answered_queries: list[str] = []

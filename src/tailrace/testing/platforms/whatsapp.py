@@ -66,11 +66,14 @@ class FakeWhatsApp(LoopbackFake):
     verify_token = "a-verify-token-for-tests"
     phone_number_id = "106540352242922"
 
-    def __init__(self, *, time_of_day: Callable[[], float] = time.time) -> None:
-        super().__init__()
+    def __init__(
+        self, *, pair: Budget | None = PAIR, port: int = 0, time_of_day: Callable[[], float] = time.time
+    ) -> None:
+        """`pair` is what one person may be sent; None: no limit."""
+        super().__init__(port=port)
         self.webhook_url = ""
         self.people: dict[str, Person] = {}
-        self._meter = Meter()
+        self._pair, self._meter = pair, Meter()
         self._time_of_day = time_of_day
         self._media: dict[str, tuple[bytes, str]] = {}
         self._senders: dict[str, Person] = {}  # of messages, by id
@@ -171,7 +174,7 @@ class FakeWhatsApp(LoopbackFake):
             return _refused(100, f"Param text['body'] must be at most {MAX_TEXT_CHARS} characters long.")
         if not person.window_open:
             return _refused(131047, "More than 24 hours have passed since the recipient last replied.")
-        if self._meter.wait_s(person.number, PAIR, self.now()):
+        if self._pair is not None and self._meter.wait_s(person.number, self._pair, self.now()):
             return _refused(131056, "Too many messages sent to the same recipient in a short period of time.")
         self._last += 1
         bubble = Bubble(f"wamid.out-{self._last}", text, self.now())

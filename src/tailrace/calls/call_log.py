@@ -27,9 +27,9 @@ from tailrace.providers.call import CallResult
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 
-KIND: Final = "call"
+CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
-LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
+REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
 
 
 class CallLog(DeltaLog):
