@@ -6,9 +6,10 @@ into these, once, at its edge; the code above an adapter sees only these.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import msgspec
+if TYPE_CHECKING:  # `tailrace --help` names errors and loads nothing else
+    import msgspec
 
 ErrorKind = Literal["retryable", "permanent"]
 Deadline = Literal["connect", "first_token", "idle", "progress", "total"]
