@@ -82,6 +82,60 @@ HERE_DOCUMENTS: dict[Verdict, list[str]] = {
 }
 
 
+UNCLEAR_AND_REFUSED = [
+    "bash <<EOF\nrm -rf /\nEOF",
+    "bash <<< 'rm -rf /'",
+    "bash <<EOF\nrm -rf /",  # bash ends the document where the line ends
+    "bash <<EOF # x\nrm -rf /\nEOF",
+    "x=/; bash <<EOF\nrm -rf $x\nEOF",
+    "cat <<EOF | sh\nrm -rf /\nEOF",
+    "cat <<EOF | tee x | sh\nrm -rf /\nEOF",
+    "{ bash; ls; } <<EOF\nrm -rf /\nEOF",
+    "sudo -s <<EOF\nrm -rf /\nEOF",
+    "bash -c sh <<EOF\nrm -rf /\nEOF",
+    "bash -c \"$(cat <<'EOF'\nrm -rf /\nEOF\n)\"",
+    "bash <(cat <<EOF\nrm -rf /\nEOF\n)",
+    "cat <<EOF\n$(rm -rf /)\nEOF",
+    "cat <<EOF\nIt's `rm -rf /`\nEOF",
+    "cat > notes.md <<EOF\n$(rm -rf /)\nEOF",
+    'rm -rf / ; echo "\\ x"',
+    "rm -rf /\r",
+    "cat <<EOF\r\nx\r\nEOF\r\nrm -rf /",
+    "ls\n\\rm -rf /",
+    "rm\u00a0-rf\u00a0/",
+    "rm -rf / " + "a" * 20_000,
+    "rm -rf /;x=" + "a" * 20_000,
+    "rm -rf /; echo '" + "a " * 10_000 + "'",
+    "bash -c 'rm -rf /; " + "ls; " * 10_000 + "'",
+    "rm -rf /\n" + "(ls) | cat\n" * 300,
+]
+
+
+def test_M153_a_line_that_cannot_be_read_in_full_is_refused_for_what_can_be_read() -> None:
+    assert {line[:80]: assess(line) for line in UNCLEAR_AND_REFUSED if assess(line).verdict != "refuse"} == {}
+
+
+@pytest.mark.parametrize(
+    "variant", ["{}\r", '{} ; echo "\\ x"', "bash <<EOF\n{}\nEOF", "\u00a0{}", "cat <<EOF | sh\n{}\nEOF"]
+)
+def test_M153_no_variant_of_a_refused_line_is_only_asked_about(variant: str) -> None:
+    variants = [variant.format(line) for line in lines("refuse.txt")]
+    assert [line for line in variants if assess(line).verdict != "refuse"] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat > notes.md <<EOF\n\\`rm -rf /\\`\nEOF",
+        'rm -rf "$HOME"\\ x',
+        "echo '" + "rm -rf /\n" * 3000 + "'",
+        "rm -rf /" + "tmp/x" * 4000,
+    ],
+)
+def test_M153_text_and_half_words_are_no_reason_to_refuse(line: str) -> None:
+    assert assess(line).verdict == "ask"
+
+
 @pytest.mark.parametrize("verdict", ["allow", "ask", "refuse"])
 def test_M153_a_here_document_is_text_and_a_program_for_an_interpreter(verdict: Verdict) -> None:
     wrong = {line: assess(line) for line in HERE_DOCUMENTS[verdict] if assess(line).verdict != verdict}

@@ -53,6 +53,7 @@ class _Assessor:
 
     def __init__(self) -> None:
         self._unread_chars = MAX_NESTED_CHARS
+        self._documents: list[Word] = []  # here-documents and here-strings not yet judged as lines
 
     def assess_line(self, line: str, depth: int) -> Assessment:
         self._unread_chars -= len(line)
@@ -62,6 +63,7 @@ class _Assessor:
         if parsed.fork_bomb:
             return Assessment("refuse", "a fork bomb")
         worst = Assessment("ask", f"cannot be read: {parsed.unclear}") if parsed.unclear else HARMLESS
+        self._documents += [document for command in parsed.commands for document in _documents(command)]
         for command in parsed.commands:
             for redirect in command.redirects:
                 worst = graver(worst, _assess_redirect(redirect))
@@ -79,8 +81,10 @@ class _Assessor:
         name = posixpath.basename(first.text).removesuffix(".exe")
         args = words[1:]
         if name in _ELEVATED:
-            inner = self._assess_words(_after_options(args, "ugpCc"), command, depth + 1)
-            return graver(Assessment("ask", f"runs with other rights ({name})"), inner)
+            reason, inner = f"runs with other rights ({name})", _after_options(args, "ugpCc")
+            if not inner:
+                return self._assess_documents(reason, depth)
+            return graver(Assessment("ask", reason), self._assess_words(inner, command, depth + 1))
         if name in _WRAPPERS and args:
             return self._assess_wrapped(name, args, command, depth)
         if name in _SHELLS or name in ("eval", "source", "."):
@@ -89,8 +93,7 @@ class _Assessor:
             return _assess_interpreter(name, args, command)
         if name in ("find", "fd", "fdfind"):
             return self._assess_find(args, depth)
-        documents = [redirect.target for redirect in command.redirects if redirect.operator in ("<<", "<<<")]
-        return judge_program(name, args, documents)
+        return judge_program(name, args, _documents(command))
 
     def _assess_wrapped(self, name: str, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
         inner = _after_options(args, _WRAPPER_OPTIONS_WITH_VALUE.get(name, ""), _WRAPPERS[name])
@@ -107,19 +110,26 @@ class _Assessor:
     def _assess_shell(self, name: str, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
         if name == "eval":
             if any(word.dynamic for word in args):
-                return Assessment("ask", "evaluates text that is known only when it runs")
+                return self._assess_documents("evaluates text that is known only when it runs", depth)
             return self.assess_line(" ".join(word.text for word in args), depth + 1)
         operands = _after_options(args, "oO", wrapper=False)
         options = "".join(word.text for word in args[: len(args) - len(operands)] if not word.text.startswith("--"))
         if name in _SHELLS and "c" in options:
             if not operands or operands[0].dynamic:  # options may stand between -c and its script
-                return Assessment("ask", "runs text that is known only when it runs")
+                return self._assess_documents("runs text that is known only when it runs", depth)
             return self.assess_line(operands[0].text, depth + 1)
         if any(word.dynamic and not word.text for word in args):
-            return Assessment("ask", "runs a script that is known only when it runs")
-        if command.fed and ("s" in options or _reads_stdin(operands)):
-            return Assessment("ask", f"feeds text to {name}")
+            return self._assess_documents("runs a script that is known only when it runs", depth)
+        if (command.fed or self._documents) and ("s" in options or _reads_stdin(operands)):
+            return self._assess_documents(f"feeds text to {name}", depth)
         return HARMLESS
+
+    def _assess_documents(self, reason: str, depth: int) -> Assessment:
+        """For a shell that reads its commands: pipes, groups and files can bring it any document of the line."""
+        worst = Assessment("ask", reason)
+        while self._documents:
+            worst = graver(worst, self.assess_line(self._documents.pop().text, depth + 1))
+        return worst
 
     def _assess_find(self, words: Sequence[Word], depth: int) -> Assessment:
         args = [word.text for word in words]
@@ -132,6 +142,10 @@ class _Assessor:
                 return self._assess_words([*inner[:end], Word("", dynamic=True)], SimpleCommand([], []), depth + 1)
         writes = any(arg.startswith(("-fprint", "-fls")) for arg in args)
         return Assessment("ask", "writes what it finds") if writes else HARMLESS
+
+
+def _documents(command: SimpleCommand) -> list[Word]:
+    return [redirect.target for redirect in command.redirects if redirect.operator in ("<<", "<<<")]
 
 
 def _assess_redirect(redirect: Redirect) -> Assessment:

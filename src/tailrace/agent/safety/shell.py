@@ -2,8 +2,9 @@
 
 Pure, runs nothing. Resolves what hides a command from a reader: quotes, escapes, variables, brace expansion, `$'…'`,
 command substitution, groups. What only a run can tell is marked `dynamic`. What the grammar cannot read, and every
-place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153). The cost is
-linear in the length of the line: the length, the operators and the expansions are bounded before the work (L140).
+place where the grammar is known to read a line otherwise than bash does, is reported in `unclear` (M153); the commands
+that can be read in such a line count all the same. The cost is linear in the length of the line: the length, the
+operators and the expansions are bounded before the work (L140).
 """
 
 from __future__ import annotations
@@ -16,28 +17,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tailrace.agent.safety.heredoc import HereDocument, lift_heredocs
+from tailrace.agent.safety.heredoc import HereDocument, cut_line, lift_heredocs, replace_misread
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MAX_COMMANDS = 500  # a line that holds more is not read to its end
-MAX_BYTES = 16_000  # here-documents do not count
-MAX_OPERATORS = 500  # parentheses, pipes and `<`: the grammar's error recovery is quadratic in them
 MAX_EXPANDED_CHARS = 100_000  # what all variables of a line may grow to
 MAX_BRACE_WORDS = 64
 MAX_DEPTH = 40
-_OPERATORS = re.compile(rb"[()|<]")
-# The grammar skips an escaped blank that does not follow a plain character, goes on past a line end before a backslash,
-# separates words at blanks that are none for bash, and stops at a NUL.
-_MISREAD = re.compile(r"(?<![\w./:\\-])\\[ \t]|\n[ \t]*\\|[\0\v\f\r]|[^\S\n\t ]")
 _RESERVED = frozenset(
     {"!", "{", "}", "[[", "]]", "case", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in"}
     | {"select", "then", "until", "while"}
 )
-_BRACE_COMMAND = re.compile(
-    r"(?:^|[;&|\n(])[ \t]*(\{[^\s{}]*,[^\s{}]*\}[^;&|\n()]*)"
-)  # the grammar has no such command
+# The grammar has no such command.
+_BRACE_COMMAND = re.compile(r"(?:^|[;&|\n(])[ \t]*(\{[^\s{}]*,[^\s{}]*\}[^;&|\n()]*)")
+_NAME_START = re.compile(r"[A-Za-z_]")
 _PLAIN_WORD = re.compile(r"[a-zA-Z0-9_./:=+@%-]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _ANSI_C = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,8}|[0-7]{1,3}|.)", re.DOTALL)
@@ -152,20 +147,25 @@ class _Reader:
         self.fork_bomb = False
 
     def read_line(self) -> None:
-        source, line = self._source, self._source.decode("utf-8", "replace")
-        if len(source) > MAX_BYTES or len(_OPERATORS.findall(source)) > MAX_OPERATORS or self._depth > MAX_DEPTH:
-            self.unclear = "it is too long"
-            return
-        if _MISREAD.search(line):
-            self.unclear = "its escapes or control characters cannot be read"
-            return
-        root = _parser().parse(source).root_node
+        self._make_readable()
+        root = _parser().parse(self._source).root_node
         if root.has_error:
-            self.unclear = "it is not a command that the grammar knows"
-            for found in _BRACE_COMMAND.finditer(line):
-                words = [Word(text) for word in found[1].split() for text in _expand_braces(word) or ()]
-                self.commands.append(SimpleCommand(words, []))
+            self.unclear = self.unclear or "it is not a command that the grammar knows"
+            for found in _BRACE_COMMAND.finditer(self._source.decode("utf-8", "replace")):
+                words = [w for word in found[1].split() for w in _expand_braces(word) or ()]
+                self.commands.append(SimpleCommand([Word(word) for word in words], []))
         self._visit(root)
+
+    def _make_readable(self) -> None:
+        """Only what is too long is cut off, and quotes closed there; the offsets stay."""
+        cut = readable = cut_line(self._source)
+        if cut != self._source:
+            self.unclear = "it is too long"
+            closed = (cut + quote for quote in (b"", b"'", b'"'))
+            readable = next((line for line in closed if not _parser().parse(line).root_node.has_error), cut)
+        self._source = replace_misread(readable)
+        if self._source != readable:
+            self.unclear = self.unclear or "its escapes or control characters cannot be read"
 
     def _text(self, node: Node) -> str:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "replace")
@@ -244,8 +244,12 @@ class _Reader:
     def _read_bare_redirect(self, node: Node, _piped: bool) -> None:
         self._redirect(node, self._add(SimpleCommand([], [])))
 
-    def _read_heredoc(self, _node: Node, _piped: bool) -> None:
+    def _read_heredoc(self, node: Node, _piped: bool) -> None:
+        """A document that is still in the line: only the grammar knows where it ends."""
         self.unclear = "it holds a here-document that cannot be read"
+        command = self._last or self._add(SimpleCommand([], []))
+        command.redirects += [Redirect("<<", Word(self._text(c))) for c in node.children if c.type == "heredoc_body"]
+        self._visit_deeper(node.children)
 
     def _assign(self, node: Node, _piped: bool = False) -> None:
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -253,7 +257,7 @@ class _Reader:
         sign = next(child for child in node.children if child.type in ("=", "+="))
         joined = name is not None and name.end_byte == sign.start_byte and (value or sign).start_byte <= sign.end_byte
         ends = self._source[node.end_byte : node.end_byte + 1] in b" \t\n;&|()<>`}"
-        if name is None or not joined or not ends or not re.match(r"[A-Za-z_]", self._text(name)):
+        if name is None or not joined or not ends or not _NAME_START.match(key := self._text(name)):
             self.unclear = "it holds an assignment that cannot be read"
             return
         if name.type != "variable_name":
@@ -262,9 +266,9 @@ class _Reader:
         word = Word("".join(piece.text for piece in pieces))
         # Branches, subshells and pipelines may or may not set it for what follows; so may a second assignment.
         certain = sign.type == "=" and _runs_always(node) and not any(piece.dynamic for piece in pieces)
-        known = self._variables.setdefault(self._text(name), word)
+        known = self._variables.setdefault(key, word)
         if known != word or not certain:
-            self._variables[self._text(name)] = Word("", dynamic=True)
+            self._variables[key] = Word("", dynamic=True)
 
     def _redirect(self, node: Node, command: SimpleCommand) -> None:
         """Adds the redirection to its command, and the words that follow it: `rm > log -rf x` has them as arguments."""
@@ -272,9 +276,13 @@ class _Reader:
         document = self._documents.get(sign.start_byte)
         if document is not None:
             self.documents_met += 1
-            if not document.quoted and re.search(r"\$\(|`", document.text):
+            text = document.text
+            if substitutions := document.substitutions:
+                self._read_inner(substitutions)
                 self.unclear = "its here-document runs commands"
-            command.redirects.append(Redirect("<<", Word(document.text)))
+            if not document.quoted:
+                text = re.sub(r"\$(\w+|\{\w+\})", lambda x: self._variable(x[1].strip("{}")).text or x[0], text)
+            command.redirects.append(Redirect("<<", Word(text)))
         else:
             after = [child for child in node.children if child.start_byte >= sign.end_byte]
             target = self._words(after[:1]) or [Word("")]
@@ -387,8 +395,8 @@ class _Reader:
     def _parameter(self, node: Node) -> _Piece:
         """`$x`, `${x}`, and `${x:-default}` as its default where `x` is not set."""
         name, *rest = [child for child in node.children if child.type not in ("$", "${", "}")] or [node]
-        if not rest and name.type == "variable_name" and self._text(node).strip("${}") == self._text(name):
-            return self._variable(self._text(name))
+        if not rest and name.type == "variable_name" and self._text(node).strip("${}") == (key := self._text(name)):
+            return self._variable(key)
         if node.type == "simple_expansion" and name.start_byte > node.start_byte + 1:
             self.unclear = "it holds a $ that cannot be read"
         self._depth += 1
@@ -415,11 +423,7 @@ class _Reader:
         """A nested command line: its commands count too, and what it prints is known only for a plain echo."""
         text = self._text(node)
         if text.startswith("`") and "\\" in text:  # one level of escapes is for the outer shell
-            inner = _Reader(re.sub(r"\\([$`\\])", r"\1", text[1:-1]).encode(), {}, self._depth + 1, self._variables)
-            inner.read_line()
-            commands = inner.commands
-            self.commands += commands
-            self.unclear = self.unclear or inner.unclear
+            commands = self._read_inner(re.sub(r"\\([$`\\])", r"\1", text[1:-1]))
         else:
             commands = self._visit_deeper(node.children)
         if len(commands) == 1 and not commands[0].redirects and node.type == "command_substitution":
@@ -428,6 +432,14 @@ class _Reader:
                 shown = " ".join(word.text for word in words[1:] if not word.text.startswith("-"))
                 return _Piece(_ANSI_C.sub(_ansi_c_char, shown), expanded=True)
         return _Piece("", dynamic=True, expanded=True)
+
+    def _read_inner(self, line: str) -> list[SimpleCommand]:
+        inner = _Reader(line.encode(), {}, self._depth + 1, self._variables)
+        inner.read_line()
+        self.commands += inner.commands
+        self.unclear = self.unclear or inner.unclear
+        self.fork_bomb |= inner.fork_bomb
+        return inner.commands
 
 
 def _runs_always(node: Node) -> bool:
