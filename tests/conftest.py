@@ -4,6 +4,10 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
+settings.load_profile("tailrace")
 
 
 @pytest.fixture(autouse=True)
