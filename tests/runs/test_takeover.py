@@ -131,19 +131,3 @@ async def test_L145_a_process_that_hangs_loses_its_run(tmp_path: Path) -> None:
             process.send_signal(signal.SIGSTOP)
             end = await finished(app.journal, run_id)
     assert (end.status, end.output) == ("completed", TEXT)
-
-
-async def test_I101_a_turn_that_waits_for_the_dead_process_lets_its_run_go_first(tmp_path: Path) -> None:
-    async with FaultyProvider(script=[STALLED, reply(TEXT), reply("Six.")]) as server:
-        config = config_of(tmp_path, server)
-        async with (
-            open_app(config, directory=tmp_path) as app,
-            recovering(app),
-            victim(tmp_path, "agent") as (process, run_id),
-        ):
-            run = await app.agents.submit(TurnSpec(user("and then?"), busy="queue"), session="s")
-            await killed(process)
-            ends = [await finished(app.journal, each) for each in (run_id, run.id)]
-        asked = [message["content"] for message in server.requests[-1].json()["messages"]]
-    assert [end.output for end in ends] == [TEXT, "Six."]
-    assert asked[1:] == ["count", TEXT, "and then?"]
