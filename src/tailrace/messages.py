@@ -150,8 +150,30 @@ class ModelRequest(Value):
     seed: int | None = None
     reasoning_effort: str | None = None
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
+    json_object: bool = False  # the answer's text must be a JSON object, of whatever form
+    verbosity: str | None = None  # "low", "medium", "high"
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
+    verbatim: bool = False  # `extra` has every setting, as a client of the dialect wrote it: none is added to it
+    headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the dialect itself: versions, beta features
+
+    def without_settings(self) -> ModelRequest:
+        """The conversation alone: what `extra` does not have of a verbatim request."""
+        return msgspec.structs.replace(
+            self,
+            tools=(),
+            tool_choice=None,
+            parallel_tool_calls=None,
+            max_tokens=None,
+            temperature=None,
+            top_p=None,
+            stop=(),
+            seed=None,
+            reasoning_effort=None,
+            response_schema=None,
+            json_object=False,
+            verbosity=None,
+        )
 
 
 # ── the answer while it grows ────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Seque
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, TypedDict, Unpack
+from typing import Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
@@ -74,6 +74,14 @@ class Provider(Protocol):
 
     async def complete(self, request: ModelRequest) -> Completion:
         """The same call without streaming. Raises `ProviderError`."""
+
+
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A provider that can be asked how long a request is, without answering it."""
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────

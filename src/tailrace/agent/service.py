@@ -48,6 +48,7 @@ class TurnSpec(Value):
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
+    ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]

@@ -136,7 +136,8 @@ class App:
         `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
         choice, configured = named(self.config, asked.model), self.config.model
         same = (choice.provider, choice.name) == (configured.provider, configured.name)
-        return verbatim_routes(self.models.routes(configured if same else choice), asked)
+        routes = self.models.routes(configured if same else choice)
+        return verbatim_routes(routes, asked, strict=self.config.server.strict)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""

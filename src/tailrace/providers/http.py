@@ -30,6 +30,13 @@ MAX_ERROR_BYTES = 64 * 1024
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_NO_ROUTE = (404, 405, 501)
+# The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
+_COUNTED: dict[Dialect, frozenset[str]] = {
+    "chat": frozenset(),
+    "responses": frozenset({"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning"}),
+    "anthropic": frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking"}),
+}
 _ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 
 
@@ -51,7 +58,7 @@ class HttpProvider:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
-        reply = await self._post(request, stream=True)
+        reply = await self._ask(request, stream=True)
         try:
             yield await self._answer(reply, request)
         except ProviderError as exc:
@@ -61,7 +68,7 @@ class HttpProvider:
             reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
-        reply = await self._post(request, stream=False)
+        reply = await self._ask(request, stream=False)
         try:
             answer = await self._answer(reply, request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -80,14 +87,37 @@ class HttpProvider:
             request, self._wire, quirks_of(endpoint, request.model), extra=endpoint.extra_body, stream=stream
         )
 
-    async def _post(self, request: ModelRequest, *, stream: bool) -> HttpReply:
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises
+        `ProviderError`."""
+        if (url := self._endpoint.count_url()) is None:
+            return None
+        fields, asked = _COUNTED[self.dialect], request.extra.keys()
+        body = self.request_body(request, stream=False)
+        body = {name: value for name, value in body.items() if name in fields or name in asked}
+        try:
+            reply = await self._post(request, body, url=url)
+        except ProviderError as exc:
+            if exc.status in _NO_ROUTE:
+                return None
+            raise
+        try:
+            counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
+        finally:
+            reply.close()
+        return counted if isinstance(counted, int) and counted >= 0 else None
+
+    async def _ask(self, request: ModelRequest, *, stream: bool) -> HttpReply:
+        return await self._post(request, self.request_body(request, stream=stream))
+
+    async def _post(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
         """The reply, once it is known to be a success."""
         endpoint = self._endpoint
         try:
             reply = await self._transport.post(
-                self._url,
-                headers=self._headers,
-                body=encode_object(self.request_body(request, stream=stream)),
+                url or self._url,
+                headers=self._endpoint.headers_with(request.headers) if request.headers else self._headers,
+                body=encode_object(body),
                 connect_timeout_s=endpoint.connect_timeout_s,
                 socket_path=endpoint.socket_path,
             )

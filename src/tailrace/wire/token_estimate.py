@@ -20,6 +20,12 @@ def request_tokens(request: ModelRequest) -> int:
     return (len(request.system) + len(request.prefill)) // CHARS_PER_TOKEN + message_tokens(request.messages)
 
 
+def input_tokens(request: ModelRequest) -> int:
+    """The same, and the tools that are offered."""
+    tools = sum(len(msgspec.json.encode(tool)) for tool in request.tools)
+    return request_tokens(request) + tools // CHARS_PER_TOKEN
+
+
 def message_tokens(messages: Iterable[Message]) -> int:
     return sum(sum(map(_chars, message.parts)) // CHARS_PER_TOKEN + _MESSAGE_TOKENS for message in messages)
 

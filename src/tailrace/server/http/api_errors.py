@@ -27,7 +27,7 @@ from tailrace.errors import (
     TimedOut,
     Unavailable,
 )
-from tailrace.messages import ErrorDelta
+from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
 from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
@@ -49,12 +49,15 @@ class ApiError(TailraceError):
         code: str = "",
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: JsonObject | None = None,
     ) -> None:
+        """`details` is an object that Anthropic's clients read."""
         super().__init__(message)
         self.status = status
         self.code = code or _word(status)
         self.param = param
         self.headers = dict(headers or {})
+        self.details = details
 
 
 def _word(status: int) -> str:
@@ -82,6 +85,8 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
         case "anthropic":
             # The API's own word for a server that takes no more work is 529.
             body = anthropic_error_body(msgspec.structs.replace(delta, status=529) if error.status == 503 else delta)
+            if error.details is not None:
+                body["error"]["details"] = error.details
             return {**body, "request_id": request_id} if request_id else body
         case "plain":
             plain: dict[str, Any] = {"kind": error.code, "message": message}
@@ -124,7 +129,7 @@ def as_api_error(exc: Exception) -> ApiError:
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
         case InvalidRequest():
-            return ApiError(400, str(exc), code="invalid_request", param=exc.param)
+            return ApiError(400, str(exc), code="invalid_request", param=exc.param, details=exc.details)
         case JournalError():
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
         case TimeoutError():

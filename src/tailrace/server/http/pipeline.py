@@ -18,7 +18,7 @@ from aiohttp import hdrs, web
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
-from tailrace.server.http.request_body import IDENTITY, REQUEST_ID
+from tailrace.server.http.request_body import IDENTITY, IGNORED, REQUEST_ID
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
@@ -193,12 +193,14 @@ class RequestPipeline:
         headers = response.headers
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
+        if (ignored := request.get(IGNORED)) is not None:
+            headers["X-Tailrace-Ignored"] = ", ".join(ignored)
         headers["X-Content-Type-Options"] = "nosniff"
         headers[hdrs.SERVER] = "tailrace"
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and self._origins.allows(origin):
             headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After"
+            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
             headers.setdefault("Vary", "Origin")
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
@@ -216,7 +218,9 @@ class RequestPipeline:
         message = self.app.redactor.redact(str(error))
         if message == str(error):
             return error
-        return ApiError(error.status, message, code=error.code, param=error.param, headers=error.headers)
+        return ApiError(
+            error.status, message, code=error.code, param=error.param, headers=error.headers, details=error.details
+        )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,7 @@ BODY_S: Final = 60.0  # for a whole body
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
 REQUEST_ID: Final = web.RequestKey("request_id", str)
+IGNORED: Final = web.RequestKey("ignored", tuple[str, ...])  # parameters that the model is not told (K129)
 
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")

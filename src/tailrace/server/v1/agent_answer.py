@@ -16,7 +16,7 @@ from tailrace.ports import Batch, Run
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
 from tailrace.wire.sse import encode_comment
@@ -37,6 +37,7 @@ class _AgentAnswer:
         self._app = call.pipeline.app
         requester = call.request[IDENTITY].name
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
+        note_ignored(call.request, self._spec.ignored)
         self._source: Dialect = agent_dialect(self._app)
         self._log_to_deltas = LogToDeltas(
             agent=True,

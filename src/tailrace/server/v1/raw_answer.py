@@ -21,7 +21,7 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta
+from tailrace.messages import AnyDelta, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
@@ -30,7 +30,8 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored
+from tailrace.wire.client_request import ignored_params
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
@@ -40,7 +41,10 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
     """Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    kept = {"api": call.api_format.dialect, "request": client_request.body}
+    kept: JsonObject = {"api": call.api_format.dialect, "request": client_request.body}
+    if ignored := ignored_params(client_request, routes[0].provider.dialect):
+        note_ignored(call.request, ignored)
+        kept["ignored"] = ignored
     new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
     if lease is None:

@@ -25,9 +25,9 @@ from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.answer_route import answer_call, answer_route
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
 from tailrace.server.v1.model_target import agent_dialect, is_agent, turn_spec
-from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
+from tailrace.server.v1.responses_schemas import COUNT, DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
@@ -36,7 +36,8 @@ from tailrace.server.v1.stored_response import (
     response_body,
     response_run,
 )
-from tailrace.wire.client_request import ClientRequest, converted
+from tailrace.server.v1.token_count import count_input_tokens
+from tailrace.wire.client_request import ClientRequest, converted, ignored_params
 from tailrace.wire.responses.client_request import items_of
 
 _ECHOED_DEFAULTS: JsonObject = {
@@ -56,6 +57,7 @@ _ECHOED_DEFAULTS: JsonObject = {
     "truncation": "disabled",
     "user": None,
 }
+_COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
 
 
 class _Conversation(msgspec.Struct):
@@ -104,7 +106,8 @@ class Responses:
 
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body = await read_object(request)
-        client_request, storage = RESPONSES.parse_request({"input": [], **body}), converted(body, _StorageOptions)
+        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        storage = converted(body, _StorageOptions)
         history = await self._history(storage)
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
@@ -115,10 +118,20 @@ class Responses:
             return await answer_call(
                 ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
             )
-        run = await self._begin(client_request, storage, history, fields, requester=request[IDENTITY].name)
+        run = await self._begin(request, client_request, storage, history, fields)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
+
+    async def count(self, request: web.Request) -> web.Response:
+        """How many tokens a response's input is, with what was said before it.
+
+        The provider's own count where its API has one, an estimate elsewhere."""
+        body = await read_object(request)
+        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        history = await self._history(converted(body, _StorageOptions))
+        counted = await count_input_tokens(self._app, client_request, history)
+        return json_response({"object": "response.input_tokens", "input_tokens": counted})
 
     async def _history(self, storage: _StorageOptions) -> tuple[Message, ...]:
         if storage.previous_response_id and storage.session:
@@ -134,12 +147,11 @@ class Responses:
 
     async def _begin(
         self,
+        request: web.Request,
         client_request: ClientRequest,
         storage: _StorageOptions,
         history: tuple[Message, ...],
         fields: JsonObject,
-        *,
-        requester: str,
     ) -> Run:
         """The run, once it is recorded (shielded: a disconnect does not undo it)."""
         agent = is_agent(client_request)
@@ -150,12 +162,16 @@ class Responses:
         origin = msgspec.to_builtins(Origin(client_request.model, source, fields, tuple(given), background, shows))
         durability = self._app.config.store.durability
         if agent:
+            requester = request[IDENTITY].name
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
+            note_ignored(request, spec.ignored)
             work = self._app.agents.submit(
                 msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
             )
         else:
-            call = CallSpec({"input": [], **client_request.body}, history, origin)
+            ignored = ignored_params(client_request, source)
+            note_ignored(request, ignored)
+            call = CallSpec({"input": [], **client_request.body}, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(
                 call, model=client_request.model, session=storage.session, durability=durability
             )
@@ -286,6 +302,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route, path = Responses(pipeline), partial(Route, access="models"), "/v1/responses/{id}"
     return (
         answer_route("/v1/responses", api.create, body=REQUEST, answer=RESPONSE),
+        route("POST", "/v1/responses/input_tokens", api.count, body=REQUEST, answer=COUNT, errors=_COUNT_ERRORS),
         route("GET", path, api.show, query=ResponseQuery, answer=RESPONSE, streams=True, errors=(404, 409, 410)),
         route("POST", f"{path}/cancel", api.cancel, answer=RESPONSE, errors=(404,)),
         route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=INPUT_ITEMS, errors=(404,)),

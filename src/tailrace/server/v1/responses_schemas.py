@@ -36,4 +36,7 @@ INPUT_ITEMS: JsonObject = object_schema(
         "has_more": {"type": "boolean"},
     }
 )
+COUNT: JsonObject = object_schema(
+    {"object": {"const": "response.input_tokens"}, "input_tokens": {"type": "integer", "minimum": 0}}
+)
 DELETED: JsonObject = object_schema({"id": TEXT, "object": {"const": "response"}, "deleted": {"const": True}})

@@ -24,6 +24,7 @@ from tailrace.wire.schema_name import named_schema
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
@@ -34,18 +35,22 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     body |= _tools(request) | _sampling(request)
     if request.response_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": named_schema(request.response_schema)}
+    elif request.json_object:
+        body["response_format"] = {"type": "json_object"}
     return body | request.extra
 
 
 def _sampling(request: ModelRequest) -> JsonObject:
     limit = "max_completion_tokens" if _COUNTS_REASONING.match(request.model) else "max_tokens"
+    limited = not request.extra.keys().isdisjoint(_LIMITS)  # two spellings of one limit are refused (K130)
     fields = {
-        limit: request.max_tokens,
+        limit: None if limited else request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "stop": list(request.stop) or None,
         "seed": request.seed,
         "reasoning_effort": request.reasoning_effort,
+        "verbosity": request.verbosity,
     }
     return {field: value for field, value in fields.items() if value is not None}
 

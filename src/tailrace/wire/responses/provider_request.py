@@ -51,6 +51,10 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
         body["text"] = {"format": {"type": "json_schema", **named_schema(request.response_schema)}}
+    elif request.json_object:
+        body["text"] = {"format": {"type": "json_object"}}
+    if request.verbosity is not None:
+        body.setdefault("text", {})["verbosity"] = request.verbosity
     settings = {
         "parallel_tool_calls": request.parallel_tool_calls,
         "max_output_tokens": request.max_tokens,
