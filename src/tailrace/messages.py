@@ -40,6 +40,9 @@ class Text(Value, tag="text"):
     text: str
 
 
+READABLE_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})  # what models take
+
+
 class Image(Value, tag="image"):
     """Either `data` (base64, with `media_type`) or `url`."""
 
@@ -47,6 +50,15 @@ class Image(Value, tag="image"):
     data: str = ""
     media_type: str = ""
     detail: str = ""  # chat and responses: "low", "high", "auto"
+
+
+class File(Value, tag="file"):
+    """A document. Either `data` (base64, with `media_type`) or `url`."""
+
+    data: str = ""
+    media_type: str = ""
+    name: str = ""
+    url: str = ""
 
 
 class Reasoning(Value, tag="reasoning"):
@@ -80,8 +92,15 @@ class ToolCall(Value, tag="tool_call"):
 
 class ToolResult(Value, tag="tool_result"):
     call_id: str
-    content: str | tuple[Text | Image, ...] = ""
+    content: str | tuple[Text | Image | File, ...] = ""
     ok: bool = True
+
+    @property
+    def text(self) -> str:
+        """What it says in words, where the dialect has no other place for an error than the text."""
+        content = self.content
+        said = content if isinstance(content, str) else "".join(part.text for part in content if isinstance(part, Text))
+        return said if self.ok or said.lower().startswith("error") else f"Error: {said}"
 
 
 class ToolFile(Value):
@@ -100,7 +119,7 @@ class Native(Value, tag="native"):
     maker: str = ""  # as in `Reasoning`
 
 
-Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall | ToolResult | Native
+Part: TypeAlias = Text | Image | File | Reasoning | Refusal | ToolCall | ToolResult | Native
 
 
 class Message(Value):

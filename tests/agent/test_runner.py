@@ -420,6 +420,8 @@ async def test_files_of_a_tool_are_on_record_for_the_user(tmp_path: Path) -> Non
         ),
     )
     assert from_json(to_json(fact)) == fact
+    (asked,) = [message for message in it.server.requests[1].json()["messages"] if message["role"] == "user"][1:]
+    assert asked["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]
 
 
 async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:

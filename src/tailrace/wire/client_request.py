@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from tailrace.errors import TailraceError, validation_mistake
-from tailrace.messages import Dialect, JsonObject, ModelRequest, NamedTool, Value
+from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
 
 T = TypeVar("T")
 
@@ -92,7 +92,14 @@ def first_unsupported_param(client_request: ClientRequest, dialect: Dialect) -> 
         return client_request.opaque_at
     if client_request.request.stop and dialect == "responses":
         return _STOP[client_request.dialect]
+    if dialect == "chat" and _names_a_file(client_request.request):
+        return _CONVERSATION[client_request.dialect][0]  # the API takes the files themselves
     return None
+
+
+def _names_a_file(request: ModelRequest) -> bool:
+    """A document is given by its address."""
+    return any(isinstance(part, File) and part.url for message in request.messages for part in message.parts)
 
 
 def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim: bool = True) -> tuple[str, ...]:

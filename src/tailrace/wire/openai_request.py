@@ -6,11 +6,15 @@ of its own (`nested`).
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-from tailrace.messages import Image, JsonObject, NamedTool, ToolSpec
+from tailrace.messages import File, Image, JsonObject, NamedTool, ToolSpec
 from tailrace.wire.client_request import FieldsBeyond, InvalidRequest, ToolChoice, converted
 from tailrace.wire.peer_json import objects_of, text_of
+
+DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)
 
 
 class _Function(msgspec.Struct):
@@ -110,6 +114,24 @@ def response_schema(form: object, field: str, beyond: FieldsBeyond, *, nested: b
 
 def _titled(schema: JsonObject, name: object) -> JsonObject:
     return {"title": name, **schema} if isinstance(name, str) and name else schema
+
+
+def file_of(file: JsonObject, url: str = "") -> File | None:
+    """A file that the request brings along or names by its address; None for one that the provider keeps."""
+    name, data = text_of(file.get("filename")), file.get("file_data")
+    if url:
+        return File(url=url, name=name)
+    if not isinstance(data, str) or not data:
+        return None
+    if (inline := DATA_URL.fullmatch(data)) is None:
+        return File(data=data, media_type="application/pdf", name=name)
+    return File(data=inline["data"], media_type=inline["media_type"], name=name)
+
+
+def file_fields(file: File) -> JsonObject:
+    """A file in the words of both APIs."""
+    kind = file.media_type or "application/pdf"
+    return {"filename": file.name or "document.pdf", "file_data": f"data:{kind};base64,{file.data}"}
 
 
 def image_of(url: str, detail: object) -> Image:

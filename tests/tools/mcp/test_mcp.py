@@ -75,7 +75,7 @@ async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) 
     assert [outcome.output for outcome in both] == ["0", "2", "4", "6", "8"]
     odd = tools[offered_name(server, ODD)]
     assert await odd.run({}, here) == ToolOutcome(
-        "words\n[image/png: given to the user, not readable here]",
+        "words\n[image/png]",
         files=(ToolFile(f"{re.sub('[^A-Za-z0-9_-]', '_', ODD)[:64]}-1.png", "image/png", b"\0\0\0"),),
     )
     refused = await tools[f"{server}__refuse"].run({}, here)

@@ -8,13 +8,12 @@ import logging
 from tailrace.delivery.planning.presenter import fenced, preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
 from tailrace.errors import PlatformError
-from tailrace.messages import Image, Message, Part, Text
+from tailrace.messages import READABLE_IMAGES, Image, Message, Part, Text
 
 log = logging.getLogger("tailrace.platforms")
 
 MAX_IMAGE_BYTES = 10 << 20
 MAX_TEXT_BYTES = 256 << 10
-IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", "application/toml", "application/x-sh")
 
 
@@ -32,7 +31,7 @@ async def message_of(platform: Platform, received: MessageReceived) -> Message:
 
 async def _part(platform: Platform, attachment: Attachment) -> Part:
     kind = attachment.media_type.partition(";")[0].strip().lower()
-    if kind in IMAGES:
+    if kind in READABLE_IMAGES:
         data = await platform.fetch(attachment, max_bytes=MAX_IMAGE_BYTES)
         return Image(data=base64.b64encode(data).decode(), media_type=kind)
     small = attachment.size_bytes is None or attachment.size_bytes <= MAX_TEXT_BYTES

@@ -22,7 +22,7 @@ import msgspec
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
-from tailrace.messages import JsonObject, ToolFile, ToolSpec
+from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.tools.typed import clipped, failed, preview_of
 
@@ -139,7 +139,7 @@ def _part(block: mcp_types.ContentBlock) -> str:
         case TextContent(text=text):
             return text
         case ImageContent(mime_type=kind) | AudioContent(mime_type=kind):
-            return f"[{kind}: given to the user, not readable here]"
+            return f"[{kind}]" if kind in READABLE_IMAGES else f"[{kind}: given to the user, not readable here]"
         case ResourceLink(name=name, uri=uri):
             return f"[{name}: {uri}]"
         case EmbeddedResource(resource=TextResourceContents(text=text)):

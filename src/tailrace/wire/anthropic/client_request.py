@@ -6,7 +6,18 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolResult, ToolSpec
+from tailrace.messages import (
+    File,
+    Image,
+    JsonObject,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Part,
+    Text,
+    ToolResult,
+    ToolSpec,
+)
 from tailrace.wire.anthropic.completion import completion_from_body
 from tailrace.wire.client_request import (
     ClientRequest,
@@ -16,7 +27,7 @@ from tailrace.wire.client_request import (
     ToolChoice,
     converted,
 )
-from tailrace.wire.conversation import Conversation, result_content, unknown_role
+from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.peer_json import objects_of, text_of
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
@@ -138,12 +149,38 @@ class _Conversation(Conversation):
                 return Text(text)
             case {"type": "image", "source": dict(source)}:
                 return _image(source)
+            case {"type": "document", "source": dict(source)}:
+                return self._document(part, source, where)
+            case {"type": "search_result", "content": list(found)}:
+                texts = joined_text(self.parts_of(found, f"{where}.content", "blocks"))
+                return _titled_text(part, texts, text_of(part.get("source")))
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
                 content = part.get("content")
                 parts = self.parts_of("" if content is None else content, f"{where}.content", "blocks")
                 return ToolResult(call_id, result_content(parts), not part.get("is_error"))
             case _:
                 return None
+
+    def _document(self, block: JsonObject, source: JsonObject, where: str) -> Part | None:
+        """None for a file that Anthropic keeps."""
+        name = text_of(block.get("title"))
+        match source:
+            case {"type": "base64", "data": str(data), **more}:
+                return File(data=data, media_type=text_of(more.get("media_type")), name=name)
+            case {"type": "url", "url": str(url)}:
+                return File(url=url, name=name)
+            case {"type": "text", "data": str(text)}:
+                return _titled_text(block, text)
+            case {"type": "content", "content": content}:
+                return _titled_text(block, joined_text(self.parts_of(content, f"{where}.source.content", "blocks")))
+            case _:
+                return None
+
+
+def _titled_text(block: JsonObject, text: str, source: str = "") -> Text:
+    """A document or a search result of plain text, with what tells it from the others."""
+    heading = " ".join(filter(None, (text_of(block.get("title")), source)))
+    return Text(f"{heading}\n{text}" if heading else text)
 
 
 def _is_text(block: object) -> bool:

@@ -6,7 +6,7 @@ from tailrace.messages import Image, JsonObject, Message, Native, Part, Text, To
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
-from tailrace.wire.openai_request import image_of
+from tailrace.wire.openai_request import file_of, image_of
 
 
 class ChatConversation(Conversation):
@@ -52,5 +52,7 @@ class ChatConversation(Conversation):
                 return image_of(url, more.get("detail"))
             case {"type": "image_url", "image_url": str(url)}:
                 return Image(url=url)
+            case {"type": "file", "file": dict(file)}:
+                return file_of(file)
             case _:
                 return None

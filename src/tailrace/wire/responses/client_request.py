@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
+from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
 from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, converted
 from tailrace.wire.conversation import Conversation, unknown_role
 from tailrace.wire.openai_request import (
+    file_of,
     function_tools,
     image_of,
     is_json_object,
@@ -17,6 +18,7 @@ from tailrace.wire.openai_request import (
     response_schema,
     tool_choice,
 )
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.completion import completion_from_body
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
@@ -155,7 +157,7 @@ class _Conversation(Conversation):
         if not isinstance(call_id, str):
             raise InvalidRequest("names the call that this is the result of", f"{where}.call_id")
         parts = self.parts_of(output, f"{where}.output")
-        content = tuple(part for part in parts if isinstance(part, Text | Image))
+        content = tuple(part for part in parts if isinstance(part, Text | Image | File))
         self.add_result(ToolResult(call_id, output if isinstance(output, str) else content))
 
     def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
@@ -164,5 +166,7 @@ class _Conversation(Conversation):
                 return Text(text)
             case {"type": "input_image", "image_url": str(url), **more}:
                 return image_of(url, more.get("detail"))
+            case {"type": "input_file"}:
+                return file_of(part, text_of(part.get("file_url")))
             case _:
                 return None
