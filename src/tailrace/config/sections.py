@@ -243,7 +243,7 @@ Scope: TypeAlias = Literal["models", "runs", "admin"]
 
 
 class ServerKey(Section):
-    """The key of one caller. `models`: /v1; `runs`: /runs; `admin`: every route and the metrics."""
+    """The key of one caller. `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route."""
 
     name: str
     key_env: EnvName

@@ -37,6 +37,15 @@ class Identity(msgspec.Struct, frozen=True):
     def may(self, access: Access) -> bool:
         return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
 
+    def require(self, access: Access, what: str = "this") -> None:
+        """Raises `ApiError` 403 for a key without the scope."""
+        if not self.may(access):
+            raise ApiError(403, f"{what} needs a key with the scope {access!r}", code="insufficient_scope")
+
+    def owns(self, owner: str) -> bool:
+        """Whether what the key of that name made is this caller's to read and delete. An admin's is everything."""
+        return self.name == owner or "admin" in self.scopes
+
 
 LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
@@ -79,8 +88,7 @@ class Authoriser:
             if access == "open":
                 return Identity("anonymous", frozenset())
             raise ApiError(401, "a valid API key is needed", code="invalid_api_key", headers=_CHALLENGE)
-        if not identity.may(access):
-            raise ApiError(403, f"this key does not have the scope {access!r}", code="insufficient_scope")
+        identity.require(access)
         return identity
 
     def _identify(self, headers: Mapping[str, str]) -> Identity | None:
