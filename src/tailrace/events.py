@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
-from tailrace.messages import Message, Usage
+from tailrace.messages import Message, ToolFile, Usage
 
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
@@ -147,12 +147,13 @@ class MessageRecorded(Event):
 
 
 class ToolOutputRecorded(Event):
-    """The output of a tool, recorded before the model gets it."""
+    """The output of a tool, recorded before the model gets it. `files` are for the user: the model reads `output`."""
 
     call_id: str
     tool_name: str
     output: str
     ok: bool = True
+    files: tuple[ToolFile, ...] = ()
 
 
 class ApprovalAsked(Event):

@@ -84,6 +84,14 @@ class ToolResult(Value, tag="tool_result"):
     ok: bool = True
 
 
+class ToolFile(Value):
+    """A file or an image that a tool gave beside its text, for the user. In JSON `data` is base64."""
+
+    name: str
+    media_type: str
+    data: bytes
+
+
 class Native(Value, tag="native"):
     """A block that only one dialect knows (server tools, compaction, …): sent back to its maker, dropped elsewhere."""
 

@@ -26,7 +26,7 @@ from tailrace.events import (
     event_type,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolFile, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,10 +90,12 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What the model reads. A tool that failed is an outcome, not an exception."""
+    """`output` is what the model reads, `files` what the user gets beside it. A tool that failed is an outcome, not an
+    exception."""
 
     output: str
     ok: bool = True
+    files: tuple[ToolFile, ...] = ()
 
 
 class ToolContext(Protocol):

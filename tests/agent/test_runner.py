@@ -9,6 +9,7 @@ import pytest
 
 from agent.turns import Note, NoteArgs, stage
 from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
@@ -24,8 +25,10 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
+    from_json,
+    to_json,
 )
-from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, Usage, assistant, user
+from tailrace.messages import Dialect, Message, ModelRequest, ToolFile, ToolResult, Usage, assistant, user
 from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
@@ -367,6 +370,34 @@ async def test_A18_a_lone_surrogate_from_a_tool_is_replaced(tmp_path: Path) -> N
         asked = it.server.requests[1].json()["messages"]
     assert played.finished.status == "completed"
     assert asked[-1]["content"] == "half a pair: \ufffd"
+
+
+class _Drawing(Note):
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+        files = (
+            ToolFile("chart.png", "image/png", b"\x89PNG"),
+            ToolFile("all.bin", "application/octet-stream", bytes(MAX_FILES_BYTES)),
+            ToolFile("notes.txt", "text/plain", b"the key is sk-very-secret-key"),
+        )
+        return ToolOutcome("drawn", files=files)
+
+
+async def test_files_of_a_tool_are_on_record_for_the_user(tmp_path: Path) -> None:
+    """Without secrets, and within bounds; what does not fit is named to the model. They survive the log's JSON."""
+    script = (reply(call("note", {"text": "a"})), reply("Here it is."))
+    async with stage(tmp_path, *script, note=_Drawing(), secrets=["sk-very-secret-key"]) as it:
+        played = await it.play()
+    (fact,) = (event for event in played.events if isinstance(event, ToolOutputRecorded))
+    assert fact == ToolOutputRecorded(
+        fact.call_id,
+        "note",
+        f"drawn\n[all.bin: {MAX_FILES_BYTES} bytes, too large to be shown]",
+        files=(
+            ToolFile("chart.png", "image/png", b"\x89PNG"),
+            ToolFile("notes.txt", "text/plain", b"the key is [redacted]"),
+        ),
+    )
+    assert from_json(to_json(fact)) == fact
 
 
 async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:

@@ -28,13 +28,14 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import JsonObject, ToolCall
+from tailrace.messages import JsonObject, ToolCall, ToolFile
 from tailrace.ports import Tool, ToolOutcome
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 DENIED = "The user did not approve this action; it was not executed."
+MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
 
@@ -206,14 +207,32 @@ class ToolRunner:
 
     def _settle(self, index: int, call: ToolCall, outcome: ToolOutcome, duration: float = 0.0) -> None:
         """The outcome first, then the end of the tool's line: a viewer never sees an end that is not on record."""
+        files, left_out = self._storable_files(outcome.files)
+        output = self._storable(outcome.output + left_out)
         self._record.add(
-            ToolOutputRecorded(call.id, call.name, self._storable(outcome.output), outcome.ok),
+            ToolOutputRecorded(call.id, call.name, output, outcome.ok, files),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
         )
 
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return without_lone_surrogates(self._redactor.redact(text))
+
+    def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], str]:
+        """The files that fit into the log, those of text without secrets, and a line about each that does not fit."""
+        kept: list[ToolFile] = []
+        left_out = ""
+        room = MAX_FILES_BYTES
+        for file in files:
+            if len(file.data) > room:
+                left_out += f"\n[{file.name}: {len(file.data)} bytes, too large to be shown]"
+                continue
+            room -= len(file.data)
+            data = file.data
+            if file.media_type.startswith("text/") and not self._redactor.idle:
+                data = self._redactor.redact(data.decode(errors="replace")).encode()
+            kept.append(ToolFile(self._storable(file.name), file.media_type, data))
+        return tuple(kept), left_out
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

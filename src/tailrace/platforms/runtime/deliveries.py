@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
@@ -31,12 +33,11 @@ class Deliveries(RunHost["_Delivery"]):
         self._lines = ChatLines(platform)
         self._messages: set[asyncio.Task[None]] = set()
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
-        self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
 
     async def deliver(self, spec: DeliverySpec) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
-            self._unhinted.add(spec.requester)
+            spec = msgspec.structs.replace(spec, hints=True)
         run = await self.start_run(new_delivery(spec))
         await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
@@ -89,7 +90,7 @@ class Deliveries(RunHost["_Delivery"]):
             self._platform,
             self._lines.to(spec.place),
             ledger,
-            hints=spec.requester in self._unhinted,
+            hints=spec.hints,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
         return _Delivery(self, consumer)
@@ -99,7 +100,6 @@ class Deliveries(RunHost["_Delivery"]):
         self.asked = {key: asked for key, asked in self.asked.items() if asked[0] != consumer.spec.run_id}
 
     async def mark_hinted(self, requester: str) -> None:
-        self._unhinted.discard(requester)
         await self._chats.mark_hinted(requester)
 
 
