@@ -372,6 +372,28 @@ async def test_A18_a_lone_surrogate_from_a_tool_is_replaced(tmp_path: Path) -> N
     assert asked[-1]["content"] == "half a pair: \ufffd"
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("said", "shown", "status"),
+    [
+        ("The <think> tag is for thoughts.", "The <think> tag is for thoughts.", "completed"),
+        ("  1. Write `<think>`.", "  1. Write `<think>`.", "completed"),
+        ("<thought>Hm.</thought>\nYes.", "Yes.", "completed"),
+        ("<think>Hm, and no end", "", "incomplete"),
+        ("<think>Hm.</think>\n\n", "", "incomplete"),
+    ],
+)
+async def test_M150_C43_what_is_shown_of_an_answer_with_tags(
+    tmp_path: Path, said: str, shown: str, status: str, whole: bool
+) -> None:
+    """Streamed or whole. An answer that is nothing but thoughts is told as incomplete."""
+    scenario = Scenario(reply=reply(said), instead="no-streaming" if whole else None)
+    async with stage(tmp_path, *[scenario] * 2) as it:
+        played = await it.play()
+    assert (played.shown, played.finished.output, played.finished.status) == (shown, shown, status)
+    assert (played.finished.error is None) == (status == "completed")
+
+
 class _Drawing(Note):
     async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
         files = (
