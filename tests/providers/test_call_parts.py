@@ -73,6 +73,22 @@ def test_an_answer_that_begins_anew_and_is_cut_again_adds_only_what_is_new(
     assert shown + through(shown, TEXT[:second], cuts, cut=True) == TEXT[: max(at, second)]
 
 
+FEEDS = "Brook 5 feeds mill 41. Brook 6 feeds mill 42."
+
+
+@given(second=st.integers(0, len(FEEDS)), cuts=CUTS)
+def test_E63_text_that_is_undecided_when_the_next_cut_comes_is_dropped(second: int, cuts: list[int]) -> None:
+    """Had more of it come, it might have been a repetition from the middle of what is shown."""
+    again = " Brook 6 feeds mill 42. Brook 7"[:second]
+    joined = FEEDS + through(FEEDS, again, cuts, cut=True)
+    assert joined in (FEEDS, f"{FEEDS} Brook 7"[: len(joined)])
+
+
+def test_E63_text_that_is_undecided_at_the_end_of_the_answer_is_shown() -> None:
+    assert through(FEEDS, " Brook 6") == " Brook 6"
+    assert through(FEEDS, "Brook 6 feeds mill 42.") == ""
+
+
 @pytest.mark.parametrize(
     ("shown", "continuation", "joined"),
     [
