@@ -53,6 +53,17 @@ async def test_D48_a_cut_is_said_to_be_one(dialect: Dialect) -> None:
             await bench.call(bench.route(dialect, **ONCE))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("framing", ["", "+content-length", "+crlf", "+gzip"])
+async def test_A15_a_whole_terminal_event_without_its_blank_line_is_not_paid_for_twice(
+    dialect: Dialect, framing: str
+) -> None:
+    async with faulty(f"ok+no-last-blank{framing}") as bench:
+        result = await bench.call(bench.route(dialect), told=(told := Told()))
+        assert (result.completion.text, told.text) == (OK, OK)
+        assert len(bench.server.requests) == 1
+
+
 async def test_D49_done_without_a_finish_reason_is_complete() -> None:
     async with faulty("ok+no-finish-reason") as bench:
         result = await bench.call(bench.route())
