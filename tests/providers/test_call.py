@@ -214,6 +214,52 @@ async def test_E61_a_first_token_that_does_not_come(dialect: Dialect, scenario: 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @driven
+async def test_E61_a_stream_that_opens_and_stalls_before_its_first_piece_is_idle(dialect: Dialect) -> None:
+    async with faulty("ok+stall@0") as bench:
+        began = now()
+        result = await bench.call(bench.route(dialect), purpose="step")
+        error = result.attempts[0].error
+        assert isinstance(error, TimedOut)
+        assert (error.deadline, "since the stream opened" in str(error)) == ("idle", True)
+        assert 30 <= now() - began < 31
+        assert result.completion.text == OK
+
+
+@pytest.mark.parametrize(
+    ("scenario", "policy", "local", "deadline", "seconds"),
+    [
+        ("silence", {}, False, "first_token", 120),  # no head: nothing is open
+        ("only-comments", {}, False, "first_token", 120),
+        ("ok+stall@0", {"idle_timeout_s": 50.0}, True, "idle", 50),
+        ("ok+stall@0", {"first_token_timeout_s": 70.0}, False, "first_token", 70),  # set, so not cut short by the rule
+        ("ok+stall@0", {}, True, "first_token", 120),  # a local model reads its prompt
+    ],
+)
+@driven
+async def test_E61_which_deadline_ends_a_step_before_its_first_piece(
+    scenario: str, policy: dict[str, Any], local: bool, deadline: str, seconds: float
+) -> None:
+    async with faulty(scenario) as bench:
+        began = now()
+        route = msgspec.structs.replace(bench.route(**policy), local=local)
+        result = await bench.call(route, purpose="step")
+        error = result.attempts[0].error
+        assert isinstance(error, TimedOut)
+        assert error.deadline == deadline
+        assert seconds <= now() - began < seconds + 1
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(50_001, 240.0), (100_001, 300.0)])
+@driven
+async def test_E61_the_first_token_of_a_large_context_may_take_longer(tokens: int, seconds: float) -> None:
+    async with faulty("silence") as bench:
+        began = now()
+        await bench.call(bench.route(), request=ModelRequest("ok", (user("x" * 4 * tokens),)))
+        assert seconds <= now() - began < seconds + 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@driven
 async def test_E62_a_healthy_long_stream_outlives_every_other_deadline(dialect: Dialect) -> None:
     async with faulty("ok+pace@25") as bench:
         began = now()

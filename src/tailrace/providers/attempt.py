@@ -16,7 +16,13 @@ from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Completion, FinishDelta, ModelRequest, Reasoning, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider
-from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
+from tailrace.providers.deadlines import (
+    AttemptDeadlines,
+    DeadlineWatch,
+    Purpose,
+    deadlines_of,
+    idle_counts_from_opening,
+)
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.retry.overlap import Overlap
@@ -105,6 +111,8 @@ class Attempt:
             try:
                 async with provider.stream(self._request) as answer:
                     self._answer = answer
+                    if idle_counts_from_opening(self._route.policy, local=self._route.local):
+                        watch.note_open()
                     async for deltas in answer:
                         if not deltas:
                             note_bytes(advanced=False)
