@@ -107,6 +107,11 @@ class JournalError(TailraceError):
     """The journal could not read or write what was asked."""
 
 
+class StorageFailed(JournalError):
+    """Storage could not be read or written: a full disk, a lock that another process holds, an input/output error. The
+    same call may succeed later."""
+
+
 class RunNotFound(JournalError):
     """No run has this id."""
 

@@ -39,8 +39,10 @@ class StreamDecoder(Protocol):
         """The deltas that these bytes complete. Never raises: a broken stream ends in one `ErrorDelta`. Bytes after it
         are ignored."""
 
-    def close(self) -> list[AnyDelta]:
-        """End of input. Without the dialect's terminal event this yields an `ErrorDelta` with `cut=True`."""
+    def close(self, *, cut: bool = False) -> list[AnyDelta]:
+        """End of input. Without the dialect's terminal event this yields an `ErrorDelta` with `cut=True`. A terminal
+        event that lacks only its last blank line counts, unless the input was `cut`: it has no end of its own, so more
+        may be missing. Any other unfinished event is dropped (A15)."""
 
     @property
     def complete(self) -> bool:

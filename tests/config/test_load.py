@@ -293,3 +293,15 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         section = getattr(Sections(), name)
         for key in getattr(section, "__struct_fields__", (name,)):
             assert re.search(rf"\b{key}\b", document.read_text(encoding="utf-8")), f"{name}.{key} is not documented"
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\n", "\t \r\n"])
+def test_M151_a_variable_of_blanks_is_not_set(tmp_path: Path, blank: str) -> None:
+    config = config_of("server: {key_env: KEY}\n", tmp_path, KEY=blank)
+    assert config.secret("KEY") is None
+    with pytest.raises(ConfigError, match="KEY is not set"):
+        config.require_secret("KEY", "server.key_env")
+
+
+def test_M151_blanks_around_a_secret_are_dropped(tmp_path: Path) -> None:
+    assert config_of("", tmp_path, KEY=" sk-1\n").secret("KEY") == "sk-1"

@@ -53,6 +53,17 @@ async def test_D48_a_cut_is_said_to_be_one(dialect: Dialect) -> None:
             await bench.call(bench.route(dialect, **ONCE))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("framing", ["", "+content-length", "+crlf", "+gzip"])
+async def test_A15_a_whole_terminal_event_without_its_blank_line_is_not_paid_for_twice(
+    dialect: Dialect, framing: str
+) -> None:
+    async with faulty(f"ok+no-last-blank{framing}") as bench:
+        result = await bench.call(bench.route(dialect), told=(told := Told()))
+        assert (result.completion.text, told.text) == (OK, OK)
+        assert len(bench.server.requests) == 1
+
+
 async def test_D49_done_without_a_finish_reason_is_complete() -> None:
     async with faulty("ok+no-finish-reason") as bench:
         result = await bench.call(bench.route())
@@ -199,6 +210,52 @@ async def test_E61_a_first_token_that_does_not_come(dialect: Dialect, scenario: 
         assert 120 <= now() - began < 121
         assert told.facts[:3] == [("started", 1, "faulty"), ("discarded", 1), ("stalled", "faulty", 120.0)]
         assert result.completion.text == told.text == OK
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@driven
+async def test_E61_a_stream_that_opens_and_stalls_before_its_first_piece_is_idle(dialect: Dialect) -> None:
+    async with faulty("ok+stall@0") as bench:
+        began = now()
+        result = await bench.call(bench.route(dialect), purpose="step")
+        error = result.attempts[0].error
+        assert isinstance(error, TimedOut)
+        assert (error.deadline, "since the stream opened" in str(error)) == ("idle", True)
+        assert 30 <= now() - began < 31
+        assert result.completion.text == OK
+
+
+@pytest.mark.parametrize(
+    ("scenario", "policy", "local", "deadline", "seconds"),
+    [
+        ("silence", {}, False, "first_token", 120),  # no head: nothing is open
+        ("only-comments", {}, False, "first_token", 120),
+        ("ok+stall@0", {"idle_timeout_s": 50.0}, True, "idle", 50),
+        ("ok+stall@0", {"first_token_timeout_s": 70.0}, False, "first_token", 70),  # set, so not cut short by the rule
+        ("ok+stall@0", {}, True, "first_token", 120),  # a local model reads its prompt
+    ],
+)
+@driven
+async def test_E61_which_deadline_ends_a_step_before_its_first_piece(
+    scenario: str, policy: dict[str, Any], local: bool, deadline: str, seconds: float
+) -> None:
+    async with faulty(scenario) as bench:
+        began = now()
+        route = msgspec.structs.replace(bench.route(**policy), local=local)
+        result = await bench.call(route, purpose="step")
+        error = result.attempts[0].error
+        assert isinstance(error, TimedOut)
+        assert error.deadline == deadline
+        assert seconds <= now() - began < seconds + 1
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(50_001, 240.0), (100_001, 300.0)])
+@driven
+async def test_E61_the_first_token_of_a_large_context_may_take_longer(tokens: int, seconds: float) -> None:
+    async with faulty("silence") as bench:
+        began = now()
+        await bench.call(bench.route(), request=ModelRequest("ok", (user("x" * 4 * tokens),)))
+        assert seconds <= now() - began < seconds + 1
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError, Rejected, TimedOut, Unavailable
-from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, deadlines_of, idle_timeout_s
+from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of, idle_timeout_s
 from tailrace.providers.no_streaming import says_no_streaming
 from tailrace.providers.retry.backoff import delay_s, retry_after_s
 from tailrace.providers.retry.overlap import Overlap
@@ -71,6 +71,22 @@ def test_an_answer_that_begins_anew_and_is_cut_again_adds_only_what_is_new(
 ) -> None:
     shown = TEXT[:at]
     assert shown + through(shown, TEXT[:second], cuts, cut=True) == TEXT[: max(at, second)]
+
+
+FEEDS = "Brook 5 feeds mill 41. Brook 6 feeds mill 42."
+
+
+@given(second=st.integers(0, len(FEEDS)), cuts=CUTS)
+def test_E63_text_that_is_undecided_when_the_next_cut_comes_is_dropped(second: int, cuts: list[int]) -> None:
+    """Had more of it come, it might have been a repetition from the middle of what is shown."""
+    again = " Brook 6 feeds mill 42. Brook 7"[:second]
+    joined = FEEDS + through(FEEDS, again, cuts, cut=True)
+    assert joined in (FEEDS, f"{FEEDS} Brook 7"[: len(joined)])
+
+
+def test_E63_text_that_is_undecided_at_the_end_of_the_answer_is_shown() -> None:
+    assert through(FEEDS, " Brook 6") == " Brook 6"
+    assert through(FEEDS, "Brook 6 feeds mill 42.") == ""
 
 
 @pytest.mark.parametrize(
@@ -255,10 +271,54 @@ def test_a_local_endpoints_other_deadlines_grow_unless_they_were_set() -> None:
     assert deadlines_of(policy, purpose="step", context_tokens=0, local=True) == AttemptDeadlines(
         120.0, 30.0, 300.0, 1800.0
     )
+    same_as_default = CallPolicy(first_token_timeout_s=120.0, progress_timeout_s=300.0)
+    assert deadlines_of(same_as_default, purpose="turn", context_tokens=200_000, local=True) == AttemptDeadlines(
+        120.0, 900.0, 300.0, 1800.0
+    )
     chosen = CallPolicy(first_token_timeout_s=5.0, progress_timeout_s=None, total_timeout_s=None)
     assert deadlines_of(chosen, purpose="turn", context_tokens=0, local=True) == AttemptDeadlines(
         5.0, 900.0, None, None
     )
+
+
+@pytest.mark.parametrize(("tokens", "seconds"), [(50_000, 120.0), (50_001, 240.0), (100_001, 300.0)])
+@pytest.mark.parametrize("purpose", ["turn", "step"])
+def test_E61_the_first_token_of_a_large_context_is_given_more_time(
+    purpose: Purpose, tokens: int, seconds: float
+) -> None:
+    def first_token_s(policy: CallPolicy) -> float | None:
+        return deadlines_of(policy, purpose=purpose, context_tokens=tokens, local=False).first_token_s
+
+    assert first_token_s(CallPolicy()) == seconds
+    assert first_token_s(CallPolicy(first_token_timeout_s=120.0)) == 120.0
+    assert first_token_s(CallPolicy(first_token_timeout_s=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "opened", "deadline", "after_s"),
+    [
+        (AttemptDeadlines(10, 5, 20, 100), True, "idle", 8),  # three seconds to the head of the response
+        (AttemptDeadlines(10, 5, 20, 100), False, "first_token", 10),
+        (AttemptDeadlines(7, 5, 20, 100), True, "first_token", 7),
+    ],
+)
+@driven
+async def test_E61_idle_counts_from_the_moment_the_stream_is_open(
+    limits: AttemptDeadlines, opened: bool, deadline: str, after_s: float
+) -> None:
+    began = asyncio.get_running_loop().time()
+
+    async def open_and_fall_silent() -> None:
+        async with DeadlineWatch(limits) as watch:
+            await asyncio.sleep(3)
+            if opened:
+                watch.note_open()
+            await asyncio.sleep(1000)
+
+    with pytest.raises(TimedOut) as caught:
+        await open_and_fall_silent()
+    assert caught.value.deadline == deadline
+    assert asyncio.get_running_loop().time() - began == pytest.approx(after_s)
 
 
 async def beat(watch: DeadlineWatch, *, every_s: float, times: int, advanced: bool) -> None:

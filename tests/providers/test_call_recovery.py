@@ -12,10 +12,13 @@ from tailrace.config.sections import CallPolicy
 from tailrace.errors import Permanent, ProviderError, Retryable, StreamCut
 from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route, StopCall
+from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.quirks import CONTINUE
 from tailrace.providers.retry.continuation import MARK
-from tailrace.testing.provider import reply
+from tailrace.testing.provider import Reply, reply, scenario
+from tailrace.testing.scripted import Cut, ScriptedProvider
+from tailrace.testing.scripted.reply import pieces_of
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 AGAIN: Any = {"backoff_s": 0.001}
@@ -80,6 +83,18 @@ async def test_a_continuation_that_is_cut_too_is_gone_on_from(dialect: Dialect) 
     async with faulty("ok+cut@50%", "ok+cut@80%", "ok") as bench:
         result = await bench.call(bench.route(dialect, **AGAIN), told=(told := Told()))
         assert result.completion.text == told.text == OK
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("second", range(1, 8))
+async def test_E63_a_second_cut_within_the_overlap_repeats_nothing(dialect: Dialect, second: int) -> None:
+    first, rest = "Brook 5 feeds mill 41. Brook 6 feeds mill 42.", " Brook 7 feeds mill 43."
+    again = reply(" Brook 6 feeds mill 42." + rest)
+    script: list[Cut | Reply] = [Cut(reply(first + rest), after=len(pieces_of(first))), Cut(again, after=second), again]
+    route = Route(ScriptedProvider(script, dialect=dialect), "scripted", CallPolicy(**AGAIN))
+    result = await Caller().complete(ASK, [route], listener=(told := Told()))
+    assert result.completion.text == told.text == first + rest
+    assert len(result.attempts) == 3
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -200,6 +215,26 @@ async def test_a_listener_stops_the_call_in_the_middle_of_an_answer(dialect: Dia
         assert told.facts == [("started", 1, "faulty"), ("deltas",)]
         assert [(attempt.interrupted, attempt.error) for attempt in told.attempts] == [(True, None)]
         assert len(bench.server.requests) == 1
+
+
+@pytest.mark.parametrize("then", ["ok", "ok+json", "ok+no-streaming"])
+async def test_a_listener_stops_the_call_at_the_last_piece_of_a_continuation(then: str) -> None:
+    """Also where that piece was held back at the seam until the answer ended, or came whole."""
+
+    class StoppingLater(Told):
+        def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+            super().deltas(deltas)
+            is_second = [fact for fact in self.facts if fact[0] == "started"][1:]
+            return StopCall(NotWanted()) if is_second else None
+
+    shown, held = "Brook 5 feeds mill 41. Brook 6 feeds mill 42.", reply(" Brook 6")
+    request = msgspec.structs.replace(ASK, prefill=shown)
+    answer = msgspec.structs.replace(scenario(then), reply=held)
+    async with faulty("status-500", answer, answer) as bench:
+        with pytest.raises(NotWanted):
+            await bench.call(bench.route(**AGAIN), request=request, told=(told := StoppingLater()))
+        assert told.text == " Brook 6"
+        assert [attempt.interrupted for attempt in told.attempts] == [False, True]
 
 
 @pytest.mark.parametrize("fault", ["ok+cut@60%", "status-500"])

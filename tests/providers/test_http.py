@@ -151,6 +151,23 @@ async def ask_raw(tmp_path: Path, handler: Handler, *, dialect: Dialect = "chat"
 SSE_BODY = b'data: {"choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
+async def test_A15_a_body_that_ends_with_its_connection_has_no_end_of_its_own(tmp_path: Path) -> None:
+    """No length and no last chunk: the end may be a cut, so an unfinished event is dropped."""
+    bodies = [SSE_BODY, SSE_BODY[:-1]]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + bodies.pop(0))
+        writer.close()
+        await writer.wait_closed()
+
+    path = str(tmp_path / "s")
+    async with await asyncio.start_unix_server(answer, path), open_transport() as transport:
+        assert await text_at(transport, path) == "Hi"
+        with pytest.raises(StreamCut):
+            await text_at(transport, path)
+
+
 async def test_F70_a_server_that_comes_back_under_other_names_leaves_nothing_behind(tmp_path: Path) -> None:
     """The embedded model's server has a new socket at each start."""
 

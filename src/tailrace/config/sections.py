@@ -125,13 +125,18 @@ class ModelChoice(Section):
         return None if provider == "local" or "name" in given else ("name", f"is missing: which model of {provider}?")
 
 
+class DefaultSeconds(float):
+    """A deadline that the user did not choose: a large context or a local model may lengthen it. Equal to the same
+    number of seconds, and told from it by its type alone: a chosen deadline is kept, also where it is the default."""
+
+
 class CallPolicy(Section):
     """Deadlines and retries of one call. None: no such deadline; for `idle_timeout_s`: by the size of the context."""
 
     connect_timeout_s: Seconds = 10.0
-    first_token_timeout_s: Seconds | None = 120.0
+    first_token_timeout_s: Seconds | None = DefaultSeconds(120)
     idle_timeout_s: Seconds | None = None
-    progress_timeout_s: Seconds | None = 300.0
+    progress_timeout_s: Seconds | None = DefaultSeconds(300)
     total_timeout_s: Seconds | None = 1800.0
     max_attempts: Count = 3
     backoff_s: Seconds = 0.5
@@ -243,7 +248,7 @@ Scope: TypeAlias = Literal["models", "runs", "admin"]
 
 
 class ServerKey(Section):
-    """The key of one caller. `models`: /v1; `runs`: /runs; `admin`: every route and the metrics."""
+    """The key of one caller. `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route."""
 
     name: str
     key_env: EnvName

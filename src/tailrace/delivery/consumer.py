@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
@@ -32,17 +34,27 @@ class ChatLine:
 
 
 class ChatLines:
-    """The `ChatLine` of each chat of one platform, made on first use."""
+    """The `ChatLine` of each chat of one platform, made on first use. A delivery keeps its line alive. Of the others
+    the `limit` that were used last are kept, so that their rate limits are not forgotten between two answers."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, *, limit: int = 4096) -> None:
         self._platform = platform
-        self._lines: dict[str, ChatLine] = {}
+        self._limit = limit
+        self._lines: WeakValueDictionary[str, ChatLine] = WeakValueDictionary()
+        self._recent: OrderedDict[str, ChatLine] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
     def to(self, place: Place) -> ChatLine:
         """Threads of a chat share its line, because they share its rate limits."""
-        if place.chat not in self._lines:
-            self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
-        return self._lines[place.chat]
+        if (line := self._lines.get(place.chat)) is None:
+            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
+        self._recent[place.chat] = line
+        self._recent.move_to_end(place.chat)
+        if len(self._recent) > self._limit:
+            self._recent.popitem(last=False)
+        return line
 
 
 class _Driver:

@@ -43,23 +43,41 @@ class Waiters:
 class Tail(Waiters):
     """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 
-    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq")
+    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq", "unreadable")
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
         super().__init__()
         self.last_seq = last_seq
         self.ended = ended  # no entry will follow `last_seq`
         self.closed = False  # the journal is closed: no viewer will be woken again
-        self.failure: JournalError | None = None  # why the next entries cannot be read
+        self.failure: JournalError | None = None  # why no entry follows for now: they cannot be written
+        self.unreadable: JournalError | None = None  # why what another process has written cannot be read
         self._window = window  # None keeps everything
         self._batches: list[Batch] = []
         self._kept = 0
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
 
     def publish(self, batch: Batch) -> None:
-        """Adds the next committed entries and wakes the viewers."""
+        """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
+        added again, and where entries in between are not known, viewers read them from storage."""
+        if batch[0].seq != self.last_seq + 1:
+            if batch[-1].seq <= self.last_seq:
+                return
+            if batch[0].seq > self.last_seq:
+                self.forget()
+            else:
+                batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
+        self._add(batch)
+
+    def replace_all(self, batch: Batch) -> None:
+        """Keeps these entries alone: the ones before them were compacted."""
+        self.forget()
+        self._add(batch)
+
+    def _add(self, batch: Batch) -> None:
         self.last_seq = batch[-1].seq
         self.ended = isinstance(batch[-1].event, RunFinished)
+        self.failure = None
         self._batches.append(batch)
         self._kept += len(batch)
         if self._window is not None and self._kept > 2 * self._window:
@@ -78,8 +96,13 @@ class Tail(Waiters):
         self.wake()
 
     def fail(self, error: JournalError) -> None:
+        """Viewers that have everything are told why nothing follows, until `recover` or the next entry."""
         self.failure = error
         self.wake()
+
+    def recover(self) -> None:
+        """What has failed works again."""
+        self.failure = None
 
     def forget(self) -> None:
         """Drops the entries and keeps `last_seq`: viewers read them from storage from here on."""
@@ -90,6 +113,7 @@ class Tail(Waiters):
         if seq > self.last_seq:
             self.forget()
             self.last_seq = seq
+            self.failure = None
             self.wake()
 
     def entries_after(self, after: int) -> Batch | None:
@@ -126,6 +150,9 @@ class Source(Protocol):
     async def attach(self, run_id: str) -> Tail:
         """The one tail of this run. Raises `RunNotFound`."""
 
+    async def last_seq(self, run_id: str) -> int:
+        """The newest entry in storage. The tail of the run hears of it soon, if it has not yet."""
+
     async def page(self, run_id: str, after: int) -> Batch:
         """Entries from storage for a cursor that the tail no longer covers."""
 
@@ -150,9 +177,7 @@ class Viewer:
 
     async def __anext__(self) -> Batch:
         if self._tail is None:
-            self._tail = tail = await self._source.attach(self._run_id)
-            if self.cursor > tail.last_seq and not self._snapshot:
-                raise CursorAhead(f"run {self._run_id} has {tail.last_seq} entries; the cursor says {self.cursor}")
+            self._tail = await self._attach()
         if self._snapshot:
             batch = Batch((await self._source.snapshot(self._run_id),))
             self._snapshot = False
@@ -162,6 +187,16 @@ class Viewer:
             pass
         self.cursor = batch[-1].seq
         return batch
+
+    async def _attach(self) -> Tail:
+        """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
+        storage may be ahead of the tail; only one that is ahead of storage names no entry."""
+        tail = await self._source.attach(self._run_id)
+        if self.cursor > tail.last_seq and not self._snapshot:
+            stored = await self._source.last_seq(self._run_id)
+            if self.cursor > stored:
+                raise CursorAhead(f"run {self._run_id} has {stored} entries; the cursor says {self.cursor}")
+        return tail
 
     async def _next(self, tail: Tail) -> Batch:
         arrival = tail.next_time()
@@ -173,7 +208,7 @@ class Viewer:
         elif not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
-            if tail.failure is not None:
-                raise tail.failure
+            if (failure := tail.failure or tail.unreadable) is not None:
+                raise failure
             await arrival.wait()
         return batch

@@ -257,6 +257,9 @@ class MemoryJournal:
     async def attach(self, run_id: str) -> Tail:
         return self._run(run_id).tail
 
+    async def last_seq(self, run_id: str) -> int:
+        return self._run(run_id).tail.last_seq
+
     # ── keeping ──
 
     async def compact(self, run_id: str) -> Run:
@@ -264,8 +267,7 @@ class MemoryJournal:
         if known.compacted is None:
             *before, last = await self.read(run_id)
             known.compacted = (fold(before).entry(), [entry for entry in before if is_fact(entry.event)])
-            known.tail.forget()
-            known.tail.publish(Batch((last,)))
+            known.tail.replace_all(Batch((last,)))
             known.set(first_seq=last.seq)
         return known.run
 

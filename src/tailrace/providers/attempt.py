@@ -16,7 +16,13 @@ from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
 from tailrace.messages import AnyDelta, Completion, FinishDelta, ModelRequest, Reasoning, TextDelta, ToolCallDelta
 from tailrace.ports import AnswerStream, Provider
-from tailrace.providers.deadlines import AttemptDeadlines, DeadlineWatch, Purpose, deadlines_of
+from tailrace.providers.deadlines import (
+    AttemptDeadlines,
+    DeadlineWatch,
+    Purpose,
+    deadlines_of,
+    idle_counts_from_opening,
+)
 from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.retry.overlap import Overlap
@@ -105,6 +111,8 @@ class Attempt:
             try:
                 async with provider.stream(self._request) as answer:
                     self._answer = answer
+                    if idle_counts_from_opening(self._route.policy, local=self._route.local):
+                        watch.note_open()
                     async for deltas in answer:
                         if not deltas:
                             note_bytes(advanced=False)
@@ -116,11 +124,12 @@ class Attempt:
                             _stop(stop)
             except BaseException:
                 self.silent_s = watch.silent_s()
-                self._close_seam(cut=True)
+                if self._seam is not None:
+                    self._seam.close(cut=True)
                 raise
         self._done = answer.completion()
         if self._has_deltas:
-            self._close_seam(cut=False)
+            self._show_rest(self._seam.close() if self._seam is not None else "")
         else:  # it came whole although a stream was asked for
             self._come_whole(self._done)
         return self._done
@@ -139,8 +148,7 @@ class Attempt:
         self._done = completion
         if self._seam is not None:
             text = self._seam.feed(completion.text) + self._seam.close()
-            if text:
-                self._sink([TextDelta(text)])
+            self._show_rest(text)
 
     def _pass_on(self, deltas: list[AnyDelta], seam: Overlap) -> StopCall | None:
         out: list[AnyDelta] = []
@@ -157,9 +165,10 @@ class Attempt:
                     out.append(delta)
         return self._sink(out) if out else None
 
-    def _close_seam(self, *, cut: bool) -> None:
-        if self._seam is not None and (text := self._seam.close(cut=cut)):
-            self._sink([TextDelta(text)])
+    def _show_rest(self, text: str) -> None:
+        """The last piece of a continuation. Raises `StoppedByListener`."""
+        if text and (stop := self._sink([TextDelta(text)])) is not None:
+            _stop(stop)
 
     def _is_thinking(self) -> bool:
         """The last thing the model did was to open a thought: keep-alives are all one hears of it (C47)."""

@@ -14,14 +14,14 @@ from typing import Literal, Self
 
 import msgspec
 
-from tailrace.config.sections import CallPolicy
+from tailrace.config.sections import CallPolicy, DefaultSeconds
 from tailrace.errors import Deadline, TimedOut
 
 Purpose = Literal["turn", "step"]
 STEP_IDLE_S = 30.0
 LOCAL_IDLE_S = 900.0  # a model on the same machine may take minutes over a prompt
-_DEFAULTS = CallPolicy()
-_TURN_IDLE_S = ((100_000, 300.0), (50_000, 240.0), (0, 180.0))  # past so many tokens of context
+_LARGE_CONTEXT_S = ((100_000, 300.0), (50_000, 240.0))  # past so many tokens of context
+TURN_IDLE_S = 180.0
 
 
 class AttemptDeadlines(msgspec.Struct, frozen=True):
@@ -43,28 +43,41 @@ def idle_timeout_s(
         return STEP_IDLE_S
     if local:
         return LOCAL_IDLE_S
-    return next(seconds for past, seconds in _TURN_IDLE_S if context_tokens > past or not past)
+    return _large_context_s(context_tokens) or TURN_IDLE_S
 
 
 def deadlines_of(policy: CallPolicy, *, purpose: Purpose, context_tokens: int, local: bool) -> AttemptDeadlines:
-    """The deadlines of one attempt under this policy. Where the idle deadline is longer than the defaults of the
-    others, they would cut it short, so they grow with it; what the user set stays."""
+    """The deadlines of one attempt under this policy. A large context and a local model take longer to the first token,
+    as they do between bytes, so the defaults of the other deadlines grow too; what the user set stays."""
     idle_s = idle_timeout_s(policy.idle_timeout_s, purpose=purpose, context_tokens=context_tokens, local=local)
     first_token_s, progress_s = policy.first_token_timeout_s, policy.progress_timeout_s
-    if local and purpose == "turn":
-        if first_token_s == _DEFAULTS.first_token_timeout_s:
-            first_token_s = max(LOCAL_IDLE_S, idle_s)
-        if progress_s == _DEFAULTS.progress_timeout_s:
-            progress_s = max(LOCAL_IDLE_S, idle_s)
+    local_s = max(LOCAL_IDLE_S, idle_s) if local and purpose == "turn" else 0.0
+    if isinstance(first_token_s, DefaultSeconds):
+        first_token_s = max(first_token_s, local_s, _large_context_s(context_tokens))
+    if isinstance(progress_s, DefaultSeconds):
+        progress_s = max(progress_s, local_s)
     return AttemptDeadlines(first_token_s, idle_s, progress_s, policy.total_timeout_s)
+
+
+def idle_counts_from_opening(policy: CallPolicy, *, local: bool) -> bool:
+    """Whether an open stream can be idle before its first piece. What the user set decides: an idle deadline counts
+    from the opening, and a deadline for the first token is not cut short by an idle deadline that nobody set. A local
+    model may take minutes over a prompt."""
+    if policy.idle_timeout_s is not None:
+        return True
+    return not local and isinstance(policy.first_token_timeout_s, DefaultSeconds)
+
+
+def _large_context_s(context_tokens: int) -> float:
+    return next((seconds for past, seconds in _LARGE_CONTEXT_S if context_tokens > past), 0.0)
 
 
 class DeadlineWatch:
     """Interrupts its block with `TimedOut` when one of the deadlines passes.
 
-    Before the first token only `first_token` and `total` count (without a `first_token`: idle and progress, from
-    the start). After it `idle` counts from the last bytes, `progress` from the last piece of an answer: pings keep
-    a stream from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only
+    Before the first token `first_token` and `total` count (without a `first_token`: idle and progress, from the start).
+    `idle` counts from the moment the stream is open, `progress` from the first piece of an answer: pings keep a stream
+    from being idle and nothing else (E60). Bytes cost one reading of the clock; the timer is set anew only
     when it fires.
     """
 
@@ -74,6 +87,7 @@ class DeadlineWatch:
         self._deadlines = deadlines
         self._provider = provider
         self._begun = deadlines.first_token_s is None
+        self._is_open = self._begun
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -98,6 +112,12 @@ class DeadlineWatch:
         if self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise self._timed_out(self.expired) from exc
 
+    def note_open(self) -> None:
+        """The head of the response is there: from now on silence is idleness."""
+        self._bytes_at = self._time()
+        self._is_open = True
+        self._arm()  # the idle deadline may be nearer than the one for the first token
+
     def note_bytes(self, *, advanced: bool) -> None:
         """Bytes arrived; `advanced` if they held a piece of an answer."""
         self._bytes_at = now = self._time()
@@ -111,7 +131,7 @@ class DeadlineWatch:
         return self._time() - self._advanced_at
 
     def _begin(self) -> None:
-        self._begun = True
+        self._begun = self._is_open = True
         self._arm()  # the next deadline may be nearer than the one for the first token
 
     def _next(self) -> tuple[float, Deadline] | None:
@@ -121,7 +141,7 @@ class DeadlineWatch:
             due.append((self._started_at + deadlines.total_s, "total"))
         if deadlines.first_token_s is not None and not self._begun:
             due.append((self._started_at + deadlines.first_token_s, "first_token"))
-        if deadlines.idle_s is not None and self._begun:
+        if deadlines.idle_s is not None and self._is_open:
             due.append((self._bytes_at + deadlines.idle_s, "idle"))
         if deadlines.progress_s is not None and self._begun:
             due.append((self._advanced_at + deadlines.progress_s, "progress"))
@@ -148,7 +168,7 @@ class DeadlineWatch:
             return False
         if not self.is_thinking():
             return False
-        self._begun = True
+        self._begun = self._is_open = True
         self._advanced_at = self._bytes_at
         return True
 
@@ -158,7 +178,8 @@ class DeadlineWatch:
             case "first_token":
                 message = f"no first token within {deadlines.first_token_s:g} s"
             case "idle":
-                message = f"no bytes for {deadlines.idle_s:g} s in the middle of the answer"
+                where = "in the middle of the answer" if self._begun else "since the stream opened"
+                message = f"no bytes for {deadlines.idle_s:g} s {where}"
             case "progress":
                 message = f"keep-alives but nothing of an answer for {deadlines.progress_s:g} s"
             case _:

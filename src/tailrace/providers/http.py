@@ -234,7 +234,7 @@ class _StreamedAnswer:
         self._left -= len(data)
         if self._left < 0:
             raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
-        deltas = decoder.feed(data) if data else decoder.close()
+        deltas = decoder.feed(data) if data else decoder.close(cut=not _has_proper_end(self._reply))
         if deltas:
             if isinstance(last := deltas[-1], ErrorDelta):
                 return self._up_to(deltas, last)
@@ -291,6 +291,12 @@ def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
 
 def _media_type(reply: HttpReply) -> str:
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _has_proper_end(reply: HttpReply) -> bool:
+    """The body has a length or a last chunk. Without them it ends when the connection does, for whatever reason."""
+    headers = reply.headers
+    return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()
 
 
 async def _peek(reply: HttpReply) -> bytes:

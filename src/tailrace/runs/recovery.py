@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StorageFailed
 from tailrace.events import (
     AnyEvent,
     Entry,
@@ -44,13 +44,25 @@ async def recover(
     wanted: Callable[[Run], bool] = lambda _: True,
     lease_s: float = LEASE_S,
     max_kills: int = MAX_KILLS,
+    on_unreadable: Callable[[Run, JournalError], None] | None = None,
 ) -> AsyncIterator[ClaimedRun]:
-    """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it."""
+    """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it.
+    `on_unreadable` is told of a run that cannot be taken over, and the runs after it follow; without it the error is
+    raised. `StorageFailed` is always raised: it is no matter of one run."""
     for orphan in await journal.orphans():
-        if wanted(orphan):
+        if not wanted(orphan):
+            continue
+        try:
             claimed = await take_over(journal, orphan.id, owner, lease_s=lease_s, max_kills=max_kills)
-            if claimed is not None:
-                yield claimed
+        except StorageFailed:
+            raise
+        except JournalError as exc:
+            if on_unreadable is None:
+                raise
+            on_unreadable(orphan, exc)
+            continue
+        if claimed is not None:
+            yield claimed
 
 
 async def take_over(

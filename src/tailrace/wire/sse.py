@@ -49,7 +49,11 @@ class SseDecoder:
     @property
     def pending(self) -> bool:
         """An event was begun and not ended. At the end of input the specification drops it."""
-        return bool(self._buffer.strip(b"\n"))
+        return bool(self.unfinished_block())
+
+    def unfinished_block(self) -> bytes:
+        """The lines that no blank line has ended yet, for a decoder that knows a terminal event by its data."""
+        return bytes(self._buffer.strip(b"\n"))
 
     def split(self, data: bytes) -> list[bytes]:
         """The blocks these bytes complete: runs of lines that a blank line ended, joined by LF."""

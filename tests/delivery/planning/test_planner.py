@@ -582,15 +582,56 @@ def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
     )
 
 
-@pytest.mark.parametrize("capabilities", [WHOLE, EDITING], ids=["cannot edit", "streaming off"])
-def test_without_streaming_there_is_typing_and_then_one_message(capabilities: Capabilities) -> None:
-    stage = Stage(capabilities, showing=Showing(streaming=capabilities is WHOLE))
-    stage.stream(WITH_TOOLS, every_s=0.5)
-    assert {type(action) for action in stage.actions} == {Typing, Send}
-    assert stage.chat.texts == (TEXT,)
+ALL_WHOLE = (
+    "".join(WORDS[:30]),
+    "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
+    "No response for 240s.",
+    TEXT,
+)
+STALLED_AFTER_TOOLS: list[AnyEvent] = [*WITH_TOOLS[:36], GatewayNotice("stalled", ALL_WHOLE[2]), *WITH_TOOLS[36:]]
+NOT_STREAMING = pytest.mark.parametrize("capabilities", [WHOLE, EDITING], ids=["cannot edit", "streaming off"])
+
+
+@NOT_STREAMING
+@pytest.mark.parametrize("place", [PLACE, Place("telegram", "-7", "12", "group")], ids=["private", "thread"])
+def test_M149_without_streaming_every_text_tool_line_and_notice_arrives_whole(
+    capabilities: Capabilities, place: Place
+) -> None:
+    stage = Stage(capabilities, showing=Showing(streaming=capabilities is WHOLE), place=place)
+    stage.stream(STALLED_AFTER_TOOLS, every_s=0.5)
+    assert {type(action) for action in stage.actions} == {Typing, Send}, "nothing is edited"
+    assert stage.chat.texts == ALL_WHOLE
+    assert {message.thread for message in stage.chat.messages} == {place.thread}
     life = capabilities.typing_s or 0
     gaps = [later - earlier for earlier, later in itertools.pairwise(stage.chat.typing_at)]
     assert all(gap <= life for gap in gaps)
+
+
+@NOT_STREAMING
+def test_M149_a_restart_at_any_event_shows_each_whole_text_once(capabilities: Capabilities) -> None:
+    log = numbered(STALLED_AFTER_TOOLS)
+    for cut in range(1, len(log)):
+        stage = Stage(capabilities, showing=Showing())
+        stage.feed(log[:cut])
+        stage.run_until(stage.now + 30)
+        stage.restart(log[:cut])
+        stage.feed(log[cut:])
+        stage.finish()
+        assert stage.chat.texts == ALL_WHOLE
+
+
+def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages() -> None:
+    stage = Stage(WHOLE, showing=Showing())
+    asked = ApprovalAsked("apr_1", "terminal", "rm x", "digest")
+    notices = [GatewayNotice("stalled", "No response for 240s."), GatewayNotice("stalled", "No response for 300s.")]
+    events = [RunStarted("agent"), asked, ApprovalAnswered("apr_1", "deny", "timeout"), *notices, *answer("Ok.")[1:]]
+    stage.stream(events, every_s=7.0)
+    assert stage.chat.texts[1:] == (
+        "🚫 Denied: nobody answered in time",
+        "No response for 240s.",
+        "No response for 300s.",
+        "Ok.",
+    )
 
 
 def test_an_approval_has_buttons_and_shows_its_outcome() -> None:

@@ -151,6 +151,27 @@ async def test_the_steps_own_idle_timeout_wins(tmp_path: Path) -> None:
         assert 4.0 <= now() - began < 5.0
 
 
+@pytest.mark.parametrize(
+    ("fault", "params", "code", "seconds"),
+    [
+        ("ok+stall@0", {"stream_idle_timeout_secs": 4}, "idle", 4.0),
+        ("silence", {"first_token_timeout_secs": 9}, "first_token", 9.0),
+        ("ok+stall@0", {"first_token_timeout_secs": 9}, "first_token", 9.0),
+        ("ok+stall@0", {"first_token_timeout_secs": 9, "stream_idle_timeout_secs": 4}, "idle", 4.0),
+    ],
+)
+@driven
+async def test_E61_the_steps_own_time_outs_before_the_first_piece(
+    fault: str, params: dict[str, Any], code: str, seconds: float, tmp_path: Path
+) -> None:
+    async with stage(tmp_path, fault) as st:
+        began = now()
+        instance = await st.run(ask(**params, retry={"max_attempts": 1}))
+        assert instance.error is not None
+        assert (instance.error.kind, instance.error.code) == ("retryable", code)
+        assert seconds <= now() - began < seconds + 1.0
+
+
 def now() -> float:
     return asyncio.get_running_loop().time()
 

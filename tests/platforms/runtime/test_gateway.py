@@ -13,20 +13,23 @@ import pytest
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
+    AnyAction,
     Attachment,
     Capabilities,
     HookRequest,
     Inbox,
     Place,
+    Send,
     Sender,
     StopPressed,
     Window,
 )
 from tailrace.delivery.text.split import CURSOR
-from tailrace.errors import PlatformError
+from tailrace.errors import CursorAhead, JournalError, PlatformError, StorageFailed
 from tailrace.events import ApprovalAnswered
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.platforms.runtime.chat_settings import Pairing
+from tailrace.ports import Batch
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply
@@ -354,6 +357,41 @@ async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> Non
         await here.write("Still there?")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Here.",)
+
+
+@driven
+async def test_a_delivery_that_fails_for_good_is_said_in_the_chat(tmp_path: Path) -> None:
+    failures = [KeyError("message_id")]
+
+    def bug(_place: Place, action: AnyAction) -> None:
+        if failures and isinstance(action, Send):
+            raise failures.pop()
+
+    async with town(tmp_path, reply("Here.")) as here:
+        here.platform.fault = bug
+        await here.write("Are you there?")
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("⚠️ The answer could not be delivered: an internal error. Please ask again.",)
+        (delivery,) = await here.app.journal.runs(kind="delivery")
+        assert delivery.state == "failed"
+
+
+@driven
+async def test_a_delivery_that_the_journal_failed_is_made_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Here.")) as here:
+        read, failures = here.app.journal.read, [JournalError("busy"), StorageFailed("full"), CursorAhead("late")]
+
+        async def fail_thrice(run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+            if failures and (await here.app.journal.get(run_id)).new.kind == "agent":
+                raise failures.pop()
+            return await read(run_id, after=after, limit=limit)
+
+        monkeypatch.setattr(here.app.journal, "read", fail_thrice)
+        await here.write("Are you there?")
+        await asyncio.sleep(120)
+        assert (here.chat.texts, failures) == (("Here.",), [])
 
 
 @driven

@@ -60,11 +60,11 @@ def json_piece(index: int, text: str) -> bytes:
 
 
 def decode(
-    pieces: bytes | Iterable[bytes], quirks: WireQuirks = NONE
+    pieces: bytes | Iterable[bytes], quirks: WireQuirks = NONE, *, cut: bool = False
 ) -> tuple[list[AnyDelta], JsonObject, AnthropicDecoder]:
     """The deltas, the rebuilt body, and the decoder for what else is asked of it."""
     decoder = AnthropicDecoder(quirks)
     fed = [pieces] if isinstance(pieces, bytes) else pieces
     deltas = [delta for piece in fed for delta in decoder.feed(piece)]
-    deltas += decoder.close()
+    deltas += decoder.close(cut=cut)
     return deltas, decoder.rebuilt_body(), decoder

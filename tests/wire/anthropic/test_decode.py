@@ -32,8 +32,8 @@ from wire.anthropic.anthropic_events import (
 from wire.recordings import split_at
 
 
-def error_in(raw: bytes) -> ErrorDelta:
-    deltas, _, decoder = decode(raw)
+def error_in(raw: bytes, *, cut: bool = False) -> ErrorDelta:
+    deltas, _, decoder = decode(raw, cut=cut)
     errors = [delta for delta in deltas if isinstance(delta, ErrorDelta)]
     assert len(errors) == 1
     assert deltas[-1] is errors[0]
@@ -282,8 +282,19 @@ def test_D48_without_message_stop_the_answer_was_cut(end: bytes) -> None:
     assert completion_from_body(decode(raw)[1]).text == "Hel"
 
 
-def test_A15_a_last_event_without_its_blank_line_did_not_come() -> None:
-    assert error_in((message_start() + message_end()).removesuffix(b"\n")).cut
+@pytest.mark.parametrize("missing", [1, 2])
+def test_A15_a_message_stop_that_lacks_only_its_blank_line_counts_where_the_body_has_an_end(missing: int) -> None:
+    raw = message_start() + text_block(0, "Hi") + message_end()
+    deltas, body, decoder = decode(raw[:-missing])
+    assert decoder.complete
+    assert (deltas, body) == decode(raw)[:2]
+    assert error_in(raw[:-missing], cut=True).cut
+
+
+def test_A15_any_other_event_without_its_blank_line_did_not_come() -> None:
+    raw = message_start() + text_block(0, "Hi") + message_end()
+    assert error_in(raw[:-3]).cut  # the last brace is missing
+    assert error_in((message_start() + text_block(0, "Hi")).removesuffix(b"\n")).cut
 
 
 @pytest.mark.parametrize("raw", [b"", b"\x00\xff" * 50, b'data: {"object":"chat.completion.chunk"}\n\n'])

@@ -71,7 +71,9 @@ class Said:
         return [growing[index] for index in sorted(growing)]
 
 
-def decoded(pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templates: bool = True) -> Said:
+def decoded(
+    pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templates: bool = True, cut: bool = False
+) -> Said:
     """Feeds the pieces and ends the input. Without `templates` every chunk is parsed in full."""
     decoder = ChatDecoder(quirks)
     if not templates:
@@ -79,5 +81,5 @@ def decoded(pieces: Iterable[bytes] | bytes, quirks: WireQuirks = NONE, *, templ
     deltas: list[AnyDelta] = []
     for data in [pieces] if isinstance(pieces, bytes) else pieces:
         deltas += decoder.feed(data)
-    deltas += decoder.close()
+    deltas += decoder.close(cut=cut)
     return Said(deltas, decoder.rebuilt_body(), decoder.complete)

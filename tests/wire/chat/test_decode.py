@@ -129,11 +129,31 @@ def test_A14_two_objects_in_one_event_are_an_error(glue: bytes) -> None:
     assert not said.complete
 
 
-def test_A15_D48_the_unfinished_event_is_dropped_and_the_stream_is_cut() -> None:
-    said = decoded(HELLO[:-1])
+@pytest.mark.parametrize("missing", [1, 2])
+def test_A15_a_done_that_lacks_only_its_blank_line_counts_where_the_body_has_an_end(missing: int) -> None:
+    said = decoded(HELLO[:-missing])
+    assert (said.text, said.errors, said.complete) == ("Hello", [], True)
+    assert said.body == decoded(HELLO).body
+
+
+@pytest.mark.parametrize(("missing", "cut"), [(1, True), (2, True), (3, False), (3, True)])
+def test_A15_D48_any_other_unfinished_event_is_dropped_and_the_stream_is_cut(missing: int, cut: bool) -> None:
+    said = decoded(HELLO[:-missing], cut=cut)
     assert said.text == "Hello"
     assert [(e.kind, e.cut) for e in said.errors] == [("retryable", True)]
     assert not said.complete
+
+
+def test_A15_text_whose_event_is_unfinished_is_dropped() -> None:
+    said = decoded(chunk({"content": "a"}) + chunk({"content": "b"})[:-1])
+    assert (said.text, said.complete) == ("a", False)
+
+
+def test_A15_the_finish_reason_is_the_terminal_event_of_a_provider_that_sends_no_done() -> None:
+    raw = chunk({"content": "Hi"}) + chunk({}, "stop")[:-1]
+    assert decoded(raw, WireQuirks(ends_without_done=True)).complete
+    assert not decoded(raw, WireQuirks(ends_without_done=True), cut=True).complete
+    assert not decoded(raw).complete
 
 
 def test_A17_text_that_repeats_itself_is_a_quirk_and_not_a_guess() -> None:
@@ -242,7 +262,7 @@ def test_D48_no_done_is_a_cut_whatever_the_finish_reason(reason: str | None) -> 
 
 def test_D48_every_strict_prefix_is_cut_and_keeps_the_text_that_came() -> None:
     for end in range(len(SAMPLE) - 1):
-        said = decoded(SAMPLE[:end])
+        said = decoded(SAMPLE[:end], cut=True)
         assert not said.complete
         assert [e.cut for e in said.errors] == [True]
         assert WHOLE.text.startswith(said.text)

@@ -53,6 +53,6 @@ def message(*texts: str, **fields: Any) -> JsonObject:
     return {"id": "msg_1", "type": "message", "role": "assistant", "content": content, "status": "completed", **fields}
 
 
-def run(*raw: bytes, quirks: WireQuirks = NONE) -> tuple[list[AnyDelta], ResponsesDecoder]:
+def run(*raw: bytes, quirks: WireQuirks = NONE, cut: bool = False) -> tuple[list[AnyDelta], ResponsesDecoder]:
     decoder = ResponsesDecoder(quirks)
-    return [delta for piece in raw for delta in decoder.feed(piece)] + decoder.close(), decoder
+    return [delta for piece in raw for delta in decoder.feed(piece)] + decoder.close(cut=cut), decoder

@@ -297,8 +297,22 @@ def test_A14_A19_what_is_not_one_object_is_a_typed_error(data: str) -> None:
     assert not decoder.complete
 
 
-def test_A15_an_unfinished_last_event_is_a_cut() -> None:
-    deltas, _ = run(text_delta("a"), completed(message("a"))[:-1])
+@pytest.mark.parametrize("status", ["completed", "incomplete"])
+@pytest.mark.parametrize("missing", [1, 2])
+def test_A15_a_terminal_event_that_lacks_only_its_blank_line_counts_where_the_body_has_an_end(
+    status: str, missing: int
+) -> None:
+    raw = text_delta("a"), completed(message("a"), status=status)
+    deltas, decoder = run(raw[0], raw[1][:-missing])
+    assert decoder.complete
+    assert deltas == run(*raw)[0]
+    assert only_error(run(raw[0], raw[1][:-missing], cut=True)[0]).cut
+
+
+def test_A15_any_other_unfinished_last_event_is_a_cut() -> None:
+    assert only_error(run(text_delta("a"), completed(message("a"))[:-3])[0]).cut  # the last brace is missing
+    deltas, _ = run(text_delta("a"), text_delta("b")[:-1])
+    assert deltas[0] == TextDelta("a")
     assert only_error(deltas).cut
 
 

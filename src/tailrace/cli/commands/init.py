@@ -79,13 +79,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _home() -> Path:
-    named = os.environ.get("TAILRACE_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".tailrace"
+    named = os.environ.get("TAILRACE_HOME", "")
+    return Path(named).expanduser() if named.strip() else Path.home() / ".tailrace"
+
+
+def _is_set(variable: str) -> bool:
+    """A variable of blanks counts as not set, as it does when the config is loaded."""
+    return bool(os.environ.get(variable, "").strip())
 
 
 def _suggested() -> str:
     """The first provider whose key is set; without any, the embedded model."""
-    return next((name for name, preset in PRESETS.items() if preset.key_env and os.environ.get(preset.key_env)), LOCAL)
+    return next((name for name, preset in PRESETS.items() if preset.key_env and _is_set(preset.key_env)), LOCAL)
 
 
 def _ask(what: str, default: str, question: str) -> str:
@@ -120,7 +125,7 @@ def _write(file: Path, text: str) -> None:
 def _tell(file: Path, provider: str) -> None:
     sys.stderr.write(f"wrote {file}\n")
     preset = PRESETS.get(provider)
-    if preset is not None and preset.key_env and not os.environ.get(preset.key_env):
+    if preset is not None and preset.key_env and not _is_set(preset.key_env):
         sys.stderr.write(f"next: export {preset.key_env}=…, then tailrace\n")
     else:
         sys.stderr.write("next: tailrace\n")

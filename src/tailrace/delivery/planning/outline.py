@@ -83,9 +83,10 @@ Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
 
 
 class Outline:
-    """`hints`: the hint about `/verbose` may be shown; the user has not seen it."""
+    """`hints`: the hint about `/verbose` may be shown; the user has not seen it. `edits`: a message can still change
+    after it was sent; without that, what would change it is a message of its own."""
 
-    def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
+    def __init__(self, presenter: Presenter, *, hints: bool = True, edits: bool = True) -> None:
         self.slots: list[Slot] = []
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
@@ -93,6 +94,7 @@ class Outline:
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
+        self._edits = edits
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._approvals: dict[str, ApprovalSlot] = {}
@@ -122,15 +124,8 @@ class Outline:
                 self._hint(event, entry.seq)
             case events.GatewayNotice(kind=kind):
                 self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
-            case events.ApprovalAsked(approval_id=approval_id):
-                self._add(
-                    self._approvals.setdefault(
-                        approval_id, ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
-                    )
-                )
-            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
-                if slot := self._approvals.get(approval_id):
-                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+            case events.ApprovalAsked() | events.ApprovalAnswered():
+                self._approval(event)
             case events.AttemptDiscarded(block_id=""):
                 self._withdraw(entry.attempt)
             case events.RunFinished():
@@ -171,17 +166,29 @@ class Outline:
                 begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
                 slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
 
+    def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
+        approval_id = event.approval_id
+        match event:
+            case events.ApprovalAsked():
+                new = ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
+                self._add(self._approvals.setdefault(approval_id, new))
+            case events.ApprovalAnswered(decision=decision, by=by):
+                if slot := self._approvals.get(approval_id):
+                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+                    if not self._edits:
+                        self._note(f"d{approval_id}", self._presenter.outcome(slot.approval))
+
     def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
             self.hinted = True
             self._note(f"h{seq}", text)
 
     def _note(self, key: str, text: str | None, *, kind: str = "") -> None:
-        """A notice replaces one of the same kind directly before it."""
+        """A notice replaces one of the same kind directly before it, where messages can be edited."""
         if not text:
             return
         last = self.slots[-1] if self.slots else None
-        if kind and isinstance(last, NoteSlot) and last.kind == kind:
+        if kind and self._edits and isinstance(last, NoteSlot) and last.kind == kind:
             last.text = _sendable(text)
         else:
             self._add(NoteSlot(key, _sendable(text), kind))

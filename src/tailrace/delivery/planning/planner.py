@@ -18,7 +18,7 @@ import msgspec
 from tailrace.delivery import port
 from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
-from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.planning.outline import ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
@@ -75,7 +75,7 @@ class Planner:
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
-        self.outline = Outline(presenter, hints=hints)
+        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name
@@ -259,14 +259,13 @@ class Planner:
                 text = self._presenter.approval(approval, buttons=self._capabilities.buttons)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
-                if self.state.mode != "whole" or slot.key in (ENDING, MOVED_KEY):
-                    yield from self._in_parts(chain, text)
+                yield from self._in_parts(chain, text)
             case _:
                 assert_never(slot)
 
     def _wanted_text(self, slot: TextSlot, chain: Chain, now: float) -> Iterator[Wanted | None]:
-        if self.state.mode == "whole" and (slot.growing or slot is not self.outline.answer):
-            return  # only the answer is shown, once it is complete
+        if self.state.mode == "whole" and slot.growing:
+            return  # each text is shown once it is complete
         source = slot.text
         self._roll_over(slot, chain, source, now)
         for index, part in enumerate(chain.parts(source)):
@@ -283,8 +282,6 @@ class Planner:
                 yield Wanted(balance(text, cursor), final=False, streamed=text)
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
-        if self.state.mode == "whole":
-            return
         final = not slot.growing
         if self.state.mode == "stream" and self._capabilities.cards:
             cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
@@ -292,7 +289,7 @@ class Planner:
                 yield Wanted("", final, cards=cards)
             return
         lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
-        if lines and (final or self._capabilities.edits):
+        if lines and (final or (self._capabilities.edits and self.state.mode != "whole")):
             text = "\n".join(lines)
             room = self._capabilities.limit - 64
             if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message

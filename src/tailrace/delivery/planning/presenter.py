@@ -76,10 +76,16 @@ class Presenter:
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
         lines += ["", fenced(asked.command), ""]
         if approval.decision is not None:
-            lines.append(_OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, ""))
+            lines.append(self.outcome(approval) or "")
         elif not buttons:
             lines.append("Answer /approve, /approve session, /approve always or /deny.")
         return "\n".join(lines).rstrip()
+
+    def outcome(self, approval: ApprovalSoFar) -> str | None:
+        """The decision alone; None while the question is open."""
+        if approval.decision is None:
+            return None
+        return _OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, "")
 
     def approval_buttons(self, approval: ApprovalSoFar) -> tuple[Button, ...]:
         if approval.decision is not None:

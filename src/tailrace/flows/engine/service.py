@@ -27,7 +27,7 @@ from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
-from tailrace.runs.host import STORAGE_FAILURES, RunHost
+from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 
@@ -235,9 +235,6 @@ class FlowService(RunHost[InstanceRunner]):
             clock=self._clock,
         )
         return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
-
-    def _is_given_back(self, error: Exception) -> bool:
-        return type(error) in STORAGE_FAILURES
 
     def _failure_of(self, error: Exception) -> RunFailure:
         return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")

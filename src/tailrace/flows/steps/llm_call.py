@@ -119,6 +119,8 @@ class LlmCall(Handler[LlmParams]):
             changes["max_attempts"] = 1
         if params.stream_idle_timeout_secs is not None:
             changes["idle_timeout_s"] = params.stream_idle_timeout_secs
+        if params.first_token_timeout_secs is not None:
+            changes["first_token_timeout_s"] = params.first_token_timeout_secs
         if params.per_provider_timeout_secs is not None:
             changes["total_timeout_s"] = params.per_provider_timeout_secs
         routes = [self._routes.route(ref) for ref in params.refs()]

@@ -62,7 +62,9 @@ class LlmParams(Params, kw_only=True):
     response_schema: JsonObject | None = None
     max_repair_attempts: Annotated[int, Meta(ge=0, le=5)] = 2
     stream: bool = False
-    stream_idle_timeout_secs: Seconds | None = None  # the default of a step: 30, unless the config says otherwise
+    # None: 30 for the idle time-out of a step, the config's for the others.
+    stream_idle_timeout_secs: Seconds | None = None  # from the moment the stream is open
+    first_token_timeout_secs: Seconds | None = None
     per_provider_timeout_secs: Seconds | None = None
     total_timeout_secs: Seconds | None = None
     dry_run: bool = False

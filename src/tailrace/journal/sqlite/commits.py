@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from tailrace.errors import JournalError, StaleEpoch, TailraceError
+from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail, Waiters
@@ -121,6 +121,8 @@ class _PendingAppend:
     def settle(self) -> None:
         if isinstance(self.error, JournalError):
             self.log.refuse(self.error)
+            if isinstance(self.error, StorageFailed):
+                self.log.tail.fail(self.error)  # the run waits: its viewers are told why
         elif self.batch:
             self.log.written_seq = self.batch[-1].seq
             self.log.tail.publish(self.batch)

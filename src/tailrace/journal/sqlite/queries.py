@@ -140,6 +140,15 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, floa
     ).fetchall()
 
 
+def last_seq_of(connection: sqlite3.Connection, run_id: str) -> int:
+    row: tuple[int] | None = connection.execute(
+        "SELECT last_seq FROM batches WHERE run = ? ORDER BY first_seq DESC LIMIT 1", (number_of(connection, run_id),)
+    ).fetchone()
+    if row is None:
+        raise CorruptLog(f"run {run_id} has lost all its entries")
+    return row[0]
+
+
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

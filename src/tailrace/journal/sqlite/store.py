@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Unpack
 from weakref import WeakValueDictionary
 
-from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
@@ -34,7 +34,7 @@ logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
-RETRY_MAX_S = 10.0
+RETRY_MAX_S = 5.0
 
 
 class SqliteJournal:
@@ -119,6 +119,7 @@ class SqliteJournal:
             self._drop(older, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
         tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
+        tail.recover()
         self._logs[lease.run_id] = StoredLog(lease.run_id, num, lease.epoch, state, tail, fsync=fsync)
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
@@ -223,12 +224,13 @@ class SqliteJournal:
         return await self._readers.query(partial(queries.list_runs, wanted=wanted))
 
     async def orphans(self) -> list[Run]:
-        now = self._clock()
+        now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
         abandoned = [
             run_id
-            for run_id, state, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
+            for run_id, state, lease_until, pipe in unfinished
             if state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
         ]
+        self._pipe.remove_dead(keep={pipe for *_, pipe in unfinished})
         return [await self.get(run_id) for run_id in abandoned]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
@@ -264,6 +266,11 @@ class SqliteJournal:
         self._woken.set()  # a commit between `get` and here has woken no viewer of this tail
         return tail
 
+    async def last_seq(self, run_id: str) -> int:
+        seq = await self._readers.query(partial(queries.last_seq_of, run_id=run_id))
+        self._woken.set()  # another process's commits are published by the task that listens
+        return seq
+
     # ── other processes ──
 
     async def _listen(self) -> None:
@@ -280,10 +287,14 @@ class SqliteJournal:
                 logger.warning("wake-ups between processes failed (%r); trying again in %g s", exc, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
-            self._pipe.reopen()
+            try:
+                self._pipe.reopen()
+            except Exception as exc:  # noqa: BLE001 - without it viewers are served after each pause
+                logger.warning("the wake-up pipe cannot be made again: %s", exc)
             self._woken.set()  # for what was written meanwhile
 
     async def _serve_wakeups(self) -> None:
+        """Raises what fails, after every viewer was served that could be."""
         loop, fd = asyncio.get_running_loop(), self._pipe.fd
         if fd is not None:
             loop.add_reader(fd, self._on_wakeup)
@@ -292,11 +303,16 @@ class SqliteJournal:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), POLL_S if fd is None else None)
                 self._woken.clear()
-                self._pipe.discover_peers()
+                failures = [
+                    failure
+                    for run_id, tail in list(self._tails.items())
+                    if run_id not in self._logs and not tail.ended
+                    if (failure := await self._follow(run_id, tail)) is not None
+                ]
                 await self._look_for_signals()
-                for run_id, tail in list(self._tails.items()):
-                    if run_id not in self._logs and not tail.ended:
-                        await self._follow(run_id, tail)
+                self._pipe.discover_peers()
+                if failures:
+                    raise failures[0]
         finally:
             if fd is not None:
                 loop.remove_reader(fd)
@@ -315,17 +331,29 @@ class SqliteJournal:
                 if (log := self._logs.get(run_id)) is not None:
                     log.signalled.wake()
 
-    async def _follow(self, run_id: str, tail: Tail) -> None:
+    async def _follow(self, run_id: str, tail: Tail) -> JournalError | None:
+        """Publishes what another process has written. The viewers of this run learn of a failure, which is returned;
+        the other runs are still followed."""
         try:
             while batch := await self.page(run_id, after := tail.last_seq):
                 if run_id in self._logs or tail.last_seq != after:
-                    return  # claimed here meanwhile: its own commits publish
+                    return None  # claimed here meanwhile: its own commits publish
                 tail.publish(batch)
-        except JournalError as error:
+        except RunNotFound as error:
             tail.fail(error)
-        except Exception as exc:  # the viewers of one run learn of it; the other runs are still followed
+            self._tails.pop(run_id, None)  # deleted: no entry will follow
+            return None
+        except JournalError as error:
+            failure = error
+        except Exception as exc:
             logger.exception("run %s cannot be followed", run_id)
-            tail.fail(JournalError(f"run {run_id} cannot be followed: {exc!r}"))
+            failure = JournalError(f"run {run_id} cannot be followed: {exc!r}")
+        else:
+            tail.unreadable = None
+            return None
+        tail.unreadable = failure
+        tail.wake()
+        return failure
 
     # ── keeping ──
 

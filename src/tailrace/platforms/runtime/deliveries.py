@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
 from tailrace.delivery.port import Place, Platform
-from tailrace.errors import TailraceError
-from tailrace.events import ApprovalAsked, RunFinished
+from tailrace.errors import CursorAhead, JournalError, TailraceError
+from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.ports import Run
-from tailrace.runs.host import STORAGE_FAILURES, RunHost
+from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.platforms")
+MAX_TRIES = 8  # of a delivery whose run cannot be read, before the user is told
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -31,12 +34,11 @@ class Deliveries(RunHost["_Delivery"]):
         self._lines = ChatLines(platform)
         self._messages: set[asyncio.Task[None]] = set()
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
-        self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
 
     async def deliver(self, spec: DeliverySpec) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
-            self._unhinted.add(spec.requester)
+            spec = msgspec.structs.replace(spec, hints=True)
         run = await self.start_run(new_delivery(spec))
         await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
@@ -74,8 +76,17 @@ class Deliveries(RunHost["_Delivery"]):
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
 
-    def _is_given_back(self, error: Exception) -> bool:
-        return type(error) in STORAGE_FAILURES
+    def _is_given_back(self, error: Exception, tries: int) -> bool:
+        """A delivery that the journal failed is tried again for a while. The other classes of `JournalError` say
+        something about the run that another try does not change."""
+        again = type(error) in (JournalError, CursorAhead) and tries < MAX_TRIES
+        return again or super()._is_given_back(error, tries)
+
+    def _on_failed(self, run: Run, failure: RunFailure) -> None:
+        """The user waits for an answer and would wait for ever."""
+        spec = msgspec.convert(run.new.input, DeliverySpec)
+        why = "an internal error" if failure.kind == "internal" else failure.message
+        self.say(spec.place, f"⚠️ The answer could not be delivered: {why}. Please ask again.", run.id)
 
     def _wants(self, run: Run) -> bool:
         return platform_of(run) == self._platform.name
@@ -89,7 +100,7 @@ class Deliveries(RunHost["_Delivery"]):
             self._platform,
             self._lines.to(spec.place),
             ledger,
-            hints=spec.requester in self._unhinted,
+            hints=spec.hints,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
         return _Delivery(self, consumer)
@@ -99,7 +110,6 @@ class Deliveries(RunHost["_Delivery"]):
         self.asked = {key: asked for key, asked in self.asked.items() if asked[0] != consumer.spec.run_id}
 
     async def mark_hinted(self, requester: str) -> None:
-        self._unhinted.discard(requester)
         await self._chats.mark_hinted(requester)
 
 

@@ -104,7 +104,6 @@ class PlatformRunner:
         self.deliveries = Deliveries(app, platform, group, chats)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
-        self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
         self._connected_at: float | None = None
@@ -129,14 +128,7 @@ class PlatformRunner:
     async def put(self, update: Update) -> None:
         if self.stopping:
             raise PlatformError("the process is about to end", platform=self.platform.name)
-        place = update.place.key
-        lock = self._locks.setdefault(place, asyncio.Lock())
-        try:
-            async with lock:
-                await self._conversations.handle(update)
-        finally:
-            if not lock.locked():
-                self._locks.pop(place, None)
+        await self._conversations.handle(update)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)

@@ -48,11 +48,11 @@ class Overlap:
         return self._let_through(self._matched)
 
     def close(self, *, cut: bool = False) -> str:
-        """The end of the continuation, or of its text: what was held and is no repetition. `cut`: it broke off, so
-        an answer that had begun anew and did not get past what is shown adds nothing."""
+        """The end of the continuation, or of its text: what was held and is no repetition. `cut`: it broke off, so what
+        is held is dropped, because more of it might have shown that it is a repetition (E63)."""
         if self._is_open:
             return ""
-        if self._held and self._start == 0 and (cut or _last_telling_start("".join(self._held)) >= 0):
+        if cut or (self._held and self._start == 0 and _last_telling_start("".join(self._held)) >= 0):
             overlap = len(self._held)
         else:
             self._may_repeat(ended=True)

@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
+from tailrace.app.http_connection import SERVER_NAME
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
@@ -104,7 +105,8 @@ class RequestPipeline:
         application.on_response_prepare.append(self._finish_head)
         self.router = application.router
         for route in routes:
-            self._routes[application.router.add_route(route.method, route.path, route.handler)] = route
+            added = application.router.add_route(route.method, route.path, route.handler, expect_handler=_on_expect)
+            self._routes[added] = route
         return application
 
     @property
@@ -171,7 +173,7 @@ class RequestPipeline:
         """Raises `ApiError` for a request that may not pass."""
         route = self._routes.get(request.match_info.route)
         access: Access = route.access if route is not None else "any"
-        self._origins.check(request.headers.get(hdrs.HOST, ""), request.headers.get(hdrs.ORIGIN))
+        self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
             return  # a preflight carries no key (Fetch, 4.8); it opens nothing
         request[IDENTITY] = self._authoriser.authorise(request.headers, access)
@@ -196,10 +198,10 @@ class RequestPipeline:
         if (ignored := request.get(IGNORED)) is not None:
             headers["X-Tailrace-Ignored"] = ", ".join(ignored)
         headers["X-Content-Type-Options"] = "nosniff"
-        headers[hdrs.SERVER] = "tailrace"
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and self._origins.allows(origin):
-            headers["Access-Control-Allow-Origin"] = origin
+        headers[hdrs.SERVER] = SERVER_NAME
+        origins = request.headers.getall(hdrs.ORIGIN, ())
+        if len(origins) == 1 and self._origins.allows(origins[0]):
+            headers["Access-Control-Allow-Origin"] = origins[0]
             headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
             headers.setdefault("Vary", "Origin")
 
@@ -247,6 +249,18 @@ class RequestPipeline:
         for task in self._in_flight:
             task.cancel()
         await self.drain(timeout_s)
+
+
+async def _on_expect(request: web.Request) -> web.Response | None:
+    """Sends the interim response that the client waits for (RFC 9110, 10.1.1)."""
+    if request.version < HttpVersion11:
+        return None
+    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
+        error = ApiError(417, "the only expectation is 100-continue", headers={"Connection": "close"})
+        return error_response(error, shape_of(request.path), "")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer has not begun
+    return None
 
 
 def _client_gone(request: web.Request) -> bool:

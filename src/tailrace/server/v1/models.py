@@ -16,6 +16,7 @@ from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
 
 AGENT: Final = "tailrace"
@@ -63,15 +64,23 @@ def raw_model(config: Config, model_id: str) -> Model:
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     config = pipeline.app.config
 
-    async def show_all(_: web.Request) -> web.Response:
-        models = models_of(config)
+    def usable(request: web.Request) -> tuple[Model, ...]:
+        """Those that this key may use: the agent needs the scope `runs`."""
+        agent, *raw = models_of(config)
+        return (agent, *raw) if request[IDENTITY].may("runs") else tuple(raw)
+
+    async def show_all(request: web.Request) -> web.Response:
+        models = usable(request)
         return json_response(ModelList(models, models[0].id, models[-1].id))
 
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]
-        return json_response(models_of(config)[0] if model_id == AGENT else raw_model(config, model_id))
+        if model_id != AGENT:
+            return json_response(raw_model(config, model_id))
+        request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
+        return json_response(models_of(config)[0])
 
     return (
-        Route("GET", "/v1/models", show_all, "models", "The agent and the configured models.", answer=ModelList),
+        Route("GET", "/v1/models", show_all, "models", "The models that this key may use.", answer=ModelList),
         Route("GET", "/v1/models/{id:.+}", show, "models", "One model by its name.", answer=Model, errors=(404,)),
     )

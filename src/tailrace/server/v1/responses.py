@@ -20,10 +20,11 @@ from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import ended
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.v1.answer_route import answer_call, answer_route
+from tailrace.server.v1.answer_route import answer_call, answer_route, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
 from tailrace.server.v1.model_target import agent_dialect, is_agent, turn_spec
@@ -108,7 +109,9 @@ class Responses:
         body = await read_object(request)
         client_request = read_client_request(request, RESPONSES, {"input": [], **body})
         storage = converted(body, _StorageOptions)
-        history = await self._history(storage)
+        if is_agent(client_request):
+            require_agent(request)
+        history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
         fields = _echoed_fields(body, storage)
@@ -129,21 +132,21 @@ class Responses:
         The provider's own count where its API has one, an estimate elsewhere."""
         body = await read_object(request)
         client_request = read_client_request(request, RESPONSES, {"input": [], **body})
-        history = await self._history(converted(body, _StorageOptions))
+        history = await self._history(converted(body, _StorageOptions), request[IDENTITY])
         counted = await count_input_tokens(self._app, client_request, history)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
 
-    async def _history(self, storage: _StorageOptions) -> tuple[Message, ...]:
+    async def _history(self, storage: _StorageOptions, caller: Identity) -> tuple[Message, ...]:
         if storage.previous_response_id and storage.session:
             raise ApiError(
                 400, "give either previous_response_id or conversation, not both", param="previous_response_id"
             )
         if storage.previous_response_id:
-            run = await response_run(self._journal, storage.previous_response_id)
+            run = await response_run(self._journal, storage.previous_response_id, caller)
             if run.state not in ENDED:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)
-        return await history_in(self._journal, storage.session) if storage.session else ()
+        return await history_in(self._journal, storage.session, caller) if storage.session else ()
 
     async def _begin(
         self,
@@ -154,15 +157,16 @@ class Responses:
         fields: JsonObject,
     ) -> Run:
         """The run, once it is recorded (shielded: a disconnect does not undo it)."""
-        agent = is_agent(client_request)
+        agent, requester = is_agent(client_request), request[IDENTITY].name
         source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(client_request.body.get("input", []))
         background = bool(storage.background)
-        origin = msgspec.to_builtins(Origin(client_request.model, source, fields, tuple(given), background, shows))
+        origin = msgspec.to_builtins(
+            Origin(client_request.model, source, fields, tuple(given), background, shows, requester)
+        )
         durability = self._app.config.store.durability
         if agent:
-            requester = request[IDENTITY].name
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             note_ignored(request, spec.ignored)
             work = self._app.agents.submit(
@@ -223,7 +227,7 @@ class Responses:
     async def show(self, request: web.Request) -> web.StreamResponse:
         """A stored response; as a stream, its events from any number on."""
         query = query_of(request, ResponseQuery)
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         if not query.stream:
             if query.starting_after is not None:
                 raise ApiError(400, "starting_after needs stream=true", param="starting_after")
@@ -235,7 +239,7 @@ class Responses:
         """Ends a background response.
 
         Answers with the response once it has ended; a no-op for an ended one."""
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
         if run.state not in ENDED:
@@ -246,7 +250,7 @@ class Responses:
     async def input_items(self, request: web.Request) -> web.Response:
         """The input of a stored response."""
         query = query_of(request, ItemsQuery)
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         items = _with_ids(run, StoredResponse(run).origin.input)
         if query.order == "desc":
             items.reverse()
@@ -269,7 +273,7 @@ class Responses:
         """Deletes a response that has ended.
 
         Raises `RunOwned` (409) for any other."""
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         await self._journal.delete(run.id)
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
 

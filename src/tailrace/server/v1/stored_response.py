@@ -15,10 +15,12 @@ from tailrace.agent.session import TURN_KIND, history_of
 from tailrace.agent.turn import Turn
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
+from tailrace.errors import RunNotFound
 from tailrace.events import Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
 from tailrace.messages import Dialect, JsonObject, Message, Value
 from tailrace.ports import Journal, Run
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas
 
@@ -32,21 +34,33 @@ class Origin(Value):
     input: tuple[JsonObject, ...] = ()
     background: bool = False
     reasoning: bool = False
+    owner: str = ""  # the name of the key that made it
 
 
 def no_such_response(response_id: str) -> ApiError:
     return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param="response_id")
 
 
-async def response_run(journal: Journal, response_id: str) -> Run:
-    """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response."""
+async def response_run(journal: Journal, response_id: str, caller: Identity) -> Run:
+    """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
+    another key's is answered as one that does not exist."""
     run_id = run_id_of(response_id)
     if not response_id.startswith(RESPONSES.prefix) or run_id == response_id:
         raise no_such_response(response_id)
-    run = await journal.get(run_id)
-    if not run.new.input.get("origin"):
+    try:
+        run = await journal.get(run_id)
+    except RunNotFound as exc:
+        raise no_such_response(response_id) from exc
+    if not run.new.input.get("origin") or not caller.owns(_owner_of(run)):
         raise no_such_response(response_id)
     return run
+
+
+def _owner_of(run: Run) -> str:
+    """The name of the key that started the run; empty where it is not known."""
+    origin: JsonObject = run.new.input.get("origin") or {}
+    owner: str = origin.get("owner") or run.new.input.get("requester") or ""
+    return owner
 
 
 class StoredResponse:
@@ -155,9 +169,12 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     return turn.messages
 
 
-async def history_in(journal: Journal, session: str) -> tuple[Message, ...]:
-    """The messages of this conversation: those up to the end of its newest run."""
+async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[Message, ...]:
+    """The messages of this conversation: those up to the end of its newest run. Keys with the scope `runs` share their
+    conversations; for any other key, another's is 404."""
     for run in await journal.runs(session=session, limit=1):
+        if not caller.may("runs") and not caller.owns(_owner_of(run)):
+            raise ApiError(404, f"no such conversation: {session[:80]!r}", param="conversation")
         if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)
     return ()

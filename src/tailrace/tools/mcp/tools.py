@@ -176,7 +176,7 @@ def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> No
         raise ConfigError("give either command or url", key=key)
     if settings.key_env is not None and settings.url is None:
         raise ConfigError("key_env goes with url; a program gets its key by env_allow", key=key)
-    if settings.key_env is not None and not environment.get(settings.key_env):
+    if settings.key_env is not None and not environment.get(settings.key_env, "").strip():
         raise ConfigError(f"{settings.key_env} is not set in the environment", key=f"{key}.key_env")
 
 

@@ -81,8 +81,10 @@ class AnthropicDecoder:
             self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), out)
         return out
 
-    def close(self) -> list[AnyDelta]:
+    def close(self, *, cut: bool = False) -> list[AnyDelta]:
         out: list[AnyDelta] = []
+        if not self._ended and not cut and self._is_terminal(frame := self._sse.unfinished_block()):
+            self._decode_block(frame, out)
         if not self._ended:
             missing = "message_stop" if self._message is not None or self._blocks else "a single event of the dialect"
             self._fail(stream_cut(f"the stream ended without {missing}"), out)
@@ -137,8 +139,15 @@ class AnthropicDecoder:
                 self._event(event.event, body, out)
         return not self._ended
 
+    def _is_terminal(self, frame: bytes) -> bool:
+        event = self._sse.parse(frame)
+        try:
+            return event is not None and _kind_of(event.event, decode_object(event.data)) == "message_stop"
+        except PeerError:
+            return False
+
     def _event(self, name: str, body: JsonObject, out: list[AnyDelta]) -> None:
-        kind = body.get("type") if isinstance(body.get("type"), str) else name
+        kind = _kind_of(name, body)
         match kind:
             case "message_start":
                 self._message_start(body, out)
@@ -254,6 +263,12 @@ class AnthropicDecoder:
     def _fail(self, error: ErrorDelta, out: list[AnyDelta]) -> None:
         self._ended = True
         out.append(error)
+
+
+def _kind_of(name: str, body: JsonObject) -> str:
+    """The type of an event, by its JSON or else by its name."""
+    kind = body.get("type")
+    return kind if isinstance(kind, str) else name
 
 
 def _native(**item: Any) -> NativeDelta:

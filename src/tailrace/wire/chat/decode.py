@@ -66,8 +66,10 @@ class ChatDecoder:
             self._fail(protocol_error(str(self._sse.error), self._sse.error.excerpt), deltas)
         return deltas
 
-    def close(self) -> list[AnyDelta]:
+    def close(self, *, cut: bool = False) -> list[AnyDelta]:
         deltas: list[AnyDelta] = []
+        if not self._ended and not cut and self._is_terminal(block := self._sse.unfinished_block()):
+            self._decode_block(block, deltas)
         if self._ended:
             return deltas
         finished = bool(self._choices) and all(choice.finish_reason for choice in self._choices.values())
@@ -174,6 +176,19 @@ class ChatDecoder:
             deltas.append(UsageDelta(usage_of(raw), raw))
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _is_terminal(self, block: bytes) -> bool:
+        """`[DONE]`, or the finish reason where the provider never sends `[DONE]`."""
+        event = self._sse.parse(block)
+        if event is None:
+            return False
+        if not self._quirks.ends_without_done:
+            return event.data.strip() == b"[DONE]"
+        try:
+            chunk = decode_object(event.data)
+        except PeerError:
+            return event.data.strip() == b"[DONE]"
+        return any(choice.get("finish_reason") for choice in objects_of(chunk.get("choices")))
 
     def _has_ended(self) -> bool:
         return self._ended

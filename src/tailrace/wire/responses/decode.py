@@ -13,7 +13,7 @@ from tailrace.messages import AnyDelta, JsonObject, NativeDelta
 from tailrace.wire.failure import protocol_error, stream_cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.responses.stream_events import GrowingAnswer, Piece
+from tailrace.wire.responses.stream_events import TERMINAL, GrowingAnswer, Piece
 from tailrace.wire.sse import SseDecoder
 
 _decode_piece = msgspec.json.Decoder(Piece).decode
@@ -72,13 +72,23 @@ class ResponsesDecoder:
             out.append(answer.fail(protocol_error(str(self._sse.error), self._sse.error.excerpt)))
         return out
 
-    def close(self) -> list[AnyDelta]:
-        if self._answer.ended:
-            return []
-        return [self._answer.fail(stream_cut("the stream ended without response.completed"))]
+    def close(self, *, cut: bool = False) -> list[AnyDelta]:
+        out: list[AnyDelta] = []
+        if not self._answer.ended and not cut and self._is_terminal(block := self._sse.unfinished_block()):
+            self._apply_block(block, out)
+        if not self._answer.ended:
+            out.append(self._answer.fail(stream_cut("the stream ended without response.completed")))
+        return out
 
     def rebuilt_body(self) -> JsonObject:
         return self._answer.rebuilt_body()
+
+    def _is_terminal(self, block: bytes) -> bool:
+        sent = self._sse.parse(block)
+        try:
+            return sent is not None and _kind_of(sent.event, decode_object(sent.data)) in TERMINAL
+        except PeerError:
+            return False
 
     def _apply_block(self, block: bytes, out: list[AnyDelta]) -> bool:
         """Decodes and applies one block of any shape. True where it ended the answer. `[DONE]`, empty data and comments
@@ -92,9 +102,13 @@ class ResponsesDecoder:
         except PeerError as exc:
             out.append(answer.fail(protocol_error(str(exc), data)))
         else:
-            kind = event.get("type")
-            answer.apply(kind if isinstance(kind, str) else sent.event, event, out)
+            answer.apply(_kind_of(sent.event, event), event, out)
         return answer.ended
+
+
+def _kind_of(name: str, event: JsonObject) -> str:
+    kind = event.get("type")
+    return kind if isinstance(kind, str) else name
 
 
 def _head_of(block: bytes) -> bytes:

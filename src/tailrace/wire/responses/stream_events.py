@@ -42,7 +42,7 @@ from tailrace.wire.responses.text_slots import (
 
 _SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 # The status that a terminal event stands for, where its response has none.
-_TERMINAL = {
+TERMINAL = {
     "response.completed": "completed",
     "response.done": "completed",
     "response.incomplete": "incomplete",
@@ -132,8 +132,8 @@ class GrowingAnswer:
             self._part(kind, event, out)
         elif kind in ANNOTATION_ADDED:
             self._annotated(event, out)
-        elif kind in _TERMINAL:
-            self._end(_TERMINAL[kind], object_of(event.get("response")), out)
+        elif kind in TERMINAL:
+            self._end(TERMINAL[kind], object_of(event.get("response")), out)
         elif kind in _SNAPSHOTS:
             self._response.update(object_of(event.get("response")))
         elif kind == "error" or ("type" not in event and event.get("error")):
@@ -210,7 +210,7 @@ class GrowingAnswer:
 
     def _end(self, default_status: str, response: JsonObject, out: list[AnyDelta]) -> None:
         status = text_of(response.get("status"))
-        if status not in _TERMINAL.values():
+        if status not in TERMINAL.values():
             status = default_status
         self._response |= {**response, "status": status}
         self.ended = True
