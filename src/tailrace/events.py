@@ -157,7 +157,8 @@ class ToolOutputRecorded(Event):
 
 
 class ApprovalAsked(Event):
-    """`digest` binds the answer to exactly what will run. Only `requester` may give the answer."""
+    """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
+    give the answer. An answer for the session holds in `session`; without a name, in this run."""
 
     approval_id: str
     tool_name: str
@@ -166,6 +167,15 @@ class ApprovalAsked(Event):
     requester: str = ""
     call_id: str = ""
     reason: str = ""
+    directory: str = ""
+    session: str = ""
+
+    @property
+    def scope(self) -> str:
+        """Where it would run, who asked for it, and in which session: what an approval is bound to, in one line."""
+        where = f"in {self.directory}" if self.directory else ""
+        requester = f"for {self.requester}" if self.requester else ""
+        return ", ".join(filter(None, (where, requester, f"session {self.session}" if self.session else "")))
 
 
 class HistoryCompressed(Event):

@@ -93,10 +93,12 @@ EffectKind = Literal["none", "command", "write", "external"]
 
 class Effect(msgspec.Struct, frozen=True):
     """What a call would do, so that the user can be asked first. `text` is exactly what would run or change, in full:
-    the approval shows it and is bound to it."""
+    the approval shows it and is bound to it. `directory` is where it would happen, relative to the working directory;
+    the approval shows that and is bound to it too."""
 
     kind: EffectKind = "none"
     text: str = ""
+    directory: str = "."
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):

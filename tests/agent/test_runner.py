@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, stage
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
@@ -229,6 +229,26 @@ async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path:
         played = await s.played(run_id, finished)
     assert note.notes == ["a"]
     assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
+
+
+async def test_M152_a_directory_that_is_replaced_after_the_approval_makes_it_void(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("a")
+    note = Note(effect=Effect("command", "rm -rf build", "link"))
+    policy = ApprovalPolicy(scope=ApprovalScope("ann", str(tmp_path)))
+    script = [reply(call("note", {"text": "a"})), reply("Done.")]
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), policy=policy) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        assert asked.directory == str(tmp_path / "a")
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("b")
+        answer = {"approval_id": asked.approval_id, "decision": "session"}
+        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
+        await running
+    assert note.notes == []
 
 
 @pytest.mark.parametrize(("effect", "times_asked"), [("rm -rf build", 1), ("rm -rf other", 2)])

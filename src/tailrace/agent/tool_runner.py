@@ -36,6 +36,7 @@ from tailrace.wire.peer_json import without_lone_surrogates
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 DENIED = "The user did not approve this action; it was not executed."
 MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
+MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
 
@@ -137,8 +138,11 @@ class ToolRunner:
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
         decision = (before.decision if before and asked else None) or await self._ask(call, judgement, asked)
+        if decision == "deny":
+            return DENIED
         await self._policy.remember(judgement, decision)
-        return DENIED if decision == "deny" else ""
+        now = await self._policy.judge(call.name, tool.effect(args))
+        return "" if now.digest == judgement.digest else MOVED
 
     async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> Decision:
         """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
@@ -150,6 +154,8 @@ class ToolRunner:
             requester=self._asker.requester,
             call_id=call.id,
             reason=judgement.reason,
+            directory=self._redactor.redact(judgement.directory),
+            session=judgement.session,
         )
         with self._asker.expecting(asked) as answer:
             if asked is not before:

@@ -19,13 +19,14 @@ import msgspec
 from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.allow import check_patterns
+from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
-from tailrace.app.approvals import JournalApprovals, import_approvals
+from tailrace.app.approvals import JournalApprovals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
 from tailrace.app.models import LOCAL, Models, named
@@ -85,6 +86,7 @@ class App:
         self.caller = Caller(middleware=middleware)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
+        _check_allow(config)
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self._own_tools = {tool.spec.name: tool for tool in tools}
@@ -107,7 +109,7 @@ class App:
         )
         self.flows = FlowService(
             journal,
-            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._policy),
+            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
@@ -157,7 +159,7 @@ class App:
             ),
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
-            policy=self._policy(run, yolo=spec.yolo),
+            policy=self._turn_policy(spec, run, directory),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
@@ -184,10 +186,18 @@ class App:
 
         return {name: TracedTool(tool, self._observer) for name, tool in self._tools.items()}
 
-    def _policy(self, run: Run | None = None, *, yolo: bool = False) -> ApprovalPolicy:
-        """What the approvals of a turn's run allow; without a run, those that hold everywhere."""
-        mode = "yolo" if self.config.yolo or yolo else self.config.approvals.mode
-        return ApprovalPolicy(mode, allow=self.config.approvals.allow, memory=JournalApprovals(self.journal, run))
+    def _turn_policy(self, spec: TurnSpec, run: Run, directory: Path) -> ApprovalPolicy:
+        return ApprovalPolicy(
+            "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
+            allow=self.config.approvals.allow,
+            memory=JournalApprovals(self.journal, run),
+            scope=ApprovalScope(spec.requester, str(directory), run.new.session),
+        )
+
+    def _step_policy(self) -> ApprovalPolicy:
+        """A step has no requester, so that no approval of a person holds for it; the mode and the patterns do."""
+        mode = "yolo" if self.config.yolo else self.config.approvals.mode
+        return ApprovalPolicy(mode, allow=self.config.approvals.allow)
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
@@ -196,6 +206,13 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+def _check_allow(config: Config) -> None:
+    try:
+        check_patterns(config.approvals.allow)
+    except ValueError as exc:
+        raise ConfigError(str(exc), key="approvals.allow") from exc
 
 
 def redactor_of(config: Config) -> Redactor:
@@ -236,10 +253,6 @@ async def open_app(
         open_transport() as transport,
         open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
     ):
-        try:
-            await import_approvals(journal, config)
-        except ConfigError as exc:  # what it allowed is asked about again
-            log.warning("approvals of an earlier version were not read: %s", exc)
         models = Models(config, transport)
         try:
             if warm_up and config.model.provider == LOCAL:

@@ -50,7 +50,7 @@ class Terminal(TypedTool[TerminalArgs]):
         return preview_line(str(args.get("command", "")))
 
     def effect(self, args: JsonObject) -> Effect:
-        return Effect("command", str(args.get("command", "")))
+        return Effect("command", str(args.get("command", "")), str(args.get("directory", ".")))
 
     async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
         if "\0" in args.command:

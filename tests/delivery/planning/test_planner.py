@@ -636,13 +636,16 @@ def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages
 
 def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
     stage = Stage(EDITING)
-    asked = ApprovalAsked("apr_1", "terminal", "rm -rf ```\u2060build", "digest", reason="deletes files")
+    asked = ApprovalAsked(
+        "apr_1", "terminal", "rm -rf ```\u2060build", "digest", "u1", reason="deletes files", directory="/srv/a*b*"
+    )
     stage.feed(numbered([RunStarted("agent"), ToolCallChunk("terminal", "rm"), asked]))
     stage.run_until(stage.now + 3)
     assert stage.planner.outline.open_approval == asked
     question = stage.chat.messages[-1]
     assert "rm -rf ```\u2060build" in question.text, "J111: all of what would run"
     assert "````" in question.text, "J111: which cannot end its block"
+    assert "`in /srv/a*b*, for u1`" in question.text, "M152: where and for whom"
     assert [button.label for button in question.buttons] == ["Approve once", "Approve for session", "Always", "Deny"]
     assert question.buttons[0] == Button("Approve once", "apr_1:once")
     stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1")], first=10))

@@ -1,15 +1,15 @@
 """Who may let a dangerous action happen, and what exactly they agreed to.
 
 `ApprovalPolicy` decides what needs asking; `Asker` carries one run's questions to people and back. An answer is bound
-to the requester and to a digest of exactly what will run. No answer in time means no, and so does no surface that
-could ask (J108).
+to a digest of exactly what will run, where, and for which requester (M152). No answer in time means no, and so does no
+surface that could ask (J108).
 """
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import hashlib
+import os
 import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ from typing import Literal
 
 import msgspec
 
+from tailrace.agent.safety.allow import is_allowed
 from tailrace.agent.safety.danger import Assessment, Verdict, assess
-from tailrace.agent.safety.shell import parse_shell
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 
@@ -28,17 +28,31 @@ NO_SURFACE = "nobody"
 TIMED_OUT = "timeout"
 
 
+class ApprovalScope(msgspec.Struct, frozen=True):
+    """For whom, where and in which session an action would happen. `directory` is the turn's working directory."""
+
+    requester: str = ""
+    directory: str = ""
+    session: str = ""
+
+
 class Judgement(msgspec.Struct, frozen=True):
-    """What is to be done about one action. `text` is all of it, escaped so that what is read is what will run."""
+    """What is to be done about one action. `text` is all of it and `directory` where it would happen, both escaped so
+    that what is read is what will run. `digest` stands for the action, its directory and its requester."""
 
     verdict: Verdict
     reason: str = ""
     text: str = ""
+    directory: str = ""
+    session: str = ""
     digest: str = ""
 
 
-def digest_of(tool_name: str, effect: Effect) -> str:
-    return hashlib.sha256(f"{tool_name}\0{effect.kind}\0{effect.text}".encode("utf-8", "surrogatepass")).hexdigest()
+def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) -> str:
+    """Of everything that an approval is bound to. Each part is preceded by its length: no part can pass for another."""
+    parts = (tool_name, effect.kind, effect.text, directory, requester)
+    joined = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def escaped(text: str) -> str:
@@ -49,6 +63,10 @@ def escaped(text: str) -> str:
         hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and char not in "\n\t"
         shown.append(f"\\u{{{ord(char):x}}}" if hidden else char)
     return "".join(shown)
+
+
+def _escaped_line(text: str) -> str:
+    return escaped(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class ApprovalMemory:
@@ -67,7 +85,7 @@ class ApprovalMemory:
 
 
 class ApprovalPolicy:
-    """What one session asks about, given what its people have approved before (`memory`). Actions on the hard list are
+    """What one turn asks about, given what its requester has approved before (`memory`). Actions on the hard list are
     refused in every mode."""
 
     def __init__(
@@ -76,23 +94,28 @@ class ApprovalPolicy:
         *,
         allow: Sequence[str] = (),
         memory: ApprovalMemory | None = None,
+        scope: ApprovalScope | None = None,
     ) -> None:
         self.mode: Mode = mode
         self._allow = tuple(allow)
         self._memory = memory if memory is not None else ApprovalMemory()
+        self._scope = scope or ApprovalScope()
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
         assessment = _assess(effect)
         if assessment.verdict == "allow":
             return Judgement("allow")
-        digest = digest_of(tool_name, effect)
+        scope, reason = self._scope, assessment.reason
         verdict: Verdict = assessment.verdict
-        reason = assessment.reason
+        directory = await asyncio.to_thread(_resolved, scope.directory, effect.directory)
+        digest = digest_of(tool_name, effect, directory, scope.requester)
         if verdict == "ask" and (self._allowed(effect) or await self._memory.holds(digest)):
             verdict = "allow"
         elif verdict == "ask" and self.mode == "deny":
             verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
-        return Judgement(verdict, reason, escaped(effect.text), digest)
+        return Judgement(
+            verdict, reason, escaped(effect.text), _escaped_line(directory), _escaped_line(scope.session), digest
+        )
 
     async def remember(self, judgement: Judgement, decision: Decision) -> None:
         await self._memory.remember(judgement.digest, decision)
@@ -101,17 +124,15 @@ class ApprovalPolicy:
         """By the mode, or by a pattern of the config."""
         if self.mode == "yolo":
             return True
-        if effect.kind != "command" or not self._allow:
-            return False
-        parsed = parse_shell(effect.text)
-        # A pattern allows one program start: what is chained to it is not allowed.
-        if parsed.unclear or len(parsed.commands) != 1:
-            return False
-        command = parsed.commands[0]
-        if command.redirects or any(word.dynamic for word in command.words):
-            return False
-        line = " ".join(word.text for word in command.words)
-        return any(fnmatch.fnmatchcase(line, pattern) for pattern in self._allow)
+        return effect.kind == "command" and is_allowed(effect.text, self._allow)
+
+
+def _resolved(working_directory: str, directory: str) -> str:
+    """The directory itself: a link that is pointed elsewhere later makes another action of it."""
+    try:
+        return os.path.realpath(os.path.join(working_directory, directory))  # noqa: PTH118 - a model wrote it
+    except ValueError:  # a NUL, which the tool refuses
+        return directory
 
 
 def _assess(effect: Effect) -> Assessment:

@@ -156,7 +156,8 @@ class OneShot:
                     await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
             case ApprovalAsked(command=command, reason=reason):
                 print_status(
-                    f"not executed: {sanitized_line(command)} ({reason}; no terminal to ask on; --yolo approves it)"
+                    f"not executed: {sanitized_line(command)} ({reason}; {sanitized(event.scope)}; "
+                    "no terminal to ask on; --yolo approves it)"
                 )
             case ApprovalAnswered(decision="deny"):
                 self._denied = True

@@ -136,6 +136,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
         lines.append(f"tool {tool.tool_name}: {outcome}")
     lines += [
         f"approval {approval.asked.approval_id}: {approval.decision or 'waiting'}: {approval.asked.command}"
+        + (f" ({approval.asked.scope})" if approval.asked.scope else "")
         for approval in state.approvals
     ]
     for message in state.messages:

@@ -75,6 +75,8 @@ class Presenter:
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
         lines += ["", fenced(asked.command), ""]
+        if asked.scope:
+            lines += [code_span(asked.scope), ""]
         if approval.decision is not None:
             lines.append(self.outcome(approval) or "")
         elif not buttons:
