@@ -29,6 +29,7 @@ from tailrace.agent.turn import TurnLimits
 from tailrace.app.approvals import JournalApprovals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
+from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.calls.raw_model import verbatim_routes
@@ -75,6 +76,7 @@ class App:
         self.config = config
         self.journal = journal
         self.models = models
+        self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._observer: Observer = UNOBSERVED
         if tracer_provider is not None:

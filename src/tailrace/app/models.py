@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
@@ -35,13 +37,24 @@ def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoi
 
 
 def named(config: Config, name: str) -> ModelChoice:
-    """The model that `<provider>/<model>` names; empty: the configured one. Raises `ConfigError`."""
+    """The model that `<provider>/<model>` names, or an alias of one; empty: the configured one. Raises
+    `ConfigError`."""
     if not name:
         return config.model
-    provider, slash, model = name.partition("/")
+    provider, slash, model = _unaliased(config, name).partition("/")
     if not slash or not model:
         raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
     return ModelChoice(provider=provider, name=model)
+
+
+def _unaliased(config: Config, name: str) -> str:
+    """What a bare name stands for by `server.aliases`; the first pattern that matches wins."""
+    if "/" in name:
+        return name
+    for pattern, target in config.server.aliases.items():
+        if fnmatchcase(name, pattern):
+            return target.replace("*", name)
+    return name
 
 
 def check_known(config: Config, provider: str) -> None:
@@ -90,6 +103,12 @@ class Models:
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
+
+    async def listed_by(self, provider: str) -> tuple[str, ...]:
+        """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""
+        if provider == LOCAL:
+            return (MODEL_NAME,)
+        return await HttpProvider(endpoint_of(self._config, provider), self._transport).list_models()
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""

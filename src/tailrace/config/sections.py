@@ -267,6 +267,9 @@ class Server(Section):
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
     max_requests: Count = 4096  # in flight at once, streams included
     drain_s: Seconds = 20.0  # for requests in flight when the server stops
+    aliases: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}
+    )  # a model's name without a provider → `<provider>/<model>`; `*` on the right is the name that was asked for
     strict: bool = False  # refuse a parameter that a model's API has no word for, instead of leaving it out
 
     def secret_variables(self) -> set[str]:

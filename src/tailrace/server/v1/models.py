@@ -1,4 +1,4 @@
-"""`/v1/models`: the agent, and every model that the config names.
+"""`/v1/models`: the agent, and every model that a configured provider lists.
 
 One list that the clients of both OpenAI and Anthropic understand: each entry has the fields of either.
 """
@@ -42,11 +42,7 @@ class ModelList(msgspec.Struct, frozen=True):
     has_more: bool = False
 
 
-def models_of(config: Config) -> tuple[Model, ...]:
-    """`tailrace` first, then `<provider>/<model>` in the order of the config."""
-    refs = [(config.model.provider, config.model.name), *((ref.provider, ref.name) for ref in config.model.fallbacks)]
-    raw = [_raw(provider, name) for provider, name in dict.fromkeys(refs)]
-    return (Model(AGENT, "tailrace", "Tailrace agent"), *raw)
+AGENT_MODEL: Final = Model(AGENT, "tailrace", "Tailrace agent")
 
 
 def _raw(provider: str, name: str) -> Model:
@@ -62,23 +58,19 @@ def raw_model(config: Config, model_id: str) -> Model:
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    config = pipeline.app.config
-
-    def usable(request: web.Request) -> tuple[Model, ...]:
-        """Those that this key may use: the agent needs the scope `runs`."""
-        agent, *raw = models_of(config)
-        return (agent, *raw) if request[IDENTITY].may("runs") else tuple(raw)
+    app = pipeline.app
 
     async def show_all(request: web.Request) -> web.Response:
-        models = usable(request)
+        raw = [_raw(provider, name) for provider, name in await app.catalogue.models()]
+        models = (AGENT_MODEL, *raw) if request[IDENTITY].may("runs") else tuple(raw)  # the agent needs that scope
         return json_response(ModelList(models, models[0].id, models[-1].id))
 
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]
         if model_id != AGENT:
-            return json_response(raw_model(config, model_id))
+            return json_response(raw_model(app.config, model_id))
         request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
-        return json_response(models_of(config)[0])
+        return json_response(AGENT_MODEL)
 
     return (
         Route("GET", "/v1/models", show_all, "models", "The models that this key may use.", answer=ModelList),
