@@ -86,11 +86,12 @@ async def _warm_up(app: App) -> None:
 
 def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature authenticates them (J120)."""
-    from tailrace.platforms.runtime.webhooks import answer
+    from tailrace.platforms.runtime.webhooks import MAX_HOOK_BYTES, answer
+    from tailrace.server.http.request_body import read_body
     from tailrace.server.http.route import Route
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await answer(gateway, request)
+        return await answer(gateway, request, await read_body(request, max_bytes=MAX_HOOK_BYTES, as_json=False))
 
     def routes(_: RequestPipeline) -> Sequence[Route]:
         return [

@@ -4,6 +4,7 @@ processes. Viewers watch an instance's log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
@@ -23,6 +24,7 @@ from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instan
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
 from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema.schema import Schema
+from tailrace.flows.schema.whole_value import NotChecked, value_errors
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
@@ -97,7 +99,7 @@ class FlowService(RunHost[InstanceRunner]):
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""
-        self.check(await self.library.written_out(definition))
+        await asyncio.to_thread(self.check, await self.library.written_out(definition))
         return await self.library.add(definition)
 
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,9 +117,9 @@ class FlowService(RunHost[InstanceRunner]):
         version = sequence if isinstance(sequence, SequenceVersion) else SequenceVersion("", 0, sequence)
         definition = await self.library.written_out(version.definition)
         if not version.id:
-            self.check(definition)
+            await asyncio.to_thread(self.check, definition)
         given = given or {}
-        _check_input(definition, given)
+        await _check_input(definition, given)
         spec = InstanceSpec(definition, given, version.id, version.version, dry_run)
         return await self._create(spec, idempotency_key)
 
@@ -263,6 +265,12 @@ def _state_of(run: Run, plan: Plan) -> InstanceState:
     return plan.known_state or "scheduled"
 
 
-def _check_input(definition: Definition, given: JsonObject) -> None:
-    if definition.input_schema is not None and (errors := Schema(definition.input_schema).errors(given)):
+async def _check_input(definition: Definition, given: JsonObject) -> None:
+    if definition.input_schema is None:
+        return
+    try:
+        errors = await value_errors(Schema(definition.input_schema), given)
+    except NotChecked as exc:
+        raise DefinitionError("$.input", str(exc)) from exc
+    if errors:
         raise DefinitionError("$.input", "; ".join(errors))

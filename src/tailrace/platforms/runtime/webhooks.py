@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from aiohttp import web
 
@@ -20,11 +19,8 @@ from tailrace.platforms.runtime.gateway import Gateway
 MAX_HOOK_BYTES = 1 << 20
 
 
-async def answer(gateway: Gateway, request: web.Request) -> web.Response:
-    """Answers one call. The body is read as bytes: signatures are over the raw body (J120)."""
-    body = await request.read()
-    if len(body) > MAX_HOOK_BYTES:
-        return web.Response(status=413)
+async def answer(gateway: Gateway, request: web.Request, body: bytes) -> web.Response:
+    """Answers one call. The body is raw: signatures are over its bytes (J120)."""
     answered = await gateway.hook(
         HookRequest(
             request.method,
@@ -45,10 +41,13 @@ async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
 async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[str, None]:
     """Listens within the block and yields the address. Raises `ConfigError` for an address that cannot be bound."""
 
+    async def handle(request: web.Request) -> web.Response:
+        return await answer(gateway, request, await request.read())
+
     application = web.Application(client_max_size=MAX_HOOK_BYTES)
     application.on_response_prepare.append(_name_server)
     for path in gateway.hook_paths:
-        application.router.add_route("*", path, partial(answer, gateway))
+        application.router.add_route("*", path, handle)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:

@@ -19,7 +19,8 @@ from tailrace.app.http_connection import SERVER_NAME
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
-from tailrace.server.http.request_body import IDENTITY, IGNORED, REQUEST_ID
+from tailrace.server.http.body_budget import BodyBudget
+from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, IGNORED, REQUEST_ID
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
@@ -51,6 +52,7 @@ class RequestPipeline:
         metrics: Metrics | None = None,
         timing: StreamTiming | None = None,
         max_requests: int = 4096,
+        body_budget: BodyBudget | None = None,
     ) -> None:
         self.app = app
         self.metrics = metrics if metrics is not None else Metrics()
@@ -59,6 +61,7 @@ class RequestPipeline:
         self._origins = origins
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
+        self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._streams: set[EventStream] = set()
@@ -117,6 +120,7 @@ class RequestPipeline:
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        claim = request[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self._idle.clear()
@@ -134,6 +138,7 @@ class RequestPipeline:
                 stream.close()
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
+            claim.release()
             self._in_flight.discard(task)
             if not self._in_flight:
                 self._idle.set()

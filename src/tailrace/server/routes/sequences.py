@@ -19,7 +19,7 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceVersion
-from tailrace.flows.definition.source import parse_source
+from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
 from tailrace.flows.engine.instance_events import ENDINGS
 from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
@@ -180,9 +180,9 @@ class Sequences:
 async def _definition(request: web.Request) -> Definition:
     """JSON, or YAML where the content type says so. Raises `DefinitionError`, `ApiError`."""
     if "yaml" not in request.content_type:
-        return parsed(await read_object(request))
+        return parsed(await read_object(request, max_bytes=MAX_BYTES))
     try:
-        return parse_source((await read_body(request)).decode()).definition()
+        return await parse_yaml((await read_body(request, max_bytes=MAX_BYTES, as_json=False)).decode())
     except UnicodeDecodeError as exc:
         raise ApiError(400, "the body is not UTF-8 text", code="invalid_definition") from exc
     except ConfigError as exc:
