@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import Capabilities, Place, Platform
+from tailrace.delivery.port import Capabilities, Place, Platform, Purpose
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
 from tailrace.runs.signals import run_beside
@@ -31,6 +31,7 @@ class ChatLine:
     def __init__(self, capabilities: Capabilities) -> None:
         self.pace = Pace(capabilities.windows)
         self.lock = asyncio.Lock()
+        self.drivers: WeakSet[_Driver] = WeakSet()  # of the deliveries under way
 
 
 class ChatLines:
@@ -45,6 +46,12 @@ class ChatLines:
 
     def __len__(self) -> int:
         return len(self._lines)
+
+    def wake(self) -> None:
+        """The platform can be reached again: every delivery tries at once what waits for another try."""
+        for line in list(self._lines.values()):
+            for driver in list(line.drivers):
+                driver.wake()
 
     def to(self, place: Place) -> ChatLine:
         """Threads of a chat share its line, because they share its rate limits."""
@@ -65,6 +72,7 @@ class _Driver:
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
+        line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
         self.planner.apply(entry)
@@ -73,6 +81,10 @@ class _Driver:
 
     def suspend(self) -> None:
         self.planner.suspend()
+        self._changed.set()
+
+    def wake(self) -> None:
+        self.planner.try_again()
         self._changed.set()
 
     async def drive(self) -> None:
@@ -176,11 +188,13 @@ class GatewayStreamConsumer:
         self._driver.apply_entry(entry)
 
 
-async def deliver_text(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
+async def deliver_text(
+    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "answer"
+) -> None:
     """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
     drops it."""
     capabilities = platform.capabilities(place)
-    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace)
+    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace, purpose=purpose)
     driver = _Driver(platform, line, planner, None)
     driver.apply_entry(Entry(1, RunFinished("completed", text)))
     await driver.drive()

@@ -70,7 +70,9 @@ class Planner:
         showing: Showing,
         pace: Pace,
         hints: bool = False,
+        purpose: port.Purpose = "answer",
     ) -> None:
+        """`purpose` is that of the run's own texts."""
         mode: port.Mode = capabilities.mode if showing.streaming else "whole"
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
@@ -80,6 +82,7 @@ class Planner:
         self._pace = pace
         self._name = name
         self._presenter = presenter
+        self._purpose: port.Purpose = purpose
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
         self._settled = 0  # all slots before this index are complete
@@ -101,6 +104,12 @@ class Planner:
         """The process is about to end: incomplete messages get a note, and then the planner is done. Another process
         continues the delivery."""
         self._suspended = self.outline.finished is None
+
+    def try_again(self) -> None:
+        """The platform can be reached again: no message waits out its pause, and the count of tries starts over."""
+        for chain in self.state.chains.values():
+            for message in chain.messages:
+                message.tries, message.not_before = 0, float("-inf")
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """Continues from the ledger of another process. Events may be applied before or after."""
@@ -320,7 +329,7 @@ class Planner:
             case "streaming":
                 return self._stream_action(message, wanted)
             case "posted" | "confirmed":
-                return self._edit_action(message, wanted)
+                return self._edit_action(slot, message, wanted)
             case "look_up":
                 return port.LookUp(self._key(message), wanted.text, not message.plain)
             case "absent" | "resend":
@@ -330,7 +339,7 @@ class Planner:
             case _:
                 assert_never(message.state)
 
-    def _edit_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+    def _edit_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         if message.shows(wanted):
             if message.state == "posted" and wanted.final and wanted.lasting:
                 message.show(wanted)
@@ -338,7 +347,9 @@ class Planner:
         outdated = message.final_only and not wanted.final
         if message.confirmed_by_another(wanted) or outdated or not self._capabilities.edits:
             return None
-        return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
+        return port.Edit(
+            message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, self._purpose_of(slot)
+        )
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The first message of a text."""
@@ -355,7 +366,20 @@ class Planner:
                 return self._draft_action(message, wanted)
             if not self._capabilities.edits:
                 return None
-        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons)
+        return port.Send(
+            self._key(message), wanted.text, not message.plain, final, wanted.buttons, self._purpose_of(slot)
+        )
+
+    def _purpose_of(self, slot: Slot) -> port.Purpose:
+        match slot:
+            case TextSlot():
+                return self._purpose
+            case ToolSlot():
+                return "tools"
+            case ApprovalSlot():
+                return "approval"
+            case NoteSlot(purpose=purpose):
+                return purpose
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
@@ -410,7 +434,11 @@ class Planner:
             return port.Close(message.message_id)
         if self._capabilities.deletes:
             return port.Delete(message.message_id)
-        return port.Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
+        return (
+            port.Edit(message.message_id, NOTHING_MORE, markup=False, purpose="notice")
+            if self._capabilities.edits
+            else None
+        )
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         return Flight(action, self._time_for(message, now, final=True), chain, message, first=True)

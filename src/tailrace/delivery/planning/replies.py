@@ -13,7 +13,8 @@ from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import AnyReply
 from tailrace.events import Delivered, DeliveredState
 
-MAX_TRIES = 20  # in a row, about a quarter of an hour
+MAX_TRIES = 1450  # in a row, about a day: an outage of the platform or of our own connection loses no answer
+MAX_TRIES_IN_DOUBT = 20  # about a quarter of an hour: platforms remember a key for minutes, not for hours
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that only the final text is sent
 MAX_FLOODS = 100
 MAX_DELETE_TRIES = 10
@@ -55,7 +56,7 @@ def _thread_gone(state: DeliveryState, flight: Flight) -> list[Delivered]:
 
 
 def delay_s(tries: int) -> float:
-    return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (tries - 1)))
+    return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(tries - 1, 16)))
 
 
 class _MessageReply:
@@ -183,7 +184,7 @@ class _MessageReply:
             case port.Flood():
                 return self._flooded()
             case _:
-                if message.tries + 1 >= MAX_TRIES:
+                if message.tries + 1 >= MAX_TRIES_IN_DOUBT:
                     return self._leave_in_doubt()
                 return self._later()
 
@@ -293,8 +294,10 @@ class _MessageReply:
         if message.tries >= MAX_PARTIAL_TRIES and not self._flight.final and not message.in_doubt:
             message.final_only, message.tries = True, 0
             return []
+        if message.in_doubt and message.tries >= MAX_TRIES_IN_DOUBT:
+            return self._leave_in_doubt()
         if message.tries >= MAX_TRIES:
-            return self._leave_in_doubt() if message.in_doubt else self._give_up()
+            return self._give_up()
         message.not_before = self._now + delay_s(message.tries)
         return []
 

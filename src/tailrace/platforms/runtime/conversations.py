@@ -139,7 +139,7 @@ class Conversations:
                 self._told_codes.popitem(last=False)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
-            self._deliveries.say(update.place, text, update.update_id)
+            self._deliveries.say(update.place, text, update.update_id, "pairing")
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import msgspec
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
-from tailrace.delivery.port import Place, Platform
+from tailrace.delivery.port import Place, Platform, Purpose
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
@@ -41,19 +41,23 @@ class Deliveries(RunHost["_Delivery"]):
         run = await self.start_run(new_delivery(spec))
         await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
-    def say(self, place: Place, text: str, key: str) -> None:
+    def say(self, place: Place, text: str, key: str, purpose: Purpose = "answer") -> None:
         """A message of our own, as soon as the chat's budget allows."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}"))
+        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    async def _say(self, place: Place, text: str, key: str) -> None:
+    async def _say(self, place: Place, text: str, key: str, purpose: Purpose) -> None:
         try:
-            await deliver_text(self._platform, self._lines.to(place), place, text, key=key)
+            await deliver_text(self._platform, self._lines.to(place), place, text, key=key, purpose=purpose)
         except TailraceError as exc:
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
+
+    def wake(self) -> None:
+        """The platform is connected: what waits for another try is tried now."""
+        self._lines.wake()
 
     def open_approval(self, place: Place) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
