@@ -58,8 +58,9 @@ class TextSlot:
 class ToolSlot:
     """Tools that ran with no text between them: one message with a line for each."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, before: str = "") -> None:
         self.key = key
+        self.before = before  # the name of the tool that was called last in the slots before
         self.tools: dict[int, events.ToolSoFar] = {}
         self.followed = False  # another slot follows: no tool will be added
 
@@ -98,6 +99,7 @@ class Outline:
         self._edits = edits
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
+        self._last_tool = ""
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -156,10 +158,11 @@ class Outline:
         slot = self._tools.get(event.index)
         if slot is None:
             last = self.slots[-1] if self.slots else None
-            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}")
+            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}", self._last_tool)
             if slot is not last:
                 self._add(slot)
             self._tools[event.index] = slot
+        self._last_tool = event.tool_name
         match event:
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
                 slot.tools[index] = events.ToolSoFar(name, index, attempt, preview, args)

@@ -292,12 +292,12 @@ class Planner:
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
         final = not slot.growing
+        tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
         if self.state.mode == "stream" and self._capabilities.cards:
-            cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
-            if cards:
+            if cards := tuple(map(self._presenter.card, tools)):
                 yield Wanted("", final, cards=cards)
             return
-        lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
+        lines = [self._presenter.tool(tool) for tool in tools]
         if lines and (final or (self._capabilities.edits and self.state.mode != "whole")):
             text = "\n".join(lines)
             room = self._capabilities.limit - 64
