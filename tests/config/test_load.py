@@ -24,8 +24,8 @@ providers:
     model_path: models/a.gguf
     idle_timeout_s: null
     max_attempts: 1
-streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true, homeassistant: true, api_server: true,
-  edit_interval: 2, min_tokens: 5}
+streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
+  homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
 agent:

@@ -16,7 +16,7 @@ from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import Capabilities, Place, Platform, Purpose
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Platform, Purpose, Unknown
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
 from tailrace.runs.signals import run_beside
@@ -96,7 +96,7 @@ class _Driver:
                     if self._ledger is not None and (ahead := self.planner.write_ahead):
                         self._ledger.write([ahead])
                         await self._ledger.commit()
-                    reply = await self._platform.perform(self.planner.state.place, step)
+                    reply = await self._perform(step)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -104,6 +104,15 @@ class _Driver:
             if isinstance(step, Done):
                 return
             await self._wait(step)
+
+    async def _perform(self, action: AnyAction) -> AnyReply:
+        """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
+        decided as for any unknown outcome. The delivery goes on."""
+        try:
+            return await self._platform.perform(self.planner.state.place, action)
+        except Exception as exc:
+            log.exception("%s failed unexpectedly", self._platform.name)
+            return Unknown(f"{type(exc).__name__} in the adapter", raised=True)
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient
@@ -173,7 +182,19 @@ class GatewayStreamConsumer:
         await run_beside(self._driver.drive(), self._tail_log(seq))
         if self._suspended and planner.outline.finished is None:
             return None
-        return await self._ledger.close(error="the chat is gone" if planner.state.over else "")
+        return await self._ledger.close(error=self._error())
+
+    def _error(self) -> str:
+        """Why something of the answer is not in the chat; empty where all of it is."""
+        state = self._driver.planner.state
+        if state.over:
+            log.warning("%s: the chat of run %s is gone", state.place.platform, self.spec.run_id)
+            return "the chat is gone"
+        if not state.unshown:
+            return ""
+        reasons = "; ".join(sorted(set(state.unshown.values())))
+        log.error("%s: a part of run %s could not be shown: %s", state.place.platform, self.spec.run_id, reasons)
+        return f"a part could not be shown: {reasons}"
 
     async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:

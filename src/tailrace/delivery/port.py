@@ -224,9 +224,10 @@ class TooLong(PlatformReply):
 
 class Unknown(PlatformReply):
     """The action may have been done or not: a time-out, a connection cut after the request was written, a 5xx from a
-    proxy in between."""
+    proxy in between. `raised`: the adapter itself failed, with an exception that it should have translated."""
 
     reason: str = ""
+    raised: bool = False
 
 
 class Gone(PlatformReply):

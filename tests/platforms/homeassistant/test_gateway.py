@@ -57,7 +57,7 @@ async def test_the_start_of_home_assistant_wakes_an_answer_that_waits_for_its_ne
     async with served(tmp_path, Scenario(reply=reply("one two three four"), pace_s=1.0)) as (home, _):
         await home.fire("tailrace_message", {"text": "hello", "user": "ada"})
         await home.restart(start_s=None)
-        await asyncio.sleep(3 * 3600)
+        await asyncio.sleep(1800)
         started_at = home.now()
         await home.start()
         await home.until(lambda: home.fired)
@@ -72,7 +72,7 @@ async def test_a_refused_token_is_tried_once_and_said(tmp_path: Path, caplog: py
         config = config_for(tmp_path, provider, settings, {"HASS_TOKEN": "wrong-token"})
         async with open_app(config, directory=tmp_path) as app, Gateway(app):
             await home.until(lambda: home.refused_tokens)
-            await asyncio.sleep(3600)
+            await asyncio.sleep(600)
             assert home.refused_tokens == 1
             assert "the token was refused" in app.degraded["homeassistant"]
             assert "not tried again before a restart" in app.degraded["homeassistant"]

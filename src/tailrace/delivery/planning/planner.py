@@ -20,7 +20,7 @@ from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
 from tailrace.delivery.planning.outline import ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, Presenter
+from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
@@ -32,6 +32,7 @@ from tailrace.messages import Value
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
+UNSHOWN_KEY = "unshown"
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
@@ -124,6 +125,7 @@ class Planner:
         message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
+        self._note_unshown()
         if log.isEnabledFor(DEBUG):
             about = f"{message.key} is {message.state}" if message else "no message"
             recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
@@ -139,6 +141,16 @@ class Planner:
         """The chat itself is told that the thread is gone (G85)."""
         if self.state.moved and not any(slot.key == MOVED_KEY for slot in self.outline.slots):
             self.outline.slots.insert(self._settled, NoteSlot(MOVED_KEY, MOVED))
+
+    def _note_unshown(self) -> None:
+        """The user is told once that a text was given up, unless nothing could be sent at all. What was said about
+        tools and stalls is not worth it."""
+        slots = {slot.key: slot for slot in self.outline.slots}
+        reasons = self.state.unshown.items()
+        given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
+        missed = [slot for slot in given_up if slot is not None and self._purpose_of(slot) in ("answer", "approval")]
+        if missed and UNSHOWN_KEY not in slots:
+            self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="answer"))
 
     @property
     def write_ahead(self) -> Delivered | None:
@@ -291,18 +303,18 @@ class Planner:
                 yield Wanted(balance(text, cursor), final=False, streamed=text)
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
-        final = not slot.growing
         tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
-        if self.state.mode == "stream" and self._capabilities.cards:
-            if cards := tuple(map(self._presenter.card, tools)):
-                yield Wanted("", final, cards=cards)
+        if not tools:
             return
         lines = [self._presenter.tool(tool) for tool in tools]
-        if lines and (final or (self._capabilities.edits and self.state.mode != "whole")):
-            text = "\n".join(lines)
-            room = self._capabilities.limit - 64
-            if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
-                text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
+        text = "\n".join(lines)
+        room = self._capabilities.limit - 64
+        if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
+            text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
+        final = not slot.growing
+        if self.state.mode == "stream" and self._capabilities.cards:
+            yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
+        elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)
 
     def _in_parts(
@@ -356,7 +368,7 @@ class Planner:
         mode, is_text = self.state.mode, isinstance(slot, TextSlot)
         if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
             return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
-        final = wanted.final and not wanted.cards
+        final = wanted.final and (not wanted.cards or message.final_only)  # cards need a stream; without one: lines
         if not final:
             if message.final_only:
                 return None

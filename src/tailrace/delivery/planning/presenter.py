@@ -29,6 +29,7 @@ _OUTCOMES: dict[Decision, str] = {
 }
 _UNANSWERED = {"timeout": ": nobody answered in time", "nobody": ": there was nobody to ask"}  # by `ApprovalSoFar.by`
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
+UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")

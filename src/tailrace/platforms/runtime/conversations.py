@@ -82,6 +82,13 @@ class Conversations:
             return
         try:
             await self._handle(update)
+        except Exception as exc:
+            if isinstance(exc, TailraceError):
+                self._recent.forget(update.update_id)
+                raise
+            # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
+            log.exception("%s: a message could not be handled", self._platform.name)
+            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id)
         except BaseException:
             self._recent.forget(update.update_id)
             raise

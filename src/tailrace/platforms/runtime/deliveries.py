@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import count
 
 import msgspec
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
+from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose
 from tailrace.errors import TailraceError
 from tailrace.events import ApprovalAsked, RunFinished
@@ -19,6 +22,7 @@ from tailrace.runs.host import STORAGE_FAILURES, RunHost
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.platforms")
+MAX_TRIES = 5  # of a delivery that fails by an error of our own
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -86,10 +90,17 @@ class Deliveries(RunHost["_Delivery"]):
         return platform_of(run) == self._platform.name
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
+        return _Delivery(self, claimed)
+
+    async def consumer_again(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
+        """The same delivery from what its ledger says now."""
+        entries = await self._journal.read(claimed.run.id)
+        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries))
+
+    def consumer_of(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
-
-        consumer = GatewayStreamConsumer(
+        return GatewayStreamConsumer(
             self._journal,
             self._platform,
             self._lines.to(spec.place),
@@ -97,7 +108,6 @@ class Deliveries(RunHost["_Delivery"]):
             hints=spec.hints,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
-        return _Delivery(self, consumer)
 
     def forget(self, consumer: GatewayStreamConsumer) -> None:
         """The delivery has left the host: its questions are no longer open here."""
@@ -110,15 +120,33 @@ class Deliveries(RunHost["_Delivery"]):
 class _Delivery:
     """One delivery under way, for the host."""
 
-    def __init__(self, deliveries: Deliveries, consumer: GatewayStreamConsumer) -> None:
+    def __init__(self, deliveries: Deliveries, claimed: ClaimedRun) -> None:
         self._deliveries = deliveries
-        self.consumer = consumer
+        self._claimed = claimed
+        self.consumer = deliveries.consumer_of(claimed)
 
     async def run(self) -> RunFinished | None:
         try:
-            finished = await self.consumer.run()
+            finished = await self._deliver()
         finally:
             self._deliveries.forget(self.consumer)
         if self.consumer.hinted:
             await self._deliveries.mark_hinted(self.consumer.spec.requester)
         return finished
+
+    async def _deliver(self) -> RunFinished | None:
+        """A failure that is nobody's reply, an error of our own, is tried again from the ledger; when that does not
+        help, the chat is told."""
+        for tries in count(1):
+            try:
+                return await self.consumer.run()
+            except TailraceError:
+                raise  # the host knows what each class means
+            except Exception:
+                if tries >= MAX_TRIES:
+                    self._deliveries.say(self.consumer.spec.place, UNSHOWN, f"{self._claimed.run.id}.unshown")
+                    raise
+                log.exception("delivery %s failed and is tried again", self._claimed.run.id)
+            await asyncio.sleep(delay_s(tries))
+            self.consumer = await self._deliveries.consumer_again(self._claimed)
+        return None
