@@ -24,8 +24,8 @@ providers:
     model_path: models/a.gguf
     idle_timeout_s: null
     max_attempts: 1
-streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, api_server: true,
-  edit_interval: 2, min_tokens: 5}
+streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
+  homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
 agent:
@@ -181,6 +181,12 @@ def test_one_platforms_switch_is_its_own(tmp_path: Path) -> None:
     config = config_of("streaming: {cli: true}", tmp_path)
     assert config.streams("cli")
     assert not config.streams("slack")
+
+
+@pytest.mark.parametrize("name", ["whatsapp", "homeassistant"])
+def test_a_platform_that_cannot_edit_may_have_a_switch_and_ignores_it(tmp_path: Path, name: str) -> None:
+    """Whether it is used depends on the platform's capabilities; see tests/platforms/runtime."""
+    assert config_of(f"streaming: {{{name}: true}}", tmp_path).streams(name)
 
 
 @pytest.mark.parametrize("word", ["1", "true", "TRUE", "yes", "on", " on "])

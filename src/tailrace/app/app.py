@@ -91,6 +91,7 @@ class App:
         _check_allow(config)
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
+        self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
         self._own_tools = {tool.spec.name: tool for tool in tools}
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = {**builtin, **self._own_tools}

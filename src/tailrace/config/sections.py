@@ -185,6 +185,8 @@ class Streaming(Section):
     discord: bool | None = None
     slack: bool | None = None
     matrix: bool | None = None
+    whatsapp: bool | None = None  # ignored, as is the next: nothing can be edited there, so that each text comes whole
+    homeassistant: bool | None = None
     api_server: bool | None = None
     edit_interval: Seconds | None = None  # None: the platform's own (1.5 s, Discord 1.2 s)
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
@@ -291,7 +293,8 @@ class PlatformSettings(Section):
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
     busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
-    tools: Literal["lines", "verbose", "none"] = "lines"  # how tool calls are shown
+    # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
+    tools: Literal["lines", "new", "verbose", "none"] = "lines"
 
 
 class Telegram(PlatformSettings):

@@ -212,6 +212,9 @@ def test_G77_G78_G80_G81_G82_one_final_message_whatever_happens(
         return  # a message may be missing by the rules, or could not be mended
     assert shown_of(stage, answer.key).strip() == finished.output.strip()
     for slot in stage.planner.outline.slots:  # M149: what came before the answer is there too
+        messages = stage.planner.state.chain(slot.key).messages
+        if any(message.state == "unresolved" for message in messages):
+            continue  # it may have been sent, and is never sent again (G80)
         if isinstance(slot, TextSlot):
             assert shown_of(stage, slot.key).strip() == slot.text.strip()
         else:

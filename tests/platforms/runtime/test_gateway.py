@@ -13,13 +13,11 @@ import pytest
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import Town, town
 from tailrace.delivery.port import (
-    AnyAction,
     Attachment,
     Capabilities,
     HookRequest,
     Inbox,
     Place,
-    Send,
     Sender,
     StopPressed,
     Window,
@@ -357,23 +355,6 @@ async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> Non
         await here.write("Still there?")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Here.",)
-
-
-@driven
-async def test_a_delivery_that_fails_for_good_is_said_in_the_chat(tmp_path: Path) -> None:
-    failures = [KeyError("message_id")]
-
-    def bug(_place: Place, action: AnyAction) -> None:
-        if failures and isinstance(action, Send):
-            raise failures.pop()
-
-    async with town(tmp_path, reply("Here.")) as here:
-        here.platform.fault = bug
-        await here.write("Are you there?")
-        await asyncio.sleep(20)
-        assert here.chat.texts == ("⚠️ The answer could not be delivered: an internal error. Please ask again.",)
-        (delivery,) = await here.app.journal.runs(kind="delivery")
-        assert delivery.state == "failed"
 
 
 @driven

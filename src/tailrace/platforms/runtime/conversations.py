@@ -82,6 +82,13 @@ class Conversations:
             return
         try:
             await self._handle(update)
+        except Exception as exc:
+            if isinstance(exc, TailraceError):
+                self._recent.forget(update.update_id)
+                raise
+            # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
+            log.exception("%s: a message could not be handled", self._platform.name)
+            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id)
         except BaseException:
             self._recent.forget(update.update_id)
             raise
@@ -139,7 +146,7 @@ class Conversations:
                 self._told_codes.popitem(last=False)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
-            self._deliveries.say(update.place, text, update.update_id)
+            self._deliveries.say(update.place, text, update.update_id, "pairing")
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,11 +22,13 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """`running`: runs that this process executes; `requests`: in flight, this one included."""
+    """`running`: runs that this process executes; `requests`: in flight, this one included. `degraded`: what does not
+    work although new work is taken, and why: a chat platform that is not connected, say."""
 
     running: int
     requests: int
     status: Literal["ready"] = "ready"
+    degraded: dict[str, str] = {}
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
@@ -41,7 +43,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
                 await pipeline.app.journal.runs(limit=1)
         except (JournalError, TimeoutError) as exc:
             raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
-        return json_response(Readiness(len(pipeline.app.agents.running), pipeline.in_flight))
+        app = pipeline.app
+        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=app.degraded))
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""
