@@ -146,6 +146,20 @@ class MessageRecorded(Event):
     stop: str = ""
 
 
+NotExecutedKind = Literal["denied", "no_answer", "no_one_to_ask", "forbidden", "failed"]
+
+
+class NotExecuted(msgspec.Struct, frozen=True):
+    """An action that the model called for and that was not carried out. `command` is what would have run, `reason`
+    says why it did not, in words; `kind` for programs: the user said no, gave no answer in time, could not be asked;
+    the rules forbid it; or what has to come before it failed."""
+
+    tool_name: str
+    command: str
+    reason: str
+    kind: NotExecutedKind
+
+
 class ToolOutputRecorded(Event):
     """The output of a tool, recorded before the model gets it. `files` are for the user: the model reads `output`."""
 
@@ -154,6 +168,7 @@ class ToolOutputRecorded(Event):
     output: str
     ok: bool = True
     files: tuple[ToolFile, ...] = ()
+    not_executed: NotExecuted | None = None  # where the action was denied or refused
 
 
 class ApprovalAsked(Event):
@@ -351,6 +366,9 @@ class Snapshot(Event):
     state: InstanceState | None = None  # of a sequence
 
 
+SequenceFact: TypeAlias = (
+    StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
+)
 Fact: TypeAlias = (
     RunStarted
     | RunFinished
@@ -363,13 +381,7 @@ Fact: TypeAlias = (
     | ApprovalAsked
     | ApprovalAnswered
     | UsageRecorded
-    | StateChanged
-    | StepStarted
-    | StepFailed
-    | StepFinished
-    | StepCancelled
-    | SignalReceived
-    | LlmDelta
+    | SequenceFact
     | Delivered
 )
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
