@@ -17,9 +17,9 @@ import msgspec
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold, is_fact
-from tailrace.journal.live_tail import NOTHING, Tail, Viewer, Waiters
+from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
 from tailrace.journal.open_log import OpenLog, new_run_id
-from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 
 class _MemoryRun:
@@ -252,7 +252,14 @@ class MemoryJournal:
         return fold(await self.read(run_id)).entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return Viewer(self, run_id, after, snapshot=snapshot)
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        batch = await self.page(run_id, after)
+        return Batch(batch[: next_page_end(after) - after]).page
 
     async def attach(self, run_id: str) -> Tail:
         return self._run(run_id).tail

@@ -21,14 +21,15 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
+from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Tail
+from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
+from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
@@ -53,6 +54,7 @@ class SqliteJournal:
         self._connection = connection  # the writer's
         self._pipe = pipe
         self._readers = Readers(path)
+        self._pages = PageCache()
         self._commits = Commits(
             path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
@@ -256,7 +258,14 @@ class SqliteJournal:
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return Viewer(self, run_id, after, snapshot=snapshot)
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        read = partial(queries.read_lines, run_id=run_id, after=after)
+        return await self._pages.page(run_id, after, partial(self._readers.submit, read))
 
     async def attach(self, run_id: str) -> Tail:
         if (tail := self._tails.get(run_id)) is not None:
@@ -364,11 +373,14 @@ class SqliteJournal:
         if run.first_seq > 1:
             return run
         snapshot, kept = await self._readers.query(partial(queries.compacted, run_id=run_id))
-        return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        run = await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        self._pages.forget(run_id)
+        return run
 
     async def delete(self, run_id: str) -> None:
         await self._commits.call(partial(statements.delete, run_id=run_id))
         self._tails.pop(run_id, None)
+        self._pages.forget(run_id)
 
     # ── small state ──
 
