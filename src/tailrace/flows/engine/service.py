@@ -135,27 +135,33 @@ class FlowService(RunHost[InstanceRunner]):
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
         run = await self.get(instance_id)
-        spec = _spec_of(run)
         runner = self.execution_of(instance_id)
-        if runner is not None and run.finished is None:
+        if runner is not None and runner.ending:  # its state and the reason for it are one write (M154)
+            await self.left(instance_id)
+            run, runner = await self.get(instance_id), None
+        spec, finished = _spec_of(run), run.finished
+        if runner is not None and finished is None:
             plan = runner.plan
         else:
             plan = self._plan(spec)
-            plan.replay(await self._journal.facts(instance_id))
+            facts = await self._journal.facts(instance_id)
+            plan.replay(facts)
+            if isinstance(last := facts[-1].event, RunFinished):  # it may have ended since `run` was read
+                finished = last
         return Instance(
             id=run.id,
-            state=_state_of(run, plan),
+            state=_state_of(run, finished, plan),
             name=spec.definition.name,
             outputs=plan.outputs,
             sequence_id=spec.sequence_id,
             version=spec.version,
             input=spec.input,
             usage=plan.usage,
-            error=run.finished.error if run.finished is not None else run.parked,
+            error=finished.error if finished is not None else run.parked,
             dry_run=spec.dry_run,
             retry_of=spec.retry_of,
             created_at=run.created_at,
-            finished_at=run.finished.at if run.finished is not None else None,
+            finished_at=finished.at if finished is not None else None,
         )
 
     async def failed(self, *, limit: int = 50, before: str | None = None) -> list[Run]:
@@ -265,9 +271,9 @@ def _spec_of(run: Run) -> InstanceSpec:
         raise JournalError(f"instance {run.id} cannot be read: {exc}") from exc
 
 
-def _state_of(run: Run, plan: Plan) -> InstanceState:
-    if run.finished is not None:
-        return ENDINGS[run.finished.status]
+def _state_of(run: Run, finished: RunFinished | None, plan: Plan) -> InstanceState:
+    if finished is not None:
+        return ENDINGS[finished.status]
     if run.state == "parked":
         return "paused"  # until a `resume` signal
     return plan.known_state or "scheduled"
