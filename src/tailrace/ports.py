@@ -169,7 +169,7 @@ class Run(msgspec.Struct, frozen=True):
     first_seq: int  # earlier token-level entries were compacted; a `Snapshot` at `first_seq - 1` replaces them
     created_at: float
     claims: int  # the number of claims; also the epoch of the newest one
-    kills: int = 0  # claims in a row that ended with the owner's death
+    kills: int = 0  # deaths of owners in a row, each without progress (`fold.is_progress`) in its claim
     owner: str = ""  # holds the newest claim, dead or alive; empty when the run was given back
     finished: RunFinished | None = None
     parked: RunFailure | None = None  # why it is not executed until a person unparks it
@@ -414,6 +414,12 @@ class Journal(Protocol):
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Replaces the value where it is still `old`; None stands for no value. Returns whether it did. Atomic, also
         between processes. `journal.key_values` retries with the newer value."""
+
+    # ── the journal itself ──
+
+    async def check(self) -> None:
+        """Raises `StorageFailed` with the reason where entries cannot be read or written now. Cheap: meant to be called
+        every few seconds."""
 
     async def close(self) -> None:
         """Commits what is queued and closes the storage. Runs that are still held stay claimed until their leases

@@ -48,6 +48,7 @@ class MemoryFirst:
         self.get_value = storage.get_value
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
+        self.check = storage.check
 
     def _having(self, run_id: str) -> MemoryJournal | Storage:
         return self._memory if run_id in self._memory else self._storage

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from tailrace.errors import CorruptLog, RunNotFound
+from tailrace.errors import CorruptLog, RunNotFound, StorageFailed
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished, from_json
 from tailrace.journal.fold import Fold, fold, is_fact, outputs_text
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES, next_page_end
@@ -353,6 +355,18 @@ def signalled_since(connection: sqlite3.Connection, after: int) -> list[tuple[in
     return connection.execute(
         "SELECT s.id, r.id FROM signals AS s JOIN runs AS r ON r.num = s.run WHERE s.id > ? ORDER BY s.id", (after,)
     ).fetchall()
+
+
+# ── the file itself ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def free_bytes(connection: sqlite3.Connection, path: Path) -> int:
+    """The space that is left beside the file, once the file was read."""
+    connection.execute("SELECT count(*) FROM (SELECT 1 FROM runs LIMIT 1)").fetchone()
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError as exc:
+        raise StorageFailed(f"{path.parent}: {exc.strerror}") from exc
 
 
 # ── small state ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Unpack
 from weakref import WeakValueDictionary
 
-from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Tail
@@ -36,6 +36,7 @@ REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
+MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
 
 class SqliteJournal:
@@ -50,6 +51,7 @@ class SqliteJournal:
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
     ) -> None:
+        self._path = path
         self._clock = clock
         self._connection = connection  # the writer's
         self._pipe = pipe
@@ -392,6 +394,14 @@ class SqliteJournal:
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+
+    async def check(self) -> None:
+        free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))
+        if free_bytes < MIN_FREE_BYTES:
+            raise StorageFailed(f"{free_bytes // 1024} KiB are left to write {self._path}; free some space")
+        if self._commits.failing:  # a small write may succeed where the next group would fail again
+            await self._commits.call(statements.probe)
+            await self._commits.call(statements.remove_probe)
 
     async def close(self) -> None:
         if self._listening is None:

@@ -26,6 +26,9 @@ class KeyValuesConformance:
         assert await journal.swap_value("n", "k", b"2", None)
         assert await journal.get_value("n", "k") is None
 
+    async def test_a_journal_that_can_be_written_says_nothing(self, journal: Journal) -> None:
+        await journal.check()
+
     async def test_values_are_listed_by_namespace(self, journal: Journal) -> None:
         for namespace, key in (("a", "x"), ("a", "y"), ("b", "x")):
             assert await journal.swap_value(namespace, key, None, f"{namespace}{key}".encode())
