@@ -89,12 +89,13 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
 
 
 class Models:
-    """Routes to models by name, made as they are asked for and kept."""
+    """Routes to models by name, made as they are asked for. The providers that they lead to are kept, the routes are
+    not: clients choose the names of models, and may choose any number of them."""
 
     def __init__(self, config: Config, transport: Transport) -> None:
         self._config = config
         self._transport = transport
-        self._routes: dict[ModelRef, Route] = {}
+        self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
         directory = config.home / "models"
@@ -116,16 +117,17 @@ class Models:
         return Route(provider, model, self._config.call_for(endpoint.name), local=endpoint.is_local)
 
     def _route(self, ref: ModelRef) -> Route:
-        if ref not in self._routes:
-            if ref.provider == LOCAL:
-                self._routes[ref] = self._local_route(ref.name)
-            else:
-                self._routes[ref] = self.route_to(endpoint_of(self._config, ref.provider), ref.name)
-        return self._routes[ref]
+        if (provider := self._providers.get(ref.provider)) is None:
+            provider = self._local() if ref.provider == LOCAL else self._http(ref.provider)
+            self._providers[ref.provider] = provider
+        is_local = not isinstance(provider, HttpProvider) or provider.is_local
+        return Route(provider, ref.name, self._config.call_for(ref.provider), local=is_local)
 
-    def _local_route(self, model: str) -> Route:
+    def _http(self, name: str) -> HttpProvider:
+        return HttpProvider(endpoint_of(self._config, name), self._transport)
+
+    def _local(self) -> LocalProvider:
         settings = self._config.providers.get(LOCAL, ProviderSettings())
-        provider = LocalProvider(
+        return LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
-        return Route(provider, model, self._config.call_for(LOCAL), local=True)

@@ -30,6 +30,16 @@ def is_fact(event: AnyEvent) -> bool:
     return not isinstance(event, _SHOWN_ONLY)
 
 
+def is_progress(event: AnyEvent) -> bool:
+    """Whether the event says that work was completed and will not be done again. A run whose owner died after such an
+    event is not the run that kills its owners. What merely began, and what failed at once, is no progress."""
+    match event:
+        case events.StepFinished() | events.ToolOutputRecorded(ok=True) | events.Delivered(state="confirmed"):
+            return True
+        case _:
+            return False
+
+
 class _Text(AttemptText):
     """A message, a thought or what a step's model said, as far as it has come."""
 

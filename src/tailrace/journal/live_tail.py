@@ -7,15 +7,18 @@ There is one `Tail` per run for any number of viewers. A viewer is a cursor: no 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import Entry, RunFinished
-from tailrace.ports import Batch
+from tailrace.ports import Batch, LogPage
 
 WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
-PAGE_ENTRIES = 4096  # the most that a viewer far behind is given at a time
+PAGE_ENTRIES = 1024  # the most that a viewer far behind is given at a time
+PAGE_LINES = 256  # the same for a viewer of entries as they are stored
+PAGE_BYTES = 64 * 1024
 
 NOTHING = Batch()
 
@@ -156,11 +159,18 @@ class Source(Protocol):
     async def page(self, run_id: str, after: int) -> Batch:
         """Entries from storage for a cursor that the tail no longer covers."""
 
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        """The same as they are stored: at most `PAGE_LINES` and, but for one entry, `PAGE_BYTES`. It ends where a
+        multiple of `PAGE_LINES` does, so that viewers who began at different places come to share their pages."""
+
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state now."""
 
 
-class Viewer:
+P = TypeVar("P", Batch, LogPage)
+
+
+class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
     __slots__ = ("_run_id", "_snapshot", "_source", "_tail", "cursor")
@@ -172,21 +182,29 @@ class Viewer:
         self._tail: Tail | None = None
         self.cursor = after
 
-    def __aiter__(self) -> Viewer:
+    @abstractmethod
+    def _shared(self, batch: Batch) -> P | None:
+        """What the viewer is given of a batch of the tail; None where it takes a page from storage instead."""
+
+    @abstractmethod
+    async def _from_storage(self) -> P: ...
+
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Batch:
+    async def __anext__(self) -> P:
         if self._tail is None:
             self._tail = await self._attach()
+        page: P | None
         if self._snapshot:
-            batch = Batch((await self._source.snapshot(self._run_id),))
+            page = self._shared(Batch((await self._source.snapshot(self._run_id),)))
             self._snapshot = False
-            self.cursor = batch[-1].seq
-            return batch
-        while not (batch := await self._next(self._tail)):
-            pass
-        self.cursor = batch[-1].seq
-        return batch
+        else:
+            page = None
+        while not page:
+            page = await self._next(self._tail)
+        self.cursor = page[-1].seq
+        return page
 
     async def _attach(self) -> Tail:
         """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
@@ -198,17 +216,48 @@ class Viewer:
                 raise CursorAhead(f"run {self._run_id} has {stored} entries; the cursor says {self.cursor}")
         return tail
 
-    async def _next(self, tail: Tail) -> Batch:
+    async def _next(self, tail: Tail) -> P | None:
+        """The next entries; None where they have only just arrived."""
         arrival = tail.next_time()
         batch = tail.entries_after(self.cursor)
-        if batch is None:
-            batch = await self._source.page(self._run_id, self.cursor)
-            if not batch:
-                raise RunNotFound(f"run {self._run_id} was deleted")
-        elif not batch:
+        if batch is not None and not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
             if (failure := tail.failure or tail.unreadable) is not None:
                 raise failure
             await arrival.wait()
+            return None
+        page = self._shared(batch) if batch is not None else None
+        if page is None and not (page := await self._from_storage()):
+            raise RunNotFound(f"run {self._run_id} was deleted")
+        return page
+
+
+class EntryViewer(Viewer[Batch]):
+    """Given decoded entries."""
+
+    __slots__ = ()
+
+    def _shared(self, batch: Batch) -> Batch:
         return batch
+
+    async def _from_storage(self) -> Batch:
+        return await self._source.page(self._run_id, self.cursor)
+
+
+class PageViewer(Viewer[LogPage]):
+    """Given entries as they are stored."""
+
+    __slots__ = ()
+
+    def _shared(self, batch: Batch) -> LogPage | None:
+        small = len(batch) <= PAGE_LINES and len(batch.stored) <= PAGE_BYTES
+        return batch.page if small else None
+
+    async def _from_storage(self) -> LogPage:
+        return await self._source.stored_page(self._run_id, self.cursor)
+
+
+def next_page_end(after: int) -> int:
+    """The last entry of the page that begins after this one."""
+    return (after // PAGE_LINES + 1) * PAGE_LINES

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tailrace.errors import Permanent, ProviderError
 
 REPROBE_S = 3600.0
+MAX_ROUTES = 1024  # clients choose the names of models
 _REFUSED = re.compile(
     r"not (?:be )?(?:support|allow|availab|enabl|implement|permit)|unsupported|n.t support|disabled|"
     r"must be (?:false|verified)|cannot (?:be )?stream|without stream",
@@ -34,7 +35,10 @@ class NonStreamingRoutes:
         self._until: dict[tuple[str, str], float] = {}
 
     def remember(self, provider: str, model: str) -> None:
+        self._until.pop((provider, model), None)
         self._until[provider, model] = self._clock() + self._reprobe_s
+        if len(self._until) > MAX_ROUTES:
+            del self._until[next(iter(self._until))]
 
     def holds(self, provider: str, model: str) -> bool:
         until = self._until.get((provider, model))

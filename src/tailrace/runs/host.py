@@ -245,9 +245,13 @@ class RunHost(ABC, Generic[E]):
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.
         Raises `RunParked` for a run that is set aside."""
+        await self.left(run_id)
+        return await finished(self._journal, run_id)
+
+    async def left(self, run_id: str) -> None:
+        """Returns when this process no longer executes the run."""
         if (hosted := self._hosted.get(run_id)) is not None:
             await asyncio.wait([hosted.task])
-        return await finished(self._journal, run_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""

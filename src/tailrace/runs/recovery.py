@@ -70,7 +70,8 @@ async def take_over(
 ) -> ClaimedRun | None:
     """The run, claimed; None where it has ended, is parked, or another process has it.
 
-    I102: a run whose last `max_kills` owners died while they had it is parked.
+    I102: a run whose last `max_kills` owners died while they had it is parked, unless it made progress meanwhile: a
+    death after which less is left to do than before does not count.
     """
     try:
         lease = await journal.claim(run_id, owner, lease_s=lease_s)
@@ -80,8 +81,8 @@ async def take_over(
         run = await journal.get(run_id)
         if run.kills >= max_kills:
             message = (
-                f"the process died {run.kills} times while it executed this run, so it is set aside; "
-                f"find out why before you let it go on, or end it: tailrace stop {run.id}"
+                f"the process died {run.kills} times while it executed this run, which got no further meanwhile, so it "
+                f"is set aside; find out why before you let it go on, or end it: tailrace stop {run.id}"
             )
             await journal.park(lease, RunFailure("crash_loop", message))
             return None

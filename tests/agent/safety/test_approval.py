@@ -7,6 +7,7 @@ import pytest
 
 from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import (
+    MAX_EARLY,
     NO_SURFACE,
     TIMED_OUT,
     ApprovalMemory,
@@ -178,3 +179,11 @@ async def test_J110_only_the_requester_answers_and_only_once() -> None:
         assert not asker.answer("a1", "deny", "ann")
         assert await asyncio.wait_for(answer(), 1) == ("once", "ann")
     assert not asker.answer("a1", "once", "ann")
+
+
+def test_answers_to_questions_that_are_never_put_are_not_kept_for_ever() -> None:
+    asker = Asker("me")
+    for number in range(10 * MAX_EARLY):
+        assert not asker.answer(f"apr_{number}", "once", by="me")
+    assert len(asker._early) == MAX_EARLY
+    assert f"apr_{10 * MAX_EARLY - 1}" in asker._early

@@ -26,6 +26,7 @@ from tailrace.ports import Effect
 Mode = Literal["ask", "deny", "yolo"]
 NO_SURFACE = "nobody"
 TIMED_OUT = "timeout"
+MAX_EARLY = 64  # answers that are kept for questions not yet put; a turn asks few at a time
 
 
 class ApprovalScope(msgspec.Struct, frozen=True):
@@ -189,7 +190,10 @@ class Asker:
             return False
         future = self._open.get(approval_id)
         if future is None:
+            self._early.pop(approval_id, None)
             self._early[approval_id] = decision
+            if len(self._early) > MAX_EARLY:
+                del self._early[next(iter(self._early))]
             return False
         if future.done():
             return False

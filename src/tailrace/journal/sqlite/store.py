@@ -18,23 +18,25 @@ from pathlib import Path
 from typing import Unpack
 from weakref import WeakValueDictionary
 
-from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
+from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Tail
+from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
+from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
+MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
 
 class SqliteJournal:
@@ -49,10 +51,12 @@ class SqliteJournal:
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
     ) -> None:
+        self._path = path
         self._clock = clock
         self._connection = connection  # the writer's
         self._pipe = pipe
         self._readers = Readers(path)
+        self._pages = PageCache()
         self._commits = Commits(
             path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
@@ -256,7 +260,14 @@ class SqliteJournal:
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return Viewer(self, run_id, after, snapshot=snapshot)
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        read = partial(queries.read_lines, run_id=run_id, after=after)
+        return await self._pages.page(run_id, after, partial(self._readers.submit, read))
 
     async def attach(self, run_id: str) -> Tail:
         if (tail := self._tails.get(run_id)) is not None:
@@ -364,11 +375,14 @@ class SqliteJournal:
         if run.first_seq > 1:
             return run
         snapshot, kept = await self._readers.query(partial(queries.compacted, run_id=run_id))
-        return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        run = await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        self._pages.forget(run_id)
+        return run
 
     async def delete(self, run_id: str) -> None:
         await self._commits.call(partial(statements.delete, run_id=run_id))
         self._tails.pop(run_id, None)
+        self._pages.forget(run_id)
 
     # ── small state ──
 
@@ -380,6 +394,14 @@ class SqliteJournal:
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+
+    async def check(self) -> None:
+        free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))
+        if free_bytes < MIN_FREE_BYTES:
+            raise StorageFailed(f"{free_bytes // 1024} KiB are left to write {self._path}; free some space")
+        if self._commits.failing:  # a small write may succeed where the next group would fail again
+            await self._commits.call(statements.probe)
+            await self._commits.call(statements.remove_probe)
 
     async def close(self) -> None:
         if self._listening is None:

@@ -23,6 +23,7 @@ from tailrace.errors import (
     RunOwned,
     RunParked,
     RunSealed,
+    StorageFailed,
     TailraceError,
     TimedOut,
     Unavailable,
@@ -118,24 +119,32 @@ def as_api_error(exc: Exception) -> ApiError:
             return _of_http(exc)
         case ProviderError():
             return _of_provider(exc)
-        case RunNotFound():
-            return ApiError(404, str(exc))
-        case RunSealed() | RunOwned() | RunParked():
-            return ApiError(409, str(exc))
-        case CursorAhead():
-            return ApiError(409, str(exc), code="cursor_ahead")
+        case JournalError():
+            return _of_journal(exc)
         case ConfigError():
             return _of_config(exc)
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
         case InvalidRequest():
             return ApiError(400, str(exc), code="invalid_request", param=exc.param, details=exc.details)
-        case JournalError():
-            return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
         case TimeoutError():
             return ApiError(504, "timed out")
         case _:
             return ApiError(500, "internal error", code="internal_error")
+
+
+def _of_journal(exc: JournalError) -> ApiError:
+    match exc:
+        case RunNotFound():
+            return ApiError(404, str(exc))
+        case RunSealed() | RunOwned() | RunParked():
+            return ApiError(409, str(exc))
+        case CursorAhead():
+            return ApiError(409, str(exc), code="cursor_ahead")
+        case StorageFailed():
+            return ApiError(503, str(exc), code="journal_unavailable", headers={"Retry-After": "5"})
+        case _:
+            return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
 
 
 def _of_http(exc: web.HTTPException) -> ApiError:

@@ -6,8 +6,7 @@ a viewer that was cut off resumes at the exact event.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
-from tailrace.flows.engine.instance_events import ENDINGS
+from tailrace.flows.engine.instance_events import ENDINGS, instance_frame
 from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
@@ -28,7 +27,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.log_stream import CursorQuery, log_route, stream_log
+from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -165,16 +164,9 @@ class Sequences:
 
         A cursor ahead of the log gets 409 (H98)."""
         query = query_of(request, CursorQuery)
-        instance_id = request.match_info["id"]
-        await self._flows.instance(instance_id)
-        run = await self._pipeline.app.journal.get(instance_id)
-
-        async def tail(after: int, _snapshot: bool) -> AsyncGenerator[bytes, None]:
-            async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
-                async for events in watching:
-                    yield b"".join(event.sse for event in events)
-
-        return await stream_log(self._pipeline, request, run, tail, after=query.after)
+        log = log_end(await self._flows.get(request.match_info["id"]))
+        async with self._flows.watched(log.run_id):
+            return await stream_log(self._pipeline, request, log, instance_frame, after=query.after)
 
 
 async def _definition(request: web.Request) -> Definition:
