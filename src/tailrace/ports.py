@@ -99,6 +99,7 @@ class Effect(msgspec.Struct, frozen=True):
     kind: EffectKind = "none"
     text: str = ""
     directory: str = "."
+    shell: str = "bash"  # that reads the text of a command: "sh" may read it otherwise
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):

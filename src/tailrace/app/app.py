@@ -194,7 +194,7 @@ class App:
             "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
             allow=self.config.approvals.allow,
             memory=JournalApprovals(self.journal, run),
-            scope=ApprovalScope(spec.requester, str(directory), run.new.session),
+            scope=ApprovalScope(spec.requester, str(directory), run.new.session, tuple(map(str, self._roots))),
         )
 
     def _step_policy(self) -> ApprovalPolicy:

@@ -12,7 +12,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from tailrace.agent.safety.shell import Word, parse_shell
+from tailrace.agent.safety.shell import parse_shell
+from tailrace.agent.safety.words import Word
 
 _MORE_THAN_WORDS = re.compile(r"[\n\r;&|<>()$`\\{}#!]")
 _WILDCARDS = ("*", "?", "[")

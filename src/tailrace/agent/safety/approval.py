@@ -19,7 +19,9 @@ from typing import Literal
 import msgspec
 
 from tailrace.agent.safety.allow import is_allowed
-from tailrace.agent.safety.danger import Assessment, Verdict, assess
+from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
+from tailrace.agent.safety.rules.assessment import ask
+from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 
@@ -30,11 +32,13 @@ MAX_EARLY = 64  # answers that are kept for questions not yet put; a turn asks f
 
 
 class ApprovalScope(msgspec.Struct, frozen=True):
-    """For whom, where and in which session an action would happen. `directory` is the turn's working directory."""
+    """For whom, where and in which session an action would happen. `directory` is the turn's working directory; `roots`
+    are further ones that the agent may use."""
 
     requester: str = ""
     directory: str = ""
     session: str = ""
+    roots: tuple[str, ...] = ()
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -103,12 +107,13 @@ class ApprovalPolicy:
         self._scope = scope or ApprovalScope()
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
-        assessment = _assess(effect)
-        if assessment.verdict == "allow":
+        if effect.kind in ("none", "write"):  # file tools keep to the directories they are allowed
             return Judgement("allow")
-        scope, reason = self._scope, assessment.reason
-        verdict: Verdict = assessment.verdict
-        directory = await asyncio.to_thread(_resolved, scope.directory, effect.directory)
+        scope = self._scope
+        # In a thread: it looks at the file system, and a long line takes a while.
+        directory, (verdict, reason) = await asyncio.to_thread(self._assess, effect)
+        if verdict == "allow":
+            return Judgement("allow")
         digest = digest_of(tool_name, effect, directory, scope.requester)
         if verdict == "ask" and (self._allowed(effect) or await self._memory.holds(digest)):
             verdict = "allow"
@@ -120,6 +125,16 @@ class ApprovalPolicy:
 
     async def remember(self, judgement: Judgement, decision: Decision) -> None:
         await self._memory.remember(judgement.digest, decision)
+
+    def _assess(self, effect: Effect) -> tuple[str, Assessment]:
+        """Where it would happen, and what it would do there."""
+        directory = _resolved(self._scope.directory, effect.directory)
+        if effect.kind == "external":
+            return directory, ask("acts outside this machine")
+        if effect.shell != "bash" and NOT_IN_EVERY_SHELL.search(effect.text):
+            return directory, ask(f"{effect.shell} may read it otherwise than bash does")
+        inside = filter(None, (_resolved(self._scope.directory, "."), *self._scope.roots))
+        return directory, assess(effect.text, Places((directory,), tuple(inside), os.path.expanduser("~")))  # noqa: PTH111 - text
 
     def _allowed(self, effect: Effect) -> bool:
         """By the mode, or by a pattern of the config."""
@@ -134,16 +149,6 @@ def _resolved(working_directory: str, directory: str) -> str:
         return os.path.realpath(os.path.join(working_directory, directory))  # noqa: PTH118 - a model wrote it
     except ValueError:  # a NUL, which the tool refuses
         return directory
-
-
-def _assess(effect: Effect) -> Assessment:
-    match effect.kind:
-        case "none" | "write":  # file tools keep to the directories they are allowed
-            return Assessment("allow")
-        case "command":
-            return assess(effect.text)
-        case "external":
-            return Assessment("ask", "acts outside this machine")
 
 
 class Asker:
