@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
+from tailrace.extras import install_command
 from tailrace.flows.definition.definition import (
     Block,
     Definition,
@@ -50,7 +51,7 @@ def check_definition(
     _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
     if priced and importlib.util.find_spec("genai_prices") is None:
-        raise DefinitionError("$.budget.max_cost_usd", 'prices need an extra: pip install "tailrace[prices]"')
+        raise DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)
