@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -55,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--provider", help=f"who answers: {LOCAL}, {', '.join(PRESETS)}; asked for where it is not given"
     )
     parser.add_argument("--model", help="the provider's name of the model")
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument("--force", action="store_true", help="replace an existing file; a copy of it is kept")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 written, 1 it is there already, 2 a provider or model is missing."""
     file = _home() / "config.yaml"
     if file.exists() and not args.force:
-        print_error(f"{file} is there already; --force replaces it")
+        print_error(f"{file} is there already; --force replaces it and keeps a copy")
         return FAILED
     provider = args.provider or _ask("provider", _suggested(), "who answers? local, or one of " + ", ".join(PRESETS))
     if provider != LOCAL and provider not in PRESETS:
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     if not model:
         print_error(f"which model of {provider}? name it with --model")
         return USAGE
+    if file.exists():
+        sys.stderr.write(f"kept the old one as {_copied_aside(file)}\n")
     _write(file, _config(provider, model))
     load(os.environ)  # the new file must load
     _tell(file, provider)
@@ -111,6 +114,16 @@ def _config(provider: str, model: str) -> str:
     if preset is not None and preset.key_env:
         providers = f"\nproviders:\n  {provider}: {{key_env: {preset.key_env}}}\n"
     return TEMPLATE.format(provider=provider, model=json.dumps(model), providers=providers)
+
+
+def _copied_aside(file: Path) -> Path:
+    """A copy that replaces no earlier copy (M156)."""
+    number = 1
+    while (copy := file.with_name(f"{file.name}.bak{number}")).exists():
+        number += 1
+    shutil.copy2(file, copy)
+    copy.chmod(0o600)
+    return copy
 
 
 def _write(file: Path, text: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
+from tailrace.extras import install_command
 from tailrace.flows.definition.definition import (
     MAX_BLOCKS,
     Block,
@@ -56,7 +57,7 @@ def check_definition(
     _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
     if priced and importlib.util.find_spec("genai_prices") is None:
-        raise DefinitionError("$.budget.max_cost_usd", 'prices need an extra: pip install "tailrace[prices]"')
+        raise DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)

@@ -22,6 +22,7 @@ import msgspec
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
+from tailrace.extras import install_command
 from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.tools.typed import clipped, failed, preview_of
@@ -184,7 +185,7 @@ def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> 
     try:
         from tailrace.tools.mcp.link import Link
     except ModuleNotFoundError as exc:
-        raise ConfigError('MCP servers need an extra: pip install "tailrace[mcp]"', key="mcp.servers") from exc
+        raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
     return {name: Link(name, settings, environment) for name, settings in servers.items()}
 
 
