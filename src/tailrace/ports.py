@@ -17,6 +17,7 @@ import msgspec
 from tailrace.events import (
     AnyEvent,
     Entry,
+    ProviderEvents,
     ReasoningChunk,
     RunFailure,
     RunFinished,
@@ -240,7 +241,7 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
         return b"".join(map(sse_frame, self, self.lines))
 
 
-_WITH_REASONING = (ReasoningChunk, Snapshot)
+_WITH_REASONING = (ReasoningChunk, ProviderEvents, Snapshot)
 
 
 def sse_frame(entry: Entry, line: bytes = b"") -> bytes:
@@ -259,7 +260,7 @@ def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
         match entry.event:
-            case ReasoningChunk():
+            case ReasoningChunk() | ProviderEvents():
                 continue
             case Snapshot(reasoning=TextSoFar(text=text)) if text:
                 hidden = msgspec.structs.replace(entry.event, reasoning=TextSoFar())

@@ -33,10 +33,12 @@ class VerbatimProvider:
 
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
-        the beginning of an answer that was cut."""
+        the beginning of an answer that was cut. Its answer comes with the provider's own events, where the client
+        understands them and the answer begins with them."""
         verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
         extra = extra_for(self._client_request, self.dialect, conversation=verbatim)
-        return msgspec.structs.replace(request, extra=extra)
+        same_dialect = self.dialect == self._client_request.dialect
+        return msgspec.structs.replace(request, extra=extra, keep_events=same_dialect and not request.prefill)
 
 
 def verbatim_routes(routes: Sequence[Route], client_request: ClientRequest) -> tuple[Route, ...]:

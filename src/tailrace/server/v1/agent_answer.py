@@ -7,6 +7,7 @@ turn.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from aiohttp import web
 
@@ -62,7 +63,9 @@ class _AgentAnswer:
             source=self._source,
             target=self._call.api_format.dialect,
         )
-        return json_response(self._call.api_format.encode_body(completion, self._call.header(run, self._source)))
+        return json_response(
+            self._call.api_format.encode_body(completion, self._call.header(run, self._source, ended=time.time()))
+        )
 
     async def answer_streamed(self) -> web.StreamResponse:
         run = await self._start_run()
@@ -79,7 +82,7 @@ class _AgentAnswer:
             raise
         if (error := self._log_to_deltas.failure()) is not None:
             raise error
-        return await stream.end(encoder.close(self._log_to_deltas.stop()))
+        return await stream.end(encoder.close(self._log_to_deltas.stop(), at=time.time()))
 
     def _encoded(self, batch: Batch, encoder: Encoder, *, begun: bool) -> bytes:
         """The answer's deltas as events, the agent's activity as comments. A turn that fails before its

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -70,7 +71,7 @@ class _RawAnswer:
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
-        header = self._call.header(self._run, result.completion.dialect)
+        header = self._call.header(self._run, result.completion.dialect, ended=time.time())
         return json_response(self._call.api_format.encode_body(result.completion, header))
 
     async def answer_streamed(self) -> web.StreamResponse:
@@ -127,6 +128,8 @@ class _LiveListener(CallLog):
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
+        if self._encoder is not None:
+            self._encoder.new_attempt()
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
@@ -148,8 +151,9 @@ class _LiveListener(CallLog):
         """The last events; of an answer that was not streamed, all of them."""
         encoder = self._encoder or self._encoder_of(result.provider)
         if result.attempts[-1].streamed:
-            return encoder.close()
-        return encoder.encode(deltas_of(result.completion, texts=not self._shown)) + encoder.close()
+            return encoder.close(at=time.time())
+        deltas = deltas_of(result.completion, texts=not self._shown)
+        return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:
         encoder = self._encoder or self._encoder_of(self._provider)

@@ -38,24 +38,7 @@ from tailrace.server.v1.stored_response import (
 )
 from tailrace.wire.client_request import ClientRequest, converted
 from tailrace.wire.responses.client_request import items_of
-
-_ECHOED_DEFAULTS: JsonObject = {
-    "background": False,
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-    "truncation": "disabled",
-    "user": None,
-}
+from tailrace.wire.responses.response_fields import echoed_fields
 
 
 class _Conversation(msgspec.Struct):
@@ -108,13 +91,12 @@ class Responses:
         history = await self._history(storage)
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
-        fields = _echoed_fields(body, storage)
+        fields, state = echoed_fields(body), _state(storage)
         if storage.store is False:
             if storage.background:
                 raise ApiError(400, "background needs store: true", param="store")
-            return await answer_call(
-                ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
-            )
+            call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
+            return await answer_call(call)
         run = await self._begin(client_request, storage, history, fields, requester=request[IDENTITY].name)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
@@ -147,7 +129,10 @@ class Responses:
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(client_request.body.get("input", []))
         background = bool(storage.background)
-        origin = msgspec.to_builtins(Origin(client_request.model, source, fields, tuple(given), background, shows))
+        state = _state(storage)
+        origin = msgspec.to_builtins(
+            Origin(client_request.model, source, fields, tuple(given), background, shows, state)
+        )
         durability = self._app.config.store.durability
         if agent:
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
@@ -258,15 +243,16 @@ class Responses:
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
 
 
-def _echoed_fields(body: JsonObject, storage: _StorageOptions) -> JsonObject:
-    """The request's fields that the response repeats."""
-    fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED_DEFAULTS.items()}
+def _state(storage: _StorageOptions) -> JsonObject:
+    """The fields of the response that say what we do, whatever its provider says of itself."""
+    state: JsonObject = {}
+    if storage.store is not False:
+        state |= {"store": True, "background": bool(storage.background)}
     if storage.session:
-        fields["conversation"] = {"id": storage.session}
-    for name in ("prompt_cache_key", "safety_identifier", "service_tier"):
-        if body.get(name) is not None:
-            fields[name] = body[name]
-    return fields
+        state["conversation"] = {"id": storage.session}
+    if storage.store is not False or storage.previous_response_id:
+        state["previous_response_id"] = storage.previous_response_id
+    return state
 
 
 def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -275,6 +261,7 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
     for index, item in enumerate(items):
         whole: dict[str, Any] = {"type": "message", **item}
         whole["id"] = item["id"] if isinstance(item.get("id"), str) else f"in_{key}_{index}"
+        whole["status"] = item.get("status") or "completed"
         if isinstance(whole.get("content"), str):
             kind = "output_text" if whole.get("role") == "assistant" else "input_text"
             whole["content"] = [{"type": kind, "text": whole["content"]}]
