@@ -112,3 +112,13 @@ def contradicts_itself(dialect: Dialect, raw: bytes) -> bool:
     """Whether the last word on a call's arguments differs from what was streamed of them."""
     deltas = WIRES[dialect].decoder(NONE).feed(raw)
     return any(isinstance(delta, ToolCallDelta) and delta.replaces for delta in deltas)
+
+
+def chat_chunks(*texts: str, **last: Any) -> bytes:
+    """A chat stream of these texts and a last chunk with these fields; without its end."""
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 5, "model": "m", "system_fingerprint": "fp"}
+    deltas: list[JsonObject] = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in texts]
+    return b"".join(b"data: %b\n\n" % msgspec.json.encode({**head, **delta}) for delta in (*deltas, last))
+
+
+OK = chat_chunks("One, ", "two.", choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}]) + b"data: [DONE]\n\n"

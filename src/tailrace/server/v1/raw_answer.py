@@ -76,7 +76,9 @@ class _RawAnswer:
 
     async def answer_streamed(self) -> web.StreamResponse:
         can_go_on = not self._call.client_request.opaque_at
-        live = _LiveListener(self._pipeline.app.journal, self._lease, self._encoder, can_go_on=can_go_on)
+        app = self._pipeline.app
+        at_once = app.config.streaming.api_server is False
+        live = _LiveListener(app.journal, self._lease, self._encoder, can_go_on=can_go_on, at_once=at_once)
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
@@ -113,16 +115,23 @@ class _RawAnswer:
 
 
 class _LiveListener(CallLog):
-    """Deltas go to the client first, then to the log."""
+    """Deltas go to the client first, then to the log. `at_once`: the client gets the whole answer at its end."""
 
     stream: EventStream
 
     def __init__(
-        self, journal: Journal, lease: Lease, encoder_of: Callable[[str], Encoder], *, can_go_on: bool
+        self,
+        journal: Journal,
+        lease: Lease,
+        encoder_of: Callable[[str], Encoder],
+        *,
+        can_go_on: bool,
+        at_once: bool = False,
     ) -> None:
         super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S)
         self._encoder_of = encoder_of
         self._can_go_on = can_go_on
+        self._at_once = at_once
         self._provider = ""
         self._encoder: Encoder | None = None
 
@@ -133,6 +142,9 @@ class _LiveListener(CallLog):
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
+        if self._at_once:
+            super().deltas(deltas)
+            return
         encoder = self._encoder
         if encoder is None:
             encoder = self._encoder = self._encoder_of(self._provider)
@@ -143,6 +155,8 @@ class _LiveListener(CallLog):
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
         the request cannot be sent again: the client has seen those."""
+        if self._at_once:
+            return super().verdict(error)
         if self.called or self.several or (self._shown and not self._can_go_on):
             return StopCall(error)
         return "continue"
@@ -150,9 +164,9 @@ class _LiveListener(CallLog):
     def ending(self, result: CallResult) -> bytes:
         """The last events; of an answer that was not streamed, all of them."""
         encoder = self._encoder or self._encoder_of(result.provider)
-        if result.attempts[-1].streamed:
+        if result.attempts[-1].streamed and not self._at_once:
             return encoder.close(at=time.time())
-        deltas = deltas_of(result.completion, texts=not self._shown)
+        deltas = deltas_of(result.completion, texts=self._at_once or not self._shown)
         return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:

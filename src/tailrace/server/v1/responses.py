@@ -171,9 +171,10 @@ class Responses:
         response = StoredResponse(run, after=after)
         stream = self._pipeline.stream(request)
         held: list[bytes] = []
+        at_once = self._app.config.streaming.api_server is False
         async for batch in self._journal.tail(run.id):
             held.append(response.events(batch))
-            if (response.has_output or stream.begun or not patient) and any(held):
+            if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 stream.send(b"".join(held))
                 held.clear()
                 await stream.caught_up()
@@ -181,7 +182,7 @@ class Responses:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
         if (error := response.failure) is not None and (held or error.code == "server_stopping"):
             raise error
-        return await stream.end()
+        return await stream.end(b"".join(held))
 
     async def _stop(self, run: Run, by: str = "") -> None:
         service = self._app.agents if run.new.kind == TURN_KIND else self._app.calls
