@@ -20,14 +20,14 @@ from aiohttp import web
 
 from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog
 from tailrace.calls.raw_model import with_history
-from tailrace.errors import JournalError, ProviderError, TimedOut
+from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
@@ -51,7 +51,10 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
 
 
 def broken_off(error: ProviderError) -> ApiError:
-    """Half an answer is an error of the gateway, whatever status the provider gave."""
+    """Of half an answer: a refusal keeps its provider's status, for the same request will fail again; anything else is
+    an error of the gateway, whatever status the provider gave."""
+    if not isinstance(error, Retryable):
+        return as_api_error(error)
     return ApiError(504 if isinstance(error, TimedOut) else 502, str(error), code=error.code)
 
 
