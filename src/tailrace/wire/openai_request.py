@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.messages import Image, JsonObject, NamedTool, ToolSpec
-from tailrace.wire.client_request import InvalidRequest, ToolChoice, converted
+from tailrace.wire.client_request import InvalidRequest, ToolChoice, converted, image_url
 from tailrace.wire.peer_json import text_of
 
 
@@ -73,5 +73,6 @@ def _titled(schema: JsonObject, name: object) -> JsonObject:
     return {"title": name, **schema} if isinstance(name, str) and name else schema
 
 
-def image_of(url: str, detail: object) -> Image:
-    return Image(url=url, detail=text_of(detail))
+def image_of(url: str, detail: object, where: str) -> Image:
+    """Raises `InvalidRequest` for an address that is not an image's."""
+    return Image(url=image_url(url, where), detail=text_of(detail))

@@ -8,7 +8,15 @@ import msgspec
 
 from tailrace.messages import Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolResult, ToolSpec
 from tailrace.wire.anthropic.completion import completion_from_body
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, ToolChoice, converted, dialect_only_fields
+from tailrace.wire.client_request import (
+    ClientRequest,
+    InvalidRequest,
+    Name,
+    ToolChoice,
+    converted,
+    dialect_only_fields,
+    image_url,
+)
 from tailrace.wire.conversation import Conversation, result_content, unknown_role
 from tailrace.wire.peer_json import text_of
 
@@ -27,7 +35,7 @@ class _Metadata(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     max_tokens: int
     stream: bool | None = None
@@ -114,7 +122,7 @@ class _Conversation(Conversation):
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image", "source": dict(source)}:
-                return _image(source)
+                return _image(source, f"{where}.source")
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
                 content = part.get("content")
                 parts = self.parts_of("" if content is None else content, f"{where}.content", "blocks")
@@ -127,12 +135,15 @@ def _is_text(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _image(source: JsonObject) -> Image | None:
+def _image(source: JsonObject, where: str) -> Image | None:
     match source:
         case {"type": "base64", "data": str(data), **more}:
-            return Image(data=data, media_type=text_of(more.get("media_type")))
+            media_type = text_of(more.get("media_type"))
+            if media_type and not media_type.lower().startswith("image/"):
+                raise InvalidRequest(f"not an image's: {media_type[:40]}", f"{where}.media_type")
+            return Image(data=data, media_type=media_type)
         case {"type": "url", "url": str(url)}:
-            return Image(url=url)
+            return Image(url=image_url(url, f"{where}.url"))
         case _:
             return None
 

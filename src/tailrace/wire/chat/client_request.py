@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields
+from tailrace.wire.client_request import ClientRequest, InvalidRequest, Name, converted, dialect_only_fields
 from tailrace.wire.openai_request import function_tools, response_schema, tool_choice
 
 # Fields that ask nothing of a model: the server keeps them with the request.
@@ -35,7 +35,7 @@ class _StreamOptions(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
