@@ -28,7 +28,7 @@ def told(dialect: Dialect, body: JsonObject, own: JsonObject) -> JsonObject:
 
 @needs_recordings
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_a_recorded_stream_reaches_a_client_of_its_dialect_field_for_field_k136(
+async def test_a_recorded_stream_reaches_a_client_of_its_dialect_field_for_field_K136(
     tmp_path: Path, dialect: Dialect
 ) -> None:
     """Streamed and whole, in every field but the id and the model."""
@@ -54,7 +54,7 @@ async def test_a_recorded_stream_reaches_a_client_of_its_dialect_field_for_field
 
 
 @needs_recordings
-async def test_a_stored_response_keeps_every_field_k136(tmp_path: Path) -> None:
+async def test_a_stored_response_keeps_every_field_K136(tmp_path: Path) -> None:
     """As it is streamed, resumed in the middle, and read as a body afterwards."""
     tried = 0
     state = {"store", "background", "previous_response_id"}
@@ -98,7 +98,7 @@ def named_stream(*events: JsonObject) -> bytes:
 CALL_WITHOUT_ID = {"index": 0, "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
 
-async def test_calls_outweigh_stop_and_have_ids_streamed_and_whole_k137(tmp_path: Path) -> None:
+async def test_calls_outweigh_stop_and_have_ids_streamed_and_whole_K137(tmp_path: Path) -> None:
     raw = chat_stream(
         {"delta": {"tool_calls": [CALL_WITHOUT_ID]}}, {"delta": {}, "finish_reason": "stop"}, service_tier="flex"
     )
@@ -114,7 +114,7 @@ async def test_calls_outweigh_stop_and_have_ids_streamed_and_whole_k137(tmp_path
         assert (body["service_tier"], body["created"]) == ("flex", 5)
 
 
-async def test_a_messages_call_has_an_id_and_its_stop_reason_k137(tmp_path: Path) -> None:
+async def test_a_messages_call_has_an_id_and_its_stop_reason_K137(tmp_path: Path) -> None:
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "container": {"id": "x"}}
     usage = {"input_tokens": 3, "output_tokens": 1, "server_tool_use": {"web_search_requests": 1}}
     raw = named_stream(

@@ -11,7 +11,7 @@ from aiohttp import web
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import OBJECTS, TEXT, Route, nullable, object_schema
+from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.client_call import ClientCall
@@ -20,9 +20,7 @@ from tailrace.server.v1.client_call import ClientCall
 # newer than this server must not lock its clients out.
 _VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
 _VERSION_HEADER = {"anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out."}
-_REQUEST = request_schema(
-    "Anthropic", {"messages": {**OBJECTS, "minItems": 1}, "max_tokens": {"type": "integer", "minimum": 1}}
-)
+_REQUEST = request_schema("Anthropic", {"messages": MESSAGE_LIST, "max_tokens": {"type": "integer", "minimum": 1}})
 _ANSWER = object_schema(
     {
         "id": TEXT,
