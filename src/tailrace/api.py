@@ -438,6 +438,8 @@ class _CallbackText:
                 pass
             case RunStarted() | ApprovalAsked() | ApprovalAnswered() | UsageRecorded() | Delivered() | Snapshot():
                 pass
+            case ProviderEvents() | ProviderAnswer():
+                pass
             case _ if isinstance(event, SequenceFact):
                 pass
             case _:

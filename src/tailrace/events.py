@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
-from tailrace.messages import Message, ToolFile, Usage
+from tailrace.messages import Dialect, Message, ToolFile, Usage
 
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
@@ -136,6 +136,21 @@ class ReasoningChunk(Event):
     """Hidden unless asked for."""
 
     text: str
+
+
+class ProviderEvents(Event):
+    """Events of a raw model's provider with all their fields, for clients of its dialect that resume the answer. The
+    chunks beside them say the same in short. Hidden unless asked for, like reasoning."""
+
+    dialect: Dialect
+    events: tuple[dict[str, Any], ...]
+
+
+class ProviderAnswer(Event):
+    """The whole body of a raw model's answer, as its provider gives it to a client that does not stream."""
+
+    dialect: Dialect
+    body: dict[str, Any]
 
 
 class MessageRecorded(Event):
@@ -375,6 +390,8 @@ Fact: TypeAlias = (
     | AttemptStarted
     | AttemptDiscarded
     | ReasoningChunk
+    | ProviderEvents
+    | ProviderAnswer
     | MessageRecorded
     | ToolOutputRecorded
     | HistoryCompressed

@@ -180,6 +180,7 @@ class ModelRequest(Value):
     json_object: bool = False  # the answer's text must be a JSON object, of whatever form
     verbosity: str | None = None  # "low", "medium", "high"
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
+    keep_events: bool = False  # the provider's own events come too, for a client of the same dialect
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
     verbatim: bool = False  # `extra` has every setting, as a client of the dialect wrote it: none is added to it
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the dialect itself: versions, beta features
@@ -228,13 +229,15 @@ class RefusalDelta(Delta, tag="refusal_delta"):
 
 class ToolCallDelta(Delta, tag="tool_call_delta"):
     """A piece of the call at position `index` among this answer's calls. `id` and `name` are whole, and empty
-    in the pieces after the one that brought them; `arguments` is the next piece of the JSON text."""
+    in the pieces after the one that brought them; `arguments` is the next piece of the JSON text. With `replaces` it
+    is the whole text, and not what the pieces before it said: the provider contradicts itself."""
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
     choice: int = 0
+    replaces: bool = False
 
 
 class UsageDelta(Delta, tag="usage_delta"):
@@ -260,6 +263,17 @@ class NativeDelta(Delta, tag="native_delta"):
     choice: int = 0
 
 
+class EventDelta(Delta, tag="event_delta"):
+    """One event of the provider's stream with all its fields, for a client of the same dialect; dropped elsewhere. It
+    comes before the neutral deltas of the same event, and only where the request has `keep_events`.
+
+    `data` is its JSON text on one line, mended where it broke the dialect's rules."""
+
+    dialect: Dialect
+    name: str  # the type of the event; empty where the dialect has none
+    data: bytes
+
+
 class ErrorDelta(Delta, tag="error_delta"):
     """The stream failed; nothing follows. `status` is the HTTP status this error stands for, where one does."""
 
@@ -271,7 +285,15 @@ class ErrorDelta(Delta, tag="error_delta"):
 
 
 AnyDelta: TypeAlias = (
-    TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta | NativeDelta | UsageDelta | FinishDelta | ErrorDelta
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | NativeDelta
+    | EventDelta
+    | UsageDelta
+    | FinishDelta
+    | ErrorDelta
 )
 
 

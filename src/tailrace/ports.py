@@ -17,6 +17,7 @@ import msgspec
 from tailrace.events import (
     AnyEvent,
     Entry,
+    ProviderEvents,
     ReasoningChunk,
     RunFailure,
     RunFinished,
@@ -294,14 +295,14 @@ def sse_without_reasoning(line: StoredLine) -> bytes:
     return b"".join(map(sse_with_reasoning, shown))
 
 
-_WITH_REASONING = frozenset({b"reasoning_chunk", b"snapshot"})
+_WITH_REASONING = frozenset({b"reasoning_chunk", b"provider_events", b"snapshot"})
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
         match entry.event:
-            case ReasoningChunk():
+            case ReasoningChunk() | ProviderEvents():
                 continue
             case Snapshot(reasoning=TextSoFar(text=text)) if text:
                 hidden = msgspec.structs.replace(entry.event, reasoning=TextSoFar())

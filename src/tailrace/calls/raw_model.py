@@ -44,12 +44,19 @@ class VerbatimProvider:
 
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
-        the beginning of an answer that was cut."""
+        the beginning of an answer that was cut. Its answer comes with the provider's own events, where the client
+        understands them and the answer begins with them."""
         verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
         extra = extra_for(self._client_request, self.dialect, conversation=verbatim)
         if self.dialect != self._client_request.dialect:
             return msgspec.structs.replace(request, extra=extra)
-        return msgspec.structs.replace(request, extra=extra, verbatim=True, headers=self._client_request.headers)
+        return msgspec.structs.replace(
+            request,
+            extra=extra,
+            verbatim=True,
+            headers=self._client_request.headers,
+            keep_events=not request.prefill,
+        )
 
 
 def verbatim_routes(

@@ -81,7 +81,7 @@ class _CallExecution:
         self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
 
     async def run(self) -> RunFinished:
-        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts)
+        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
         asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
         call = self._caller.complete(request, self._routes_for(asked), listener=record)

@@ -18,7 +18,10 @@ from tailrace.attempt_text import AttemptText
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import Usage
 
-_SHOWN_ONLY = (*get_args(events.StreamEvent), events.ReasoningChunk, events.LlmDelta, events.Snapshot)
+_SHOWN_ONLY = (
+    *get_args(events.StreamEvent),
+    *(events.ReasoningChunk, events.ProviderEvents, events.LlmDelta, events.Snapshot),
+)
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _NO_TEXT = events.TextSoFar()
@@ -184,6 +187,8 @@ class Fold:
                 self._restore(event)
             case events.MessageRecorded() | events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
+            case events.ProviderEvents() | events.ProviderAnswer():
+                pass  # for clients of the provider's dialect; the chunks beside them say the same
             case events.AttemptStarted() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():

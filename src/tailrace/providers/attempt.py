@@ -14,7 +14,16 @@ import msgspec
 
 from tailrace.config.sections import CallPolicy
 from tailrace.errors import ProviderError
-from tailrace.messages import AnyDelta, Completion, FinishDelta, ModelRequest, Reasoning, TextDelta, ToolCallDelta
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    EventDelta,
+    FinishDelta,
+    ModelRequest,
+    Reasoning,
+    TextDelta,
+    ToolCallDelta,
+)
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.deadlines import (
     AttemptDeadlines,
@@ -117,7 +126,7 @@ class Attempt:
                         if not deltas:
                             note_bytes(advanced=False)
                             continue
-                        note_bytes(advanced=True)
+                        note_bytes(advanced=any(delta.__class__ is not EventDelta for delta in deltas))
                         self._has_deltas = True
                         stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
                         if stop is not None:

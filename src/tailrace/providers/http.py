@@ -189,7 +189,8 @@ class HttpProvider:
                     return _WholeAnswer(await self._whole(reply, head))
                 if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
                     raise await self._not_a_stream(reply, kind or "no content type", head)
-        decoder = self._wire.decoder(wire_quirks_of(quirks_of(self._endpoint, request.model)))
+        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
+        decoder = self._wire.decoder(quirks, keep_events=request.keep_events)
         return _StreamedAnswer(self._wire, decoder, reply, head, self._failed)
 
     async def _whole(self, reply: HttpReply, head: bytes = b"") -> Completion:

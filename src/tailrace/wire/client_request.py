@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -134,7 +134,17 @@ def _short_id(user: str) -> str:
 
 # ── for the parsers ──────────────────────────────────────────────────────────────────────────────────────────
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | None
+
+
+def image_url(url: str, where: str = "") -> str:
+    """An address that a provider can be given for an image; nothing is fetched here. Raises `InvalidRequest`."""
+    scheme = url.partition(":")[0].lower() if ":" in url[:64] else ""
+    if scheme in ("http", "https") or url[:11].lower() == "data:image/":
+        return url
+    found = url.partition(",")[0][:40] if scheme == "data" else f"{scheme}:" if scheme else "no scheme"
+    raise InvalidRequest(f"an image's address is https:, http: or data:image/…, not {found}", where or None)
 
 
 def converted(body: object, kind: type[T], where: str = "") -> T:

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, NamedTool, ToolSpec
-from tailrace.wire.client_request import FieldsBeyond, InvalidRequest, ToolChoice, converted
+from tailrace.wire.client_request import FieldsBeyond, InvalidRequest, ToolChoice, converted, image_url
 from tailrace.wire.peer_json import objects_of, text_of
 
 DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)
@@ -134,5 +134,6 @@ def file_fields(file: File) -> JsonObject:
     return {"filename": file.name or "document.pdf", "file_data": f"data:{kind};base64,{file.data}"}
 
 
-def image_of(url: str, detail: object) -> Image:
-    return Image(url=url, detail=text_of(detail))
+def image_of(url: str, detail: object, where: str) -> Image:
+    """Raises `InvalidRequest` for an address that is not an image's."""
+    return Image(url=image_url(url, where), detail=text_of(detail))

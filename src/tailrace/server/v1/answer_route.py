@@ -39,7 +39,7 @@ def answer_route(
 
 def request_schema(vendor: str, required: JsonObject, **optional: JsonObject) -> JsonObject:
     """The body of a request: `model`, `stream` and these; any other field is the vendor's."""
-    model = {**TEXT, "description": "`tailrace`, or `<provider>/<model>` for the raw model."}
+    model = {**TEXT, "minLength": 1, "description": "`tailrace`, or `<provider>/<model>` for the raw model."}
     return object_schema(
         {"model": model, **required},
         {"stream": nullable("boolean"), **optional},

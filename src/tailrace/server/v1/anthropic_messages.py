@@ -12,7 +12,7 @@ from aiohttp import web
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
+from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
 from tailrace.server.v1.client_call import ClientCall, read_client_request
@@ -25,10 +25,8 @@ _HEADERS = {
     "anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out.",
     "anthropic-beta": "Features that a raw model of Anthropic's dialect is asked for, separated by commas.",
 }
-_REQUEST = request_schema(
-    "Anthropic", {"messages": {**OBJECTS, "minItems": 1}, "max_tokens": {"type": "integer", "minimum": 0}}
-)
-_COUNTED = object_schema({"model": TEXT, "messages": {**OBJECTS, "minItems": 1}}, additionalProperties=True)
+_REQUEST = request_schema("Anthropic", {"messages": MESSAGE_LIST, "max_tokens": {"type": "integer", "minimum": 0}})
+_COUNTED = object_schema({"model": TEXT, "messages": MESSAGE_LIST}, additionalProperties=True)
 _COUNT = object_schema({"input_tokens": {"type": "integer", "minimum": 0}})
 _ANSWER = object_schema(
     {

@@ -34,7 +34,7 @@ def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
 
 class ClientCall(msgspec.Struct, frozen=True):
     """`history`: the stored messages before those of the request. `fields`: the request's fields that the answer
-    repeats."""
+    repeats. `state`: the fields of the answer that are ours, not the provider's."""
 
     pipeline: RequestPipeline
     request: web.Request
@@ -42,9 +42,10 @@ class ClientCall(msgspec.Struct, frozen=True):
     api_format: ApiFormat
     history: tuple[Message, ...] = ()
     fields: JsonObject = {}
+    state: JsonObject = {}
 
-    def header(self, run: Run, source: Dialect) -> AnswerHeader:
-        """`source`: the dialect of the answer's deltas."""
+    def header(self, run: Run, source: Dialect, *, ended: float | None = None) -> AnswerHeader:
+        """`source`: the dialect of the answer's deltas. `ended`: when it ended, of an answer that is whole."""
         return AnswerHeader(
             id=answer_id(self.api_format, run.id),
             model=self.client_request.model,
@@ -52,4 +53,6 @@ class ClientCall(msgspec.Struct, frozen=True):
             source=source,
             include_usage=self.client_request.include_usage,
             fields=self.fields,
+            state=self.state,
+            ended=ended,
         )

@@ -40,24 +40,8 @@ from tailrace.server.v1.stored_response import (
 from tailrace.server.v1.token_count import count_input_tokens
 from tailrace.wire.client_request import ClientRequest, converted, ignored_params
 from tailrace.wire.responses.client_request import items_of
+from tailrace.wire.responses.response_fields import echoed_fields
 
-_ECHOED_DEFAULTS: JsonObject = {
-    "background": False,
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-    "truncation": "disabled",
-    "user": None,
-}
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
 
 
@@ -114,13 +98,12 @@ class Responses:
         history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
-        fields = _echoed_fields(body, storage)
+        fields, state = echoed_fields(body), _state(storage)
         if storage.store is False:
             if storage.background:
                 raise ApiError(400, "background needs store: true", param="store")
-            return await answer_call(
-                ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
-            )
+            call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
+            return await answer_call(call)
         run = await self._begin(request, client_request, storage, history, fields)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
@@ -162,8 +145,9 @@ class Responses:
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(client_request.body.get("input", []))
         background = bool(storage.background)
+        state = _state(storage)
         origin = msgspec.to_builtins(
-            Origin(client_request.model, source, fields, tuple(given), background, shows, requester)
+            Origin(client_request.model, source, fields, tuple(given), background, shows, requester, state)
         )
         durability = self._app.config.store.durability
         if agent:
@@ -206,9 +190,10 @@ class Responses:
         response = StoredResponse(run, after=after)
         stream = self._pipeline.stream(request)
         held: list[bytes] = []
+        at_once = self._app.config.streaming.api_server is False
         async for batch in self._journal.tail(run.id):
             held.append(response.events(batch))
-            if (response.has_output or stream.begun or not patient) and any(held):
+            if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 stream.send(b"".join(held))
                 held.clear()
                 await stream.caught_up()
@@ -216,7 +201,7 @@ class Responses:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
         if (error := response.failure) is not None and (held or error.code == "server_stopping"):
             raise error
-        return await stream.end()
+        return await stream.end(b"".join(held))
 
     async def _stop(self, run: Run, by: str = "") -> None:
         service = self._app.agents if run.new.kind == TURN_KIND else self._app.calls
@@ -278,15 +263,16 @@ class Responses:
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
 
 
-def _echoed_fields(body: JsonObject, storage: _StorageOptions) -> JsonObject:
-    """The request's fields that the response repeats."""
-    fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED_DEFAULTS.items()}
+def _state(storage: _StorageOptions) -> JsonObject:
+    """The fields of the response that say what we do, whatever its provider says of itself."""
+    state: JsonObject = {}
+    if storage.store is not False:
+        state |= {"store": True, "background": bool(storage.background)}
     if storage.session:
-        fields["conversation"] = {"id": storage.session}
-    for name in ("prompt_cache_key", "safety_identifier", "service_tier"):
-        if body.get(name) is not None:
-            fields[name] = body[name]
-    return fields
+        state["conversation"] = {"id": storage.session}
+    if storage.store is not False or storage.previous_response_id:
+        state["previous_response_id"] = storage.previous_response_id
+    return state
 
 
 def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -295,6 +281,7 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
     for index, item in enumerate(items):
         whole: dict[str, Any] = {"type": "message", **item}
         whole["id"] = item["id"] if isinstance(item.get("id"), str) else f"in_{key}_{index}"
+        whole["status"] = item.get("status") or "completed"
         if isinstance(whole.get("content"), str):
             kind = "output_text" if whole.get("role") == "assistant" else "input_text"
             whole["content"] = [{"type": kind, "text": whole["content"]}]

@@ -16,13 +16,14 @@ from tailrace.agent.turn import Turn
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.errors import RunNotFound
-from tailrace.events import Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
-from tailrace.messages import Dialect, JsonObject, Message, Value
+from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
+from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import Journal, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas
+from tailrace.wire.responses.relay import SNAPSHOTS
 
 
 class Origin(Value):
@@ -35,6 +36,7 @@ class Origin(Value):
     background: bool = False
     reasoning: bool = False
     owner: str = ""  # the name of the key that made it
+    state: JsonObject = msgspec.field(default_factory=dict)  # fields of the response that are ours, not the provider's
 
 
 def no_such_response(response_id: str) -> ApiError:
@@ -74,7 +76,9 @@ class StoredResponse:
             agent=run.new.kind == TURN_KIND, foreign=foreign, reasoning=self.origin.reasoning
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
-        header = AnswerHeader(response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields)
+        header = AnswerHeader(
+            response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields, state=origin.state
+        )
         self._encoder = responses_encoder(header)
         self._skip = after + 1
         self._began = False
@@ -98,12 +102,14 @@ class StoredResponse:
     def events(self, entries: Iterable[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
         out: list[bytes] = []
-        if not self._began:
+        if not self._began and self.origin.background:  # others begin with their provider's own first event
             self._began = True
             out.append(self._encoder.start())
         for entry in entries:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
+            if isinstance(entry.event, AttemptStarted):
+                self._encoder.new_attempt()
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
@@ -111,7 +117,7 @@ class StoredResponse:
                 out.append(self._ending(entry.event))
                 self.has_output = self.has_output or self.failure is None
             else:
-                self.has_output = self.has_output or bool(deltas)
+                self.has_output = self.has_output or not all(map(_says_nothing, deltas))
         return self._unseen(b"".join(out))
 
     def _ending(self, finished: RunFinished) -> bytes:
@@ -119,7 +125,7 @@ class StoredResponse:
             return self._encoder.cancel()
         if (error := self._log_to_deltas.failure()) is not None:
             return self._encoder.encode([error_delta(error)])
-        return self._encoder.close(self._log_to_deltas.stop())
+        return self._encoder.close(self._log_to_deltas.stop(), at=finished.at)
 
     def _unseen(self, data: bytes) -> bytes:
         """Drops the events that the client has. Each event ends in a blank line and has the next number."""
@@ -129,6 +135,11 @@ class StoredResponse:
         dropped = min(self._skip, len(events))
         self._skip -= dropped
         return b"".join(event + b"\n\n" for event in events[dropped:])
+
+
+def _says_nothing(delta: AnyDelta) -> bool:
+    """Whether it only says that the answer is under way."""
+    return isinstance(delta, EventDelta) and delta.name in SNAPSHOTS
 
 
 async def response_body(journal: Journal, run: Run) -> JsonObject:

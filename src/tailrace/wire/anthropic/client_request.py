@@ -23,9 +23,11 @@ from tailrace.wire.client_request import (
     ClientRequest,
     FieldsBeyond,
     InvalidRequest,
+    Name,
     ThreadsUnsupported,
     ToolChoice,
     converted,
+    image_url,
 )
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.peer_json import objects_of, text_of
@@ -53,7 +55,7 @@ class _Metadata(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     max_tokens: int
     stream: bool | None = None
@@ -148,7 +150,7 @@ class _Conversation(Conversation):
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image", "source": dict(source)}:
-                return _image(source)
+                return _image(source, f"{where}.source")
             case {"type": "document", "source": dict(source)}:
                 return self._document(part, source, where)
             case {"type": "search_result", "content": list(found)}:
@@ -187,12 +189,15 @@ def _is_text(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _image(source: JsonObject) -> Image | None:
+def _image(source: JsonObject, where: str) -> Image | None:
     match source:
         case {"type": "base64", "data": str(data), **more}:
-            return Image(data=data, media_type=text_of(more.get("media_type")))
+            media_type = text_of(more.get("media_type"))
+            if media_type and not media_type.lower().startswith("image/"):
+                raise InvalidRequest(f"not an image's: {media_type[:40]}", f"{where}.media_type")
+            return Image(data=data, media_type=media_type)
         case {"type": "url", "url": str(url)}:
-            return Image(url=url)
+            return Image(url=image_url(url, f"{where}.url"))
         case _:
             return None
 

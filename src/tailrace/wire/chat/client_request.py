@@ -8,7 +8,7 @@ import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
-from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, converted
+from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
 from tailrace.wire.openai_request import function_tools, is_json_object, offered_tools, response_schema, tool_choice
 
 # Fields that ask nothing of a model: the server keeps them with the request.
@@ -36,7 +36,7 @@ class _StreamOptions(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None

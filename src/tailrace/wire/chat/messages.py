@@ -44,14 +44,14 @@ class ChatConversation(Conversation):
     def part(self, part: object, where: str) -> Part:
         return part if isinstance(part, Image) else super().part(part, where)  # a step's images are read before
 
-    def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
         match part:
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image_url", "image_url": {"url": str(url), **more}}:
-                return image_of(url, more.get("detail"))
+                return image_of(url, more.get("detail"), f"{where}.image_url")
             case {"type": "image_url", "image_url": str(url)}:
-                return Image(url=url)
+                return image_of(url, None, f"{where}.image_url")
             case {"type": "file", "file": dict(file)}:
                 return file_of(file)
             case _:

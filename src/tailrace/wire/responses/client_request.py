@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
-from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, converted
+from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
 from tailrace.wire.conversation import Conversation, unknown_role
 from tailrace.wire.openai_request import (
     file_of,
@@ -41,7 +41,7 @@ _RESULTS = ("function_call_output", "custom_tool_call_output")
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     input: str | list[JsonObject]
     stream: bool | None = None
     instructions: str | None = None
@@ -160,12 +160,12 @@ class _Conversation(Conversation):
         content = tuple(part for part in parts if isinstance(part, Text | Image | File))
         self.add_result(ToolResult(call_id, output if isinstance(output, str) else content))
 
-    def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
         match part:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 return Text(text)
             case {"type": "input_image", "image_url": str(url), **more}:
-                return image_of(url, more.get("detail"))
+                return image_of(url, more.get("detail"), f"{where}.image_url")
             case {"type": "input_file"}:
                 return file_of(part, text_of(part.get("file_url")))
             case _:
