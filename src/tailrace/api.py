@@ -29,15 +29,15 @@ from tailrace.config.load import Config, load
 from tailrace.errors import RunSealed, TailraceError
 from tailrace.events import (
     AnyEvent,
-    ApprovalAnswered,
     ApprovalAsked,
-    AttemptDiscarded,
+    ApprovalFact,
+    AttemptFact,
     AttemptStarted,
     Commentary,
     Decision,
     Delivered,
     GatewayNotice,
-    HistoryCompressed,
+    HistoryFact,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
@@ -52,8 +52,6 @@ from tailrace.events import (
     Snapshot,
     ToolCallChunk,
     ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
 )
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
@@ -432,13 +430,11 @@ class _CallbackText:
                 yield from self._end()
             case MessageStop(final=True) | RunFinished():
                 yield from self._end()
-            case MessageStop() | MessageRecorded() | AttemptDiscarded() | ReasoningChunk() | HistoryCompressed():
+            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
                 pass
-            case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | LongToolHint() | GatewayNotice():
+            case RunStarted() | GatewayNotice() | Snapshot():
                 pass
-            case RunStarted() | ApprovalAsked() | ApprovalAnswered() | UsageRecorded() | Delivered() | Snapshot():
-                pass
-            case _ if isinstance(event, SequenceFact):
+            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
                 pass
             case _:
                 assert_never(event)

@@ -7,7 +7,7 @@ turn, its recovery after a crash and its tests are the same thing: apply the fac
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -18,14 +18,22 @@ from tailrace.events import (
     ApprovalAsked,
     AttemptDiscarded,
     AttemptStarted,
+    Commentary,
     Decision,
+    Delivered,
     Entry,
+    GatewayNotice,
     HistoryCompressed,
+    LongToolHint,
     MessageChunk,
     MessageRecorded,
     MessageStop,
+    ReasoningChunk,
     RunFinished,
+    RunStarted,
     RunStatus,
+    SequenceFact,
+    Snapshot,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -84,6 +92,12 @@ _INCOMPLETE = {
     "filter": "the provider's content filter ended the answer",
     "limit": "a budget of the turn was used up",
 }
+
+
+# Facts and events that decide nothing.
+_Undecisive: TypeAlias = (
+    RunStarted | ReasoningChunk | Commentary | LongToolHint | GatewayNotice | Snapshot | SequenceFact | Delivered
+)
 
 
 class _ToolCallState(msgspec.Struct):
@@ -249,8 +263,10 @@ class Turn:
                 self.usage += usage
             case RunFinished():
                 self._finished = True
-            case _:
+            case _ if isinstance(event, _Undecisive):
                 pass
+            case _:
+                assert_never(event)
 
     def _record(self, message: Message, stop: str) -> None:
         self._messages += self._result_messages()
@@ -267,10 +283,12 @@ class Turn:
         self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
     ) -> None:
         match event:
-            case ToolCallChunk(index=index) if index < len(self._calls):
-                self._calls[index].started = True
-            case ToolCallFinished(index=index) if index < len(self._calls):
-                self._calls[index].finished = True
+            case ToolCallChunk(index=index):
+                if index < len(self._calls):
+                    self._calls[index].started = True
+            case ToolCallFinished(index=index):
+                if index < len(self._calls):
+                    self._calls[index].finished = True
             case ToolOutputRecorded(call_id=call_id, output=output, ok=ok):
                 self._call_with(call_id).result = ToolResult(call_id, output, ok)
             case ApprovalAsked(call_id=call_id):
@@ -280,7 +298,7 @@ class Turn:
                     if call.asked is not None and call.asked.approval_id == approval_id:
                         call.decision = decision
             case _:
-                pass
+                assert_never(event)
 
     def _call_with(self, call_id: str) -> _ToolCallState:
         """The newest call with this id: providers have been seen to reuse ids from one answer to the next."""

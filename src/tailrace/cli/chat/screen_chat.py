@@ -116,7 +116,8 @@ class ScreenChat:
     def status(self) -> str:
         options, choice = self._conversation.options, self._conversation.choice
         switches = [name for name in ("yolo", "reasoning") if getattr(options, name)]
-        switches += ["verbose"] if self._conversation.verbose else []
+        if self._conversation.tools != "lines":
+            switches.append({"new": "new tools", "verbose": "verbose"}[self._conversation.tools])
         return " · ".join([choice.name, *switches, "/help"])
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +158,8 @@ class ScreenChat:
     async def _do(self, line: str) -> None:
         if line.startswith("/"):
             await run_slash_command(line, self._conversation, self)
-            self._transcript.verbose = self._conversation.verbose
+            self._transcript.verbose = self._conversation.tools == "verbose"
+            self._transcript.only_new_tools = self._conversation.tools == "new"
             self._transcript.reasoning = self._conversation.options.reasoning
         elif (asked := self._transcript.approval) is not None:
             if decision := decision_of(line):

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -19,13 +20,21 @@ from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config.load import Config
 from tailrace.errors import RunSealed
 from tailrace.events import (
+    ApprovalFact,
+    AttemptFact,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryFact,
+    LongToolHint,
     MessageChunk,
     MessageStop,
+    ReasoningChunk,
+    RunFact,
     RunFinished,
     RunStatus,
+    SequenceFact,
     Snapshot,
     ToolCallChunk,
     ToolCallFinished,
@@ -35,6 +44,17 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
 from tailrace.runs.recovery import stop
 
+_NotShown: TypeAlias = (
+    RunFact
+    | ReasoningChunk
+    | ToolCallFinished
+    | LongToolHint
+    | AttemptFact
+    | HistoryFact
+    | ApprovalFact
+    | SequenceFact
+    | Delivered
+)
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
@@ -175,8 +195,10 @@ def _shown(entry: Entry) -> str:
             return "".join(f"{_safe(message.text)}\n" for message in messages)
         case RunFinished(status=status, error=error) if status != "completed":
             return f"[{status}]" + (f" {_safe(error.message)}" if error else "") + "\n"
-        case _:
+        case _ if isinstance(entry.event, _NotShown):
             return ""
+        case _:
+            assert_never(entry.event)
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:

@@ -6,7 +6,7 @@ restarted process finds its messages again. Knows the text so far, never what wa
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -17,6 +17,17 @@ from tailrace.events import AnyEvent, Entry
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
+# What changes nothing in a chat: the last stop too, since the run's end follows it.
+_NotShown: TypeAlias = (
+    events.RunStarted
+    | events.MessageChunk
+    | events.MessageStop
+    | events.ReasoningChunk
+    | events.AttemptFact
+    | events.HistoryFact
+    | events.SequenceFact
+    | events.Delivered
+)
 
 
 class TextSlot:
@@ -128,17 +139,22 @@ class Outline:
                         approval_id, ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
                     )
                 )
-            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
-                if slot := self._approvals.get(approval_id):
-                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+            case events.ApprovalAnswered():
+                self._answered(event)
             case events.AttemptDiscarded(block_id=""):
                 self._withdraw(entry.attempt)
             case events.RunFinished():
                 self._finish(event)
             case events.Snapshot():
                 self._restore(event)
+            case _ if isinstance(event, _NotShown):
+                pass
             case _:
-                pass  # not shown in a chat
+                assert_never(event)
+
+    def _answered(self, answer: events.ApprovalAnswered) -> None:
+        if slot := self._approvals.get(answer.approval_id):
+            slot.approval = events.ApprovalSoFar(slot.approval.asked, answer.decision, answer.by)
 
     def _chunk(self, text: str, attempt: int) -> None:
         if text:

@@ -7,18 +7,27 @@ connection and after a restart. A resumed stream therefore numbers its events as
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeAlias, assert_never
 
 from tailrace.events import (
     AnyEvent,
+    ApprovalFact,
+    AttemptFact,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryFact,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
     MessageStop,
     ReasoningChunk,
+    RunFact,
     RunFinished,
+    RunStarted,
+    SequenceFact,
+    Snapshot,
     ToolCallChunk,
     ToolCallFinished,
 )
@@ -42,6 +51,9 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 
+_Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+_NoDelta: TypeAlias = RunStarted | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
+_NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | ReasoningChunk | _Bookkeeping
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
@@ -71,16 +83,18 @@ class LogToDeltas:
                 delta = self._text_delta(text)
                 self._gap = True
                 return [delta]
-            case MessageStop(final=False):
-                self._gap = bool(self._texts)
+            case MessageStop(final):
+                self._gap = self._gap if final else bool(self._texts)
                 return []
-            case MessageRecorded(message, stop) if message.role == "assistant":
-                return self._recorded(message, stop)
+            case MessageRecorded(message, stop):
+                return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
                 self.finished = finished
                 return [UsageDelta(finished.usage)]
-            case _:
+            case _ if isinstance(entry.event, _NoDelta):
                 return []
+            case _:
+                assert_never(entry.event)
 
     def _text_delta(self, text: str) -> TextDelta:
         if self._gap:
@@ -156,5 +170,7 @@ def progress_comment(event: AnyEvent) -> str:
             return f"tool {name} still runs after {duration:.0f} s"
         case GatewayNotice(text=text):
             return text
-        case _:
+        case _ if isinstance(event, _NoProgress):
             return ""
+        case _:
+            assert_never(event)
