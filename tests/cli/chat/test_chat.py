@@ -17,7 +17,13 @@ from typing import Any
 
 import pytest
 
+from parked_turns import REASON, park_turn
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.cli.chat.oneshot import OneShot
 from tailrace.config.load import load
+from tailrace.errors import RunParked
+from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
 ANSWER = "Water finds its way."
@@ -189,6 +195,17 @@ async def test_json_tells_of_failure_too(cli: Cli) -> None:
     assert code == 1
     assert (last["type"], last["status"]) == ("run_finished", "failed")
     assert err == f"error: {last['error']['message']}\n"
+
+
+async def test_I102_a_run_that_is_set_aside_ends_the_wait(cli: Cli) -> None:
+    cli.server.extend("silence")
+    (cli.home / "config.yaml").write_text(json.dumps(cli.config))
+    async with open_app(load({}, cli.home)) as app:
+        asking = asyncio.create_task(OneShot(app, streamed=True, as_json=False).ask(TurnSpec(user("?"))))
+        await cli.server.request()
+        await park_turn(app)
+        with pytest.raises(RunParked, match=REASON):
+            await asking
 
 
 # ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────

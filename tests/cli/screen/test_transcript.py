@@ -261,6 +261,16 @@ def test_what_the_rules_forbid_is_told() -> None:
     assert drawn.settled == ["  not executed: rm -rf / (deletes the file system)"]
 
 
+def test_I102_nothing_is_waited_for_after_giving_up() -> None:
+    drawn = Drawn()
+    drawn.transcript.add_question("Go.")
+    drawn.see(MessageChunk("I will."), ToolCallChunk("terminal", "make", index=0))
+    drawn.transcript.give_up("run 1 is parked: it kept crashing")
+    drawn.draw()
+    assert drawn.settled[-1] == "  error: run 1 is parked: it kept crashing"
+    assert (drawn.moving, drawn.transcript.spinning) == ([], False)
+
+
 def test_reasoning_is_hidden_unless_asked_for() -> None:
     thought = (ReasoningChunk("First I th"), ReasoningChunk("ink.\nThen"), MessageChunk("Hi."), MessageStop(final=True))
     assert not any("think" in line for line in Drawn().see(*thought).settled)

@@ -48,6 +48,7 @@ from tailrace.events import (
     entry_to_json,
 )
 from tailrace.ports import without_reasoning
+from tailrace.runs.recovery import follow
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
 EXIT: Final[dict[RunStatus, int]] = {
@@ -177,8 +178,8 @@ class OneShot:
         return self._exit_code()
 
     async def watch(self, run_id: str) -> None:
-        """Prints the log from the last printed entry to its end."""
-        async for batch in self._app.journal.tail(run_id, after=self._seq):
+        """Prints the log from the last printed entry to its end. Raises `RunParked` for a run that is set aside."""
+        async for batch in follow(self._app.journal, run_id, after=self._seq):
             await self._show(batch)
             self._seq = batch[-1].seq
             for entry in batch:
@@ -275,7 +276,7 @@ class OneShot:
             print_status(cost)
 
     def _exit_code(self) -> int:
-        if self.finished is None:  # the journal was closed, or the run was parked
+        if self.finished is None:  # the journal was closed
             print_error("the run has not ended; see: tailrace runs")
             return FAILED
         code = EXIT[self.finished.status]

@@ -28,9 +28,10 @@ from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.transcript import Transcript
-from tailrace.errors import TailraceError
+from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run
+from tailrace.runs.recovery import follow
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
 
@@ -179,11 +180,15 @@ class ScreenChat:
         self._turn = self._group.create_task(self._show(run.id))
 
     async def _show(self, run_id: str) -> None:
-        async for batch in self._conversation.app.journal.tail(run_id):
-            for entry in batch:
-                self._transcript.apply(entry)
-                if isinstance(entry.event, RunFinished):
-                    self._interrupted_at = -AGAIN_S
+        try:
+            async for batch in follow(self._conversation.app.journal, run_id):
+                for entry in batch:
+                    self._transcript.apply(entry)
+                    if isinstance(entry.event, RunFinished):
+                        self._interrupted_at = -AGAIN_S
+                self._screen.changed()
+        except RunParked as exc:
+            self._transcript.give_up(str(exc))
             self._screen.changed()
 
     async def _settle_turn(self) -> None:

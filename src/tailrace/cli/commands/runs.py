@@ -42,7 +42,7 @@ from tailrace.events import (
 )
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
-from tailrace.runs.recovery import stop
+from tailrace.runs.recovery import follow, stop
 
 _NotShown: TypeAlias = (
     RunFact
@@ -165,7 +165,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
 async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
-    async for batch in journal.tail(args.run, after=args.after):
+    async for batch in follow(journal, args.run, after=args.after):
         entries = list(without_reasoning(batch))
         if args.json:
             _print("\n".join(entry_to_json(entry).decode() for entry in entries))
@@ -210,7 +210,7 @@ async def _stop(journal: Journal, args: Namespace) -> int:
     except RunSealed:
         found = await journal.get(args.run)
     if found.state not in ENDED:
-        async for _ in journal.tail(args.run, after=found.last_seq):
+        async for _ in follow(journal, args.run, after=found.last_seq):
             pass
         found = await journal.get(args.run)
     _print(_run_json(found) if args.json else f"{found.id}: {found.state}")

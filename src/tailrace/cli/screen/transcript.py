@@ -299,10 +299,18 @@ class Transcript:
         if self.verbose and (lines := arguments + output):
             self._settled.append(NoticeLine("\n".join(lines), "dim", indent=4))
 
-    def _finish(self, finished: RunFinished) -> None:
+    def give_up(self, reason: str) -> None:
+        """The run will not end by itself: nothing is waited for any more."""
+        self._end_turn()
+        self._settled.append(NoticeLine(f"error: {sanitized_line(reason, 2000)}", "red"))
+
+    def _end_turn(self) -> None:
         self._end_message()
         self._tools.clear()
         self.approval = self._since = None
+
+    def _finish(self, finished: RunFinished) -> None:
+        self._end_turn()
         match finished.status, finished.error:
             case "stopped", _:
                 self._settled.append(NoticeLine("interrupted", "yellow"))
