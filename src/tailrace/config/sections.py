@@ -282,7 +282,7 @@ class PlatformSettings(Section):
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
     busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
-    tools: Literal["lines", "verbose", "none"] = "lines"  # how tool calls are shown
+    tools: Literal["lines", "new", "verbose", "none"] = "lines"  # how tool calls are shown
 
 
 class Telegram(PlatformSettings):

@@ -54,6 +54,7 @@ class Stage:
     actions: list[AnyAction] = field(default_factory=list)
     replies: list[AnyReply] = field(default_factory=list)
     facts: list[Delivered] = field(default_factory=list)
+    presenter: Presenter = field(default_factory=Presenter)
 
     def __post_init__(self) -> None:
         self.chat = ChatView(self.capabilities)
@@ -62,7 +63,7 @@ class Stage:
 
     def new_planner(self) -> Planner:
         return Planner(
-            "d1", self.place, self.capabilities, Presenter(), showing=self.showing, pace=self.pace, hints=True
+            "d1", self.place, self.capabilities, self.presenter, showing=self.showing, pace=self.pace, hints=True
         )
 
     def feed(self, events: Sequence[Entry]) -> None:

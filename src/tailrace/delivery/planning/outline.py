@@ -71,6 +71,7 @@ class ToolSlot:
     def __init__(self, key: str) -> None:
         self.key = key
         self.tools: dict[int, events.ToolSoFar] = {}
+        self.texts: dict[int, str] = {}  # what each tool gave, or how far it has come
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -106,6 +107,7 @@ class Outline:
         self._hints = hints
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
+        self._output = ""  # of the tool whose end comes next
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -129,10 +131,10 @@ class Outline:
                 self._note(f"c{entry.seq}", text)
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
-            case events.LongToolHint():
-                self._hint(event, entry.seq)
-            case events.GatewayNotice(kind=kind):
-                self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
+            case events.ToolOutputRecorded(output=output):
+                self._output = _sendable(output)
+            case events.LongToolHint() | events.GatewayNotice():
+                self._notice(event, entry.seq)
             case events.ApprovalAsked(approval_id=approval_id):
                 self._add(
                     self._approvals.setdefault(
@@ -186,6 +188,21 @@ class Outline:
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
                 slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
+                slot.texts[index], self._output = self._output, ""
+
+    def _notice(self, notice: events.LongToolHint | events.GatewayNotice, seq: int) -> None:
+        if isinstance(notice, events.LongToolHint):
+            self._hint(notice, seq)
+        elif notice.kind == "tool_progress":
+            self._progress(notice)
+        else:
+            self._note(f"n{seq}", self._presenter.notice(notice), kind=notice.kind)
+
+    def _progress(self, notice: events.GatewayNotice) -> None:
+        for index, slot in self._tools.items():
+            tool = slot.tools[index]
+            if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):
+                slot.texts[index] = _sendable(notice.text)
 
     def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):

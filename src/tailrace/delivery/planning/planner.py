@@ -286,12 +286,13 @@ class Planner:
         if self.state.mode == "whole":
             return
         final = not slot.growing
+        tools = self._presenter.listed(slot.tools.values())
         if self.state.mode == "stream" and self._capabilities.cards:
-            cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
+            cards = tuple(card for tool in tools if (card := self._presenter.card(tool)))
             if cards:
                 yield Wanted("", final, cards=cards)
             return
-        lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
+        lines = [line for tool in tools if (line := self._presenter.tool(tool, slot.texts.get(tool.index, "")))]
         if lines and (final or self._capabilities.edits):
             text = "\n".join(lines)
             room = self._capabilities.limit - 64

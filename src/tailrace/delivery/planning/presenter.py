@@ -6,14 +6,19 @@ Pure: events in, Markdown out, the same for every platform. Never knows when or 
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
 
 from tailrace.delivery.port import Button, Card
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 
-Chrome = Literal["lines", "verbose", "none"]
+Chrome = Literal["lines", "new", "verbose", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
+MAX_ARGUMENTS = 500  # characters of a tool's arguments, shown in full
+MAX_OUTPUT = 1000  # characters of what a tool gave: the last ones
 DECISIONS: dict[Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
@@ -36,22 +41,38 @@ _BACKTICKS = re.compile("`+")
 class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: a line each, a line with longer arguments, or nothing."""
+    `chrome` is how much is shown of tools: a line each; a line only where the tool is another than before, or failed;
+    the arguments, progress and output of each; or nothing."""
 
     def __init__(self, chrome: Chrome = "lines") -> None:
         self.chrome: Chrome = chrome
 
-    def tool(self, tool: ToolSoFar) -> str | None:
-        """The line of one tool, while it runs and after it has ended."""
+    def listed(self, tools: Iterable[ToolSoFar]) -> list[ToolSoFar]:
+        """Those of a row of tools that are shown."""
+        shown: list[ToolSoFar] = []
+        before = ""
+        for tool in tools:
+            if self.chrome != "new" or tool.tool_name != before or tool.ok is False:
+                shown.append(tool)
+            before = tool.tool_name
+        return shown
+
+    def tool(self, tool: ToolSoFar, text: str = "") -> str | None:
+        """The line of one tool, while it runs and after it has ended. `text`: its output, or how far it has come."""
         if self.chrome == "none":
             return None
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        if preview := preview_line(tool.preview or "", MAX_PREVIEW if self.chrome == "lines" else 10 * MAX_PREVIEW):
+        in_full = self.chrome == "verbose" and tool.args is not None
+        if not in_full and (preview := preview_line(tool.preview or "", MAX_PREVIEW)):
             shown.append(code_span(preview))
         if tool.ok is not None:
             shown.append(f"({tool.duration:.1f} s)")
-        return " ".join(shown)
+        line = " ".join(shown)
+        if self.chrome != "verbose":
+            return line
+        blocks = [_arguments(tool.args or {}), text if len(text) <= MAX_OUTPUT else "…" + text[-MAX_OUTPUT:]]
+        return "\n".join([line, *(fenced(block) for block in blocks if block.strip())])
 
     def card(self, tool: ToolSoFar) -> Card | None:
         """The tool as a card of a native stream."""
@@ -97,6 +118,15 @@ class Presenter:
                 return "The model gave no answer."
             case _:
                 return None
+
+
+def _arguments(args: Mapping[str, Any]) -> str:
+    """`name: value`, a line each."""
+    values = (
+        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode()) for name, value in args.items()
+    )
+    text = "\n".join(f"{name}: {value}" for name, value in values)
+    return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
 
 
 def preview_line(text: str, limit: int) -> str:
