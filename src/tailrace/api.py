@@ -26,18 +26,18 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import RunSealed, TailraceError
+from tailrace.errors import RunParked, RunSealed, TailraceError
 from tailrace.events import (
     AnyEvent,
-    ApprovalAnswered,
     ApprovalAsked,
-    AttemptDiscarded,
+    ApprovalFact,
+    AttemptFact,
     AttemptStarted,
     Commentary,
     Decision,
     Delivered,
     GatewayNotice,
-    HistoryCompressed,
+    HistoryFact,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
@@ -52,11 +52,10 @@ from tailrace.events import (
     Snapshot,
     ToolCallChunk,
     ToolCallFinished,
-    ToolOutputRecorded,
-    UsageRecorded,
 )
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
+from tailrace.runs.recovery import follow
 from tailrace.wire import chat
 
 log = logging.getLogger("tailrace.api")
@@ -92,7 +91,8 @@ class RunStream:
         self.id = run_id
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        async for batch in self._app.journal.tail(self.id):
+        """The events until the end. Raises `RunParked` for a run that was set aside."""
+        async for batch in follow(self._app.journal, self.id):
             for entry in batch:
                 yield entry.event
 
@@ -167,12 +167,17 @@ class Agent:
         answering: asyncio.Task[None] | None = None
         if on_approval is not None:
             answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
+        is_parked = False
         try:
             yield RunStream(app, run.id)
+        except RunParked:
+            is_parked = True  # a person is to look at it: it is not ended here
+            raise
         finally:
             if answering is not None:
                 answering.cancel()
-            await asyncio.shield(app.agents.stop(run.id))
+            if not is_parked:
+                await asyncio.shield(app.agents.stop(run.id))
             if answering is not None:
                 await asyncio.wait([answering])
 
@@ -432,15 +437,11 @@ class _CallbackText:
                 yield from self._end()
             case MessageStop(final=True) | RunFinished():
                 yield from self._end()
-            case MessageStop() | MessageRecorded() | AttemptDiscarded() | ReasoningChunk() | HistoryCompressed():
+            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
                 pass
-            case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | LongToolHint() | GatewayNotice():
+            case RunStarted() | GatewayNotice() | Snapshot():
                 pass
-            case RunStarted() | ApprovalAsked() | ApprovalAnswered() | UsageRecorded() | Delivered() | Snapshot():
-                pass
-            case ProviderEvents() | ProviderAnswer():
-                pass
-            case _ if isinstance(event, SequenceFact):
+            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
                 pass
             case _:
                 assert_never(event)
