@@ -152,6 +152,7 @@ class ModelRequest(Value):
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
+    required: tuple[str, ...] = ()  # fields of this request that are not left out for a provider that refuses them
 
 
 # ── the answer while it grows ────────────────────────────────────────────────────────────────────────────────

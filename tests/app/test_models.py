@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.app.models import endpoint_of
+from tailrace.app.models import Models, endpoint_of, named
 from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
+from tailrace.providers.transport import open_transport
 
 
 def config(home: Path, text: str) -> Config:
@@ -32,3 +33,12 @@ def test_a_users_quirks_join_those_of_the_preset(tmp_path: Path) -> None:
 def test_a_quirk_that_does_not_exist_is_said_before_any_call(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"providers\.ollama\.quirks: no quirk is called ends-with-done; there are "):
         endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [ends-with-done]}}"), "ollama")
+
+
+async def test_a_provider_with_stream_false_is_asked_for_whole_answers(tmp_path: Path) -> None:
+    made = config(tmp_path, "providers: {ollama: {stream: false}, vllm: {stream: auto}, local: {stream: false}}")
+    async with open_transport() as transport:
+        models = Models(made, transport)
+        routes = [models.routes(named(made, f"{name}/m"))[0] for name in ("ollama", "vllm", "llamacpp", "local")]
+        own = models.route_to(endpoint_of(made, "ollama"), "m")
+    assert [route.streams for route in (*routes, own)] == [False, True, True, False, False]

@@ -31,7 +31,7 @@ STREAMS: dict[str, Reply] = {
 }
 SOCKET_STRIDE = 97
 ASK = ModelRequest("ok", (user("Where?"),))
-POLICY = CallPolicy(max_attempts=2, backoff_s=0.000001)
+POLICY = CallPolicy(max_attempts=3, backoff_s=0.000001)  # the second attempt streams, the last one might not
 
 
 class CutReply:

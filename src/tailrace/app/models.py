@@ -14,6 +14,7 @@ from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.refused_fields import RefusedFields
 from tailrace.providers.transport import Transport
 
 LOCAL = "local"
@@ -81,6 +82,7 @@ class Models:
     def __init__(self, config: Config, transport: Transport) -> None:
         self._config = config
         self._transport = transport
+        self._refused = RefusedFields()
         self._routes: dict[ModelRef, Route] = {}
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
@@ -93,8 +95,9 @@ class Models:
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
-        provider = HttpProvider(endpoint, self._transport)
-        return Route(provider, model, self._config.call_for(endpoint.name), local=endpoint.is_local)
+        provider = HttpProvider(endpoint, self._transport, self._refused)
+        policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
+        return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
     def _route(self, ref: ModelRef) -> Route:
         if ref not in self._routes:
@@ -109,4 +112,8 @@ class Models:
         provider = LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
-        return Route(provider, model, self._config.call_for(LOCAL), local=True)
+        return Route(provider, model, self._config.call_for(LOCAL), local=True, streams=self._streams(LOCAL))
+
+    def _streams(self, provider: str) -> bool:
+        settings = self._config.providers.get(provider)
+        return settings is None or settings.stream is not False

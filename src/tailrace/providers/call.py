@@ -140,7 +140,9 @@ class _CallInProgress:
         attempt = Attempt(route, self._request, self._shown, self._listener.deltas)
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            completion = await attempt.run(self._non_streaming, purpose=purpose, budget_s=budget_s)
+            completion = await attempt.run(
+                self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
+            )
         except ProviderError as exc:
             received = attempt.received()
             self._end(outcome, attempt, received, error=exc)

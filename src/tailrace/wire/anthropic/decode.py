@@ -160,6 +160,8 @@ class AnthropicDecoder:
                     self._end(block, out)
             case "message_delta":
                 self._message_delta(body, out)
+            case "message_stop" if self._message is None and not self._blocks:
+                self._fail(stream_cut("the stream ended without a single event of the dialect"), out)
             case "message_stop":
                 for block in self._blocks:
                     self._end(block, out)
