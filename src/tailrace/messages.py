@@ -184,6 +184,7 @@ class ModelRequest(Value):
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
     verbatim: bool = False  # `extra` has every setting, as a client of the dialect wrote it: none is added to it
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the dialect itself: versions, beta features
+    required: tuple[str, ...] = ()  # fields of this request that are not left out for a provider that refuses them
 
     def without_settings(self) -> ModelRequest:
         """The conversation alone: what `extra` does not have of a verbatim request."""

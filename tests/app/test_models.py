@@ -48,3 +48,12 @@ async def test_the_names_that_clients_choose_are_not_kept(tmp_path: Path) -> Non
         del routes
         gc.collect()
         assert not [route for route in gc.get_objects() if isinstance(route, Route) and route.model == "model-7"]
+
+
+async def test_a_provider_with_stream_false_is_asked_for_whole_answers(tmp_path: Path) -> None:
+    made = config(tmp_path, "providers: {ollama: {stream: false}, vllm: {stream: auto}, local: {stream: false}}")
+    async with open_transport() as transport:
+        models = Models(made, transport)
+        routes = [models.routes(named(made, f"{name}/m"))[0] for name in ("ollama", "vllm", "llamacpp", "local")]
+        own = models.route_to(endpoint_of(made, "ollama"), "m")
+    assert [route.streams for route in (*routes, own)] == [False, True, True, False, False]

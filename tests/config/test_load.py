@@ -22,6 +22,7 @@ providers:
     headers: {X-Title: tailrace}
     extra_body: {provider: {only: [fireworks], quantizations: null}, n: 1, t: 0.5, on: true}
     model_path: models/a.gguf
+    stream: false
     idle_timeout_s: null
     max_attempts: 1
 streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
@@ -95,6 +96,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (provider.dialect, provider.base_url) == ("chat", "https://openrouter.ai/api/v1")
     assert (provider.key_env, provider.model_path) == ("OPENROUTER_API_KEY", "models/a.gguf")
     assert dict(provider.headers) == {"X-Title": "tailrace"}
+    assert provider.stream is False
     assert dict(provider.extra_body) == {
         "provider": {"only": ["fireworks"], "quantizations": None},
         "n": 1,

@@ -77,6 +77,14 @@ def mistake(text: str) -> ConfigError:
             "server: {port: 65536}",
             "config.yaml:1: server.port: expected a port from 0 (any free one) to 65535; found 65536",
         ),
+        (
+            "providers: {a: {stream: true}}",
+            "config.yaml:1: providers.a.stream: expected auto, or false to ask for whole answers; found true",
+        ),
+        (
+            "providers: {a: {stream: never}}",
+            "config.yaml:1: providers.a.stream: expected auto, or false to ask for whole answers; found 'never'",
+        ),
         ("bus: {url: kafka://x}", "config.yaml:1: bus.url: expected memory:// or redis://…; found another text"),
         ("agent: {}\nbus: {}\nagent: {}\n", "config.yaml:3: agent: given twice, first on line 1"),
         (

@@ -16,6 +16,7 @@ from tailrace.providers.endpoint import Endpoint
 from tailrace.providers.http import HttpProvider
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.refused_fields import RefusedFields
 from tailrace.providers.transport import Transport
 
 LOCAL = "local"
@@ -96,6 +97,7 @@ class Models:
         self._config = config
         self._transport = transport
         self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
+        self._refused = RefusedFields()
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
         directory = config.home / "models"
@@ -113,21 +115,27 @@ class Models:
 
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
-        provider = HttpProvider(endpoint, self._transport)
-        return Route(provider, model, self._config.call_for(endpoint.name), local=endpoint.is_local)
+        provider = HttpProvider(endpoint, self._transport, self._refused)
+        policy, streams = self._config.call_for(endpoint.name), self._streams(endpoint.name)
+        return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
     def _route(self, ref: ModelRef) -> Route:
         if (provider := self._providers.get(ref.provider)) is None:
             provider = self._local() if ref.provider == LOCAL else self._http(ref.provider)
             self._providers[ref.provider] = provider
         is_local = not isinstance(provider, HttpProvider) or provider.is_local
-        return Route(provider, ref.name, self._config.call_for(ref.provider), local=is_local)
+        policy, streams = self._config.call_for(ref.provider), self._streams(ref.provider)
+        return Route(provider, ref.name, policy, local=is_local, streams=streams)
 
     def _http(self, name: str) -> HttpProvider:
-        return HttpProvider(endpoint_of(self._config, name), self._transport)
+        return HttpProvider(endpoint_of(self._config, name), self._transport, self._refused)
 
     def _local(self) -> LocalProvider:
         settings = self._config.providers.get(LOCAL, ProviderSettings())
         return LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
+
+    def _streams(self, provider: str) -> bool:
+        settings = self._config.providers.get(provider)
+        return settings is None or settings.stream is not False

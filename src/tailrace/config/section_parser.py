@@ -83,10 +83,14 @@ class _SectionParser(YamlReader):
             except msgspec.ValidationError:
                 pass
             else:
-                if not isinstance(converted, float) or math.isfinite(converted):
+                if extra.get("only", (converted,)).count(converted) and _is_finite(converted):
                     return converted
         found = shown(node) if extra.get("quote", True) else "another text"
         raise self.error(node, path, f"expected {_described(expected, meta)}; found {found}")
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _is_section(expected: Any) -> bool:

@@ -48,6 +48,12 @@ BusUrl = Annotated[
     Meta(pattern=r"^(memory|rediss?)://", description="memory:// or redis://…", extra={"quote": False}),
 ]
 
+# `auto`: streamed wherever that works.
+StreamMode: TypeAlias = Annotated[
+    Literal["auto"] | bool,
+    Meta(description="auto, or false to ask for whole answers", extra={"only": ("auto", False)}),
+]
+
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -169,6 +175,7 @@ class ProviderSettings(CallOverrides):
     key_env: EnvName | None = None
     headers: Mapping[str, str] = NOTHING
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
+    stream: StreamMode = "auto"
     quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `providers/quirks.py`
     model_path: str | None = None  # the embedded model's file; relative to the home directory
 

@@ -1,19 +1,20 @@
 """One try of a call at one provider.
 
-Owns streaming and its deadlines, the non-streaming path where streaming is refused, and what is known of a try
+Owns streaming and its deadlines, the non-streaming path where streaming is refused or fails, and what is known of a try
 that failed: what it showed, which tool calls were open, what it cost. Knows nothing of other attempts but the text
-it goes on from.
+it goes on from, and what `NonStreamingRoutes` remembers of the route.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import msgspec
 
 from tailrace.config.sections import CallPolicy
-from tailrace.errors import ProviderError
+from tailrace.errors import Permanent, ProviderError
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -23,6 +24,7 @@ from tailrace.messages import (
     Reasoning,
     TextDelta,
     ToolCallDelta,
+    UsageDelta,
 )
 from tailrace.ports import AnswerStream, Provider
 from tailrace.providers.deadlines import (
@@ -32,7 +34,7 @@ from tailrace.providers.deadlines import (
     deadlines_of,
     idle_counts_from_opening,
 )
-from tailrace.providers.no_streaming import NonStreamingRoutes, says_no_streaming
+from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.retry.overlap import Overlap
 from tailrace.wire.token_estimate import request_tokens
@@ -51,6 +53,8 @@ class StoppedByListener(Exception):
         self.error = error
 
 
+# Deltas that show no viewer anything.
+_SILENT: Final = (UsageDelta, FinishDelta)
 DeltaSink = Callable[[list[AnyDelta]], StopCall | None]
 
 
@@ -61,6 +65,7 @@ class Route(msgspec.Struct, frozen=True):
     model: str
     policy: CallPolicy = CallPolicy()
     local: bool = False  # on this machine or network: silence is given more time
+    streams: bool = True  # False: every answer is asked for whole
 
 
 class Attempt:
@@ -76,11 +81,15 @@ class Attempt:
         self._answer: AnswerStream | None = None
         self._done: Completion | None = None
         self._has_deltas = False
+        self._has_shown = False
         self.streamed = True
         self.silent_s = 0.0  # how long nothing of an answer had come when it ended
 
-    async def run(self, non_streaming: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None) -> Completion:
-        """Raises `ProviderError`, or `StoppedByListener` where the sink returned a `StopCall`."""
+    async def run(
+        self, memory: NonStreamingRoutes, *, purpose: Purpose, budget_s: float | None, is_last: bool = False
+    ) -> Completion:
+        """`is_last`: the route has no other attempt. Raises `ProviderError`, or `StoppedByListener` where the sink
+        returned a `StopCall`."""
         route = self._route
         deadlines = deadlines_of(
             route.policy, purpose=purpose, context_tokens=request_tokens(self._request), local=route.local
@@ -88,16 +97,57 @@ class Attempt:
         if budget_s is not None:
             total_s = budget_s if deadlines.total_s is None else min(deadlines.total_s, budget_s)
             deadlines = msgspec.structs.replace(deadlines, total_s=total_s)
-        if non_streaming.holds(route.provider.name, route.model):
-            return await self._run_whole(deadlines)
+        place = route.provider.name, route.model
+        if not route.streams:
+            return await self._run_whole(deadlines.total_s)
+        if (known := memory.holds(*place)) or memory.is_suspect(*place, is_last=is_last):
+            return await self._run_whole_instead(deadlines.total_s, memory, known=known)
+        started_at = asyncio.get_running_loop().time()
         try:
-            return await self._run_streamed(deadlines)
+            completion = await self._run_streamed(deadlines)
         except ProviderError as exc:
-            if self._has_deltas or not says_no_streaming(exc):
-                raise
+            spent_s = asyncio.get_running_loop().time() - started_at
+            left_s = deadlines.total_s - spent_s if deadlines.total_s is not None else None
+            return await self._after_failed_stream(exc, left_s, memory)
+        memory.forget(*place)
+        return completion
+
+    async def _after_failed_stream(
+        self, error: ProviderError, left_s: float | None, memory: NonStreamingRoutes
+    ) -> Completion:
+        """The whole answer to a stream that was rejected, at once. Any other failure is raised: the next attempt may
+        ask for a whole answer."""
+        place = self._route.provider.name, self._route.model
+        if self._has_shown:
+            memory.forget(*place)
+            raise error
+        refused = says_no_streaming(error)
+        rejected = isinstance(error, Permanent) and may_be_the_stream(error) and not self._shown
+        if self._has_deltas or not (refused or rejected) or (left_s is not None and left_s <= 0):
+            if not isinstance(error, Permanent) and may_be_the_stream(error):
+                memory.suspect(*place)
+            raise error
         self._seam = Overlap(self._shown) if self._shown else None  # the refused stream has used up the first
-        completion = await self._run_whole(deadlines)
-        non_streaming.remember(route.provider.name, route.model)
+        try:
+            completion = await self._run_whole(left_s)
+        except ProviderError as whole:
+            raise whole if refused else better_error(error, whole) from None
+        memory.remember(*place, refused=refused)
+        return completion
+
+    async def _run_whole_instead(self, total_s: float | None, memory: NonStreamingRoutes, *, known: bool) -> Completion:
+        """The whole answer of a route that does not stream: that is `known`, or its last stream failed."""
+        place = self._route.provider.name, self._route.model
+        try:
+            completion = await self._run_whole(total_s)
+        except Permanent:
+            memory.forget(*place)  # it may be one that does nothing but stream
+            raise
+        except ProviderError:
+            memory.acquit(*place)
+            raise
+        if not known:
+            memory.remember(*place, refused=False)
         return completion
 
     def received(self) -> Completion | None:
@@ -128,6 +178,8 @@ class Attempt:
                             continue
                         note_bytes(advanced=any(delta.__class__ is not EventDelta for delta in deltas))
                         self._has_deltas = True
+                        if not self._has_shown:
+                            self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
                         stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
                         if stop is not None:
                             _stop(stop)
@@ -143,10 +195,10 @@ class Attempt:
             self._come_whole(self._done)
         return self._done
 
-    async def _run_whole(self, deadlines: AttemptDeadlines) -> Completion:
+    async def _run_whole(self, total_s: float | None) -> Completion:
         self.streamed = False
         provider = self._route.provider
-        async with DeadlineWatch(AttemptDeadlines(total_s=deadlines.total_s), provider=provider.name):
+        async with DeadlineWatch(AttemptDeadlines(total_s=total_s), provider=provider.name):
             completion = await provider.complete(self._request)
         self._come_whole(completion)
         return completion

@@ -19,6 +19,13 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallM
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.providers.provenance import with_maker, without_opaque_items
+from tailrace.providers.recovery_log import (
+    log_answered_whole,
+    log_failed,
+    log_incomplete,
+    log_next_attempt,
+    log_stall,
+)
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 
@@ -125,7 +132,7 @@ class _CallInProgress:
             index, wait_s = leg
             if self._outcomes and now() + wait_s >= ends_at:
                 break
-            self._announce_stall()
+            self._announce(self._routes[index], wait_s)
             if wait_s:
                 await asyncio.sleep(wait_s)
             left_s = ends_at - now() if budget_s is not None else None
@@ -140,7 +147,9 @@ class _CallInProgress:
         attempt = Attempt(route, self._request, self._shown, self._listener.deltas)
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
-            completion = await attempt.run(self._non_streaming, purpose=purpose, budget_s=budget_s)
+            completion = await attempt.run(
+                self._non_streaming, purpose=purpose, budget_s=budget_s, is_last=self._route_order.is_last_at_route
+            )
         except ProviderError as exc:
             received = attempt.received()
             self._end(outcome, attempt, received, error=exc)
@@ -152,6 +161,8 @@ class _CallInProgress:
                 raise exc.error from None
             raise
         self._end(outcome, attempt, completion)
+        if route.streams and not attempt.streamed:
+            log_answered_whole(outcome)
         if self._shown:
             completion = continued(completion, shown=self._shown, removed=attempt.removed)
         completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
@@ -213,17 +224,24 @@ class _CallInProgress:
         for number in numbers:
             self._listener.attempt_discarded(number, reason)
 
-    def _announce_stall(self) -> None:
+    def _announce(self, route: Route, wait_s: float) -> None:
+        """What became of the last attempt, and that this route is asked next."""
         last = self._outcomes[-1] if self._outcomes else None
-        if last is not None and isinstance(last.error, TimedOut) and last.error.deadline in _STALLS:
+        if last is None:
+            return
+        if isinstance(last.error, TimedOut) and last.error.deadline in _STALLS:
+            log_stall(last, self._silent_s)
             self._listener.stalled(last.provider, self._silent_s)
+        log_next_attempt(last, route.provider.name, route.model, wait_s)
 
     def _give_up(self) -> CallResult:
         if self._newest is not None and (self._shown or self._open_calls):
             return self._incomplete()
+        log_failed(self._outcomes)
         raise self._error()
 
     def _incomplete(self) -> CallResult:
+        log_incomplete(self._outcomes, self._open_calls)
         return CallResult(self._kept(), tuple(self._outcomes), Incomplete(self._error(), self._open_calls))
 
     def _kept(self) -> Completion:

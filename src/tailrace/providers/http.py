@@ -7,7 +7,8 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -17,13 +18,15 @@ from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.quirks import adapted_body, quirks_of, wire_quirks_of
+from tailrace.providers.quirks import adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.refused_fields import RefusedFields, refused_field
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport import HttpReply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
-from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
+from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
 
+log = logging.getLogger("tailrace.providers")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
@@ -43,14 +46,16 @@ _ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "
 
 
 class HttpProvider:
-    """Satisfies `ports.Provider`."""
+    """Satisfies `ports.Provider`. `refused` remembers which fields of ours the endpoint refuses: one for all providers
+    of a process, where they are made anew."""
 
-    def __init__(self, endpoint: Endpoint, transport: Transport) -> None:
+    def __init__(self, endpoint: Endpoint, transport: Transport, refused: RefusedFields | None = None) -> None:
         self.name = endpoint.name
         self.dialect: Dialect = endpoint.dialect
         self.is_local = endpoint.is_local
         self._endpoint = endpoint
         self._transport = transport
+        self._refused = refused if refused is not None else RefusedFields()
         self._wire = DIALECTS[endpoint.dialect]
         self._url = endpoint.url()
         self._headers = endpoint.request_headers()
@@ -60,7 +65,7 @@ class HttpProvider:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
-        reply = await self._ask(request, stream=True)
+        reply = await self._post(request, stream=True)
         try:
             yield await self._answer(reply, request)
         except ProviderError as exc:
@@ -70,7 +75,7 @@ class HttpProvider:
             reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
-        reply = await self._ask(request, stream=False)
+        reply = await self._post(request, stream=False)
         try:
             answer = await self._answer(reply, request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -82,12 +87,12 @@ class HttpProvider:
         finally:
             reply.close()
 
-    def request_body(self, request: ModelRequest, *, stream: bool) -> JsonObject:
-        """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs."""
+    def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
+        """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
+        the fields of ours that it has `refused`."""
         endpoint = self._endpoint
-        return adapted_body(
-            request, self._wire, quirks_of(endpoint, request.model), extra=endpoint.extra_body, stream=stream
-        )
+        quirks = quirks_of(endpoint, request.model)
+        return adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises
@@ -97,13 +102,12 @@ class HttpProvider:
         fields, asked = _COUNTED[self.dialect], request.extra.keys()
         body = self.request_body(request, stream=False)
         body = {name: value for name, value in body.items() if name in fields or name in asked}
+        reply = await self._send(request, body, url=url)
         try:
-            reply = await self._post(request, body, url=url)
-        except ProviderError as exc:
-            if exc.status in _NO_ROUTE:
+            if reply.status in _NO_ROUTE:
                 return None
-            raise
-        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
             counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
         finally:
             reply.close()
@@ -127,16 +131,38 @@ class HttpProvider:
         names = (text_of(model.get("id")) for model in objects_of(listed))
         return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
 
-    async def _ask(self, request: ModelRequest, *, stream: bool) -> HttpReply:
-        return await self._post(request, self.request_body(request, stream=stream))
+    async def _post(self, request: ModelRequest, *, stream: bool) -> HttpReply:
+        """The reply, once it is known to be a success. A field of ours that the endpoint refuses by name is left out
+        and the request sent again, at most once for each."""
+        place = self.name, self._url, request.model
+        known = self._refused.at(place)
+        left_out: set[str] = set()
+        while True:
+            body = self.request_body(request, stream=stream, refused=known | left_out)
+            reply = await self._send(request, body)
+            if 200 <= reply.status < 300:
+                break
+            try:
+                error = await self._refusal(reply)
+            finally:
+                reply.close()
+            chosen = merged(self._endpoint.extra_body, request.extra)
+            field = refused_field(error, body, request, self.dialect, chosen)
+            if field is None:
+                raise error
+            left_out.add(field)
+            log.info("%s/%s refuses the field %s and is asked without it", self.name, request.model, field)
+            log.debug("%s/%s refuses %s: %s", self.name, request.model, field, error)
+        if left_out:
+            self._refused.remember(place, left_out)
+        return reply
 
-    async def _post(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
-        """The reply, once it is known to be a success."""
+    async def _send(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
         endpoint = self._endpoint
         try:
-            reply = await self._transport.post(
+            return await self._transport.post(
                 url or self._url,
-                headers=self._endpoint.headers_with(request.headers) if request.headers else self._headers,
+                headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
                 body=encode_object(body),
                 connect_timeout_s=endpoint.connect_timeout_s,
                 socket_path=endpoint.socket_path,
@@ -144,12 +170,6 @@ class HttpProvider:
         except ProviderError as exc:
             exc.provider = self.name
             raise
-        if 200 <= reply.status < 300:
-            return reply
-        try:
-            raise await self._refusal(reply)
-        finally:
-            reply.close()
 
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
@@ -163,7 +183,8 @@ class HttpProvider:
             )
         data = self._safe(await _read_some(reply, MAX_ERROR_BYTES))
         try:
-            error = failure_in(decode_object(data), status=status)
+            said = decode_object(data)
+            error = _with_param(failure_in(said, status=status), said)
         except PeerError:
             error = None
         if error is None:
@@ -308,6 +329,14 @@ def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
     if dialect == "responses" and body.get("status") in ("failed", "cancelled"):
         return failure(f"the provider ended the response as {body['status']}", code=f"response_{body['status']}")
     return None
+
+
+def _with_param(error: ErrorDelta | None, body: JsonObject) -> ErrorDelta | None:
+    """The error with the name of the field at fault, where the provider has it beside the message alone."""
+    param = object_of(body.get("error")).get("param")
+    if error is None or not isinstance(param, str) or not param or param in error.message:
+        return error
+    return msgspec.structs.replace(error, message=f"{error.message} ({param})")
 
 
 def _media_type(reply: HttpReply) -> str:

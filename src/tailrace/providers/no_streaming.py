@@ -1,4 +1,8 @@
-"""Which routes do not stream: recognised by the error, remembered for a while, then tried again."""
+"""Which routes are asked for whole answers, and when a stream that failed is reason to ask for one.
+
+Owns the verdict on an error and the memory of routes that do not stream: those that refuse to, and those whose streams
+fail while whole answers come. What is remembered is tried again after a while. Pure but for the clock it is given.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,31 @@ import re
 import time
 from collections.abc import Callable
 
-from tailrace.errors import Permanent, ProviderError
+from tailrace.errors import PeerError, Permanent, ProviderError, StreamCut, TimedOut
+from tailrace.providers.retry.route_order import MOVES_ON
+from tailrace.providers.transport import CANNOT_CONNECT
 
-REPROBE_S = 3600.0
-MAX_ROUTES = 1024  # clients choose the names of models
+REPROBE_S = 3600.0  # a route that refuses to stream
+FIRST_REPROBE_S = 60.0  # a route whose streams failed: that may pass, so it is tried sooner; doubled each time
+SUSPECT_S = 600.0  # how long a stream that failed counts against its route
+MAX_ROUTES = 1024  # remembered at once: clients name any model they like
 _REFUSED = re.compile(
     r"not (?:be )?(?:support|allow|availab|enabl|implement|permit)|unsupported|n.t support|disabled|"
     r"must be (?:false|verified)|cannot (?:be )?stream|without stream",
     re.IGNORECASE,
 )
 _STATUSES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
+_MAY_MEAN_THE_STREAM = frozenset({400, 405, 406, 415})
+# A 400 that names a field of the request: that field is at fault, streamed or not.
+_NAMES_A_FIELD = re.compile(
+    r"\b(?:messages|temperature|top_p|max_(?:completion_|output_)?tokens|stop_sequences|tools|tool_choice|tool_calls?|"
+    r"parallel_tool_calls|disable_parallel_tool_use|response_format|json_schema|reasoning_effort|reasoning|thinking|"
+    r"output_config|stream_options|logprobs|logit_bias|prompt_cache_key|metadata|previous_response_id|instructions)\b"
+)
+# A 400 by another name.
+_MEANS_THE_REQUEST = frozenset(
+    {"context_length_exceeded", "content_policy_violation", "model_not_found", "invalid_api_key", "insufficient_quota"}
+)
 
 
 def says_no_streaming(error: ProviderError) -> bool:
@@ -26,25 +45,88 @@ def says_no_streaming(error: ProviderError) -> bool:
     return isinstance(error, Permanent) or error.status in _STATUSES
 
 
+def may_be_the_stream(error: ProviderError) -> bool:
+    """Whether the same request might be answered if it asked for no stream. Not where nothing was reached, nor where a
+    deadline passed, nor where the provider said "not now" or named the key, the model, the size or a field."""
+    match error:
+        case TimedOut():
+            return False
+        case StreamCut() | PeerError():
+            return True
+        case Permanent():
+            if error.status not in _MAY_MEAN_THE_STREAM or error.code in _MEANS_THE_REQUEST:
+                return False
+            return _NAMES_A_FIELD.search(str(error)) is None
+        case _ if error.status is None:
+            return error.code != CANNOT_CONNECT
+        case _:
+            return error.status >= 500 and error.status not in MOVES_ON
+
+
+def better_error(streamed: ProviderError, whole: ProviderError) -> ProviderError:
+    """The error to report for a request that was rejected as a stream and failed whole too. The second is about the
+    request alone, unless it may pass or says nothing but its status."""
+    is_bare = str(whole).removeprefix(f"{whole.provider}: ") == f"HTTP {whole.status}"
+    return whole if isinstance(whole, Permanent) and not is_bare else streamed
+
+
+class _Remembered:
+    """What is known of one route."""
+
+    __slots__ = ("known_s", "suspected_until", "until")
+
+    def __init__(self) -> None:
+        self.until = float("-inf")  # asked whole until then
+        self.known_s = 0.0  # for how long it was asked whole the last time; 0: never
+        self.suspected_until = float("-inf")  # its last stream failed before anything was shown
+
+
 class NonStreamingRoutes:
-    """Remembered per provider and model, until `reprobe_s` have passed."""
+    """Remembered per provider and model, for at most `reprobe_s`. Bounded: the oldest route is forgotten first."""
 
     def __init__(self, *, reprobe_s: float = REPROBE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._reprobe_s = reprobe_s
         self._clock = clock
-        self._until: dict[tuple[str, str], float] = {}
-
-    def remember(self, provider: str, model: str) -> None:
-        self._until.pop((provider, model), None)
-        self._until[provider, model] = self._clock() + self._reprobe_s
-        if len(self._until) > MAX_ROUTES:
-            del self._until[next(iter(self._until))]
+        self._routes: dict[tuple[str, str], _Remembered] = {}
 
     def holds(self, provider: str, model: str) -> bool:
-        until = self._until.get((provider, model))
-        if until is None:
+        """Whether the route is known not to stream."""
+        known = self._routes.get((provider, model))
+        return known is not None and self._clock() < known.until
+
+    def is_suspect(self, provider: str, model: str, *, is_last: bool) -> bool:
+        """Whether the next attempt should ask for a whole answer: the last stream failed, and this attempt is the last
+        one there, or the route was known not to stream and the failed stream was meant to find out."""
+        known = self._routes.get((provider, model))
+        if known is None or self._clock() >= known.suspected_until:
             return False
-        if self._clock() < until:
-            return True
-        del self._until[provider, model]
-        return False
+        return is_last or known.known_s > 0
+
+    def suspect(self, provider: str, model: str) -> None:
+        """A stream failed before anything was shown, in a way that a whole answer need not."""
+        self._known(provider, model).suspected_until = self._clock() + min(SUSPECT_S, self._reprobe_s)
+
+    def acquit(self, provider: str, model: str) -> None:
+        """A whole answer failed as well: the stream is tried again."""
+        if (known := self._routes.get((provider, model))) is not None:
+            known.suspected_until = float("-inf")
+
+    def remember(self, provider: str, model: str, *, refused: bool = True) -> None:
+        """A whole answer came. `refused`: the provider said that it does not stream; else its streams only fail."""
+        known = self._known(provider, model)
+        seconds = self._reprobe_s if refused else max(FIRST_REPROBE_S, 2 * known.known_s)
+        known.known_s = min(seconds, self._reprobe_s)
+        known.until = self._clock() + known.known_s
+        known.suspected_until = float("-inf")
+
+    def forget(self, provider: str, model: str) -> None:
+        """It streams, or it gives no whole answers."""
+        if self._routes:
+            self._routes.pop((provider, model), None)
+
+    def _known(self, provider: str, model: str) -> _Remembered:
+        known = self._routes.pop((provider, model), None) or _Remembered()
+        if len(self._routes) >= MAX_ROUTES:
+            del self._routes[next(iter(self._routes))]
+        self._routes[provider, model] = known
+        return known

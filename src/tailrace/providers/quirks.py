@@ -6,7 +6,7 @@ wins over an entry. Knows nothing of connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.messages import Dialect, JsonObject, ModelRequest, assistant, user
 from tailrace.providers.endpoint import NOTHING, Endpoint
+from tailrace.providers.refused_fields import without_fields
 from tailrace.wire.dialects import Wire
 from tailrace.wire.quirks import NONE, WireQuirks
 
@@ -138,10 +139,17 @@ def wire_quirks_of(quirks: Iterable[Quirk]) -> WireQuirks:
 
 
 def adapted_body(
-    request: ModelRequest, wire: Wire, quirks: Iterable[Quirk], *, extra: Mapping[str, Any] = NOTHING, stream: bool
+    request: ModelRequest,
+    wire: Wire,
+    quirks: Iterable[Quirk],
+    *,
+    extra: Mapping[str, Any] = NOTHING,
+    refused: Collection[str] = (),
+    stream: bool,
 ) -> JsonObject:
     """The body to send: the dialect's words, then the endpoint's `extra`, then the request's own, then whatever the
-    quirks add to or take from the fields that neither of the two set."""
+    quirks add to or take from the fields that neither of the two set. `refused`: the paths of fields that the endpoint
+    was found to refuse."""
     quirks = tuple(quirks)
     chosen = merged(extra, request.extra)
     request, fields = _continued(request, quirks, chosen)
@@ -157,7 +165,7 @@ def adapted_body(
         for name, theirs in quirk.rename.items():
             if name in body and name not in chosen:
                 body.setdefault(theirs, body.pop(name))
-    return body
+    return without_fields(body, refused, chosen)
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> JsonObject:

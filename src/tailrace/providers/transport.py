@@ -19,6 +19,7 @@ import aiohttp
 from tailrace.errors import PeerError, ProviderError, Rejected, StreamCut, TimedOut, Unavailable
 from tailrace.private_apis import buffered_bytes
 
+CANNOT_CONNECT = "cannot_connect"  # the code of an error: nothing was sent
 KEEPALIVE_S = 60.0  # how long an idle connection stays in the pool
 _LARGE_BODY_BYTES = 1 << 20  # past this aiohttp wants a file, so that one write does not hold the loop
 
@@ -212,7 +213,8 @@ def _no_answer(exc: Exception, connect_timeout_s: float) -> ProviderError:
         case aiohttp.ClientConnectorCertificateError() | aiohttp.ServerFingerprintMismatch():
             return Rejected("the server's certificate is not trusted", code="certificate")
         case aiohttp.ClientConnectorError():
-            return Unavailable(f"cannot connect to {exc.host}: {exc.os_error.strerror or exc.os_error}")
+            reason = exc.os_error.strerror or exc.os_error
+            return Unavailable(f"cannot connect to {exc.host}: {reason}", code=CANNOT_CONNECT)
         case aiohttp.InvalidURL():
             return Rejected("the address is not a valid URL", code="invalid_url")
         case aiohttp.ClientResponseError():

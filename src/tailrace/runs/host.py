@@ -21,6 +21,7 @@ import msgspec
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
+from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
 from tailrace.runs.recovery import ClaimedRun, finished, recover, seal_as, take_over
@@ -270,9 +271,12 @@ class RunHost(ABC, Generic[E]):
 
     async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
+        CURRENT_RUN.set(run.id)
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):
                 finished = await self._execute(run, lease, execution)
+                if finished is not None and finished.status == "incomplete":
+                    self._log.info("run %s ended incomplete", run.id)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)
         except JournalError as exc:

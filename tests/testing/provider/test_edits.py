@@ -22,7 +22,7 @@ TOLD: dict[Dialect, ScriptedRequest] = {
     for dialect in ("chat", "responses", "anthropic")
 }
 CASES = [(name, dialect) for name, edit in EDITS.items() for dialect in edit.dialects]
-ENDS_BADLY = {"no-ending", "no-terminal"}
+ENDS_BADLY = {"no-ending", "no-terminal", "only-ending"}
 NEEDS_QUIRK = {"cumulative": WireQuirks(cumulative_text=True), "name-in-pieces": WireQuirks(name_in_pieces=True)}
 
 

@@ -100,6 +100,7 @@ async def request_of(params: LlmParams, directory: Path) -> ModelRequest:
         reasoning_effort=params.reasoning_effort,
         response_schema=params.response_schema,
         extra=params.extra,
+        required=("reasoning_effort", "parallel_tool_calls"),  # as the definition has them, or refused by name
     )
 
 

@@ -53,6 +53,12 @@ class RouteOrder:
         log.debug("%s -> route %d in %.3g s", self._outcome, chosen, wait_s)
         return chosen, wait_s
 
+    @property
+    def is_last_at_route(self) -> bool:
+        """Whether the attempt that `next` named last is the last one its route has."""
+        leg = self._legs[self._at]
+        return leg.failures + 1 >= leg.policy.max_attempts
+
     def _chosen(self, now: float) -> int | None:
         count = len(self._legs)
         order = [(self._at + step) % count for step in range(count)]

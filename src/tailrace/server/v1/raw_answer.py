@@ -27,6 +27,7 @@ from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
+from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
@@ -50,6 +51,7 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
     run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
     if lease is None:
         raise AssertionError("a run without an idempotency key is always new")
+    CURRENT_RUN.set(run.id)
     raw = _RawAnswer(call, routes, run, lease)
     return await (raw.answer_streamed() if client_request.stream else raw.answer_whole())
 

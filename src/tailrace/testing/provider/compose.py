@@ -18,7 +18,7 @@ from tailrace.testing.provider.edits import EDITS
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
-from tailrace.testing.scripted.failures import BY_STATUS, NO_STREAMING, Failure, error_body
+from tailrace.testing.scripted.failures import BAD_REQUEST, BY_STATUS, NO_STREAMING, Failure, error_body, refused_field
 from tailrace.testing.scripted.render import body_of, events_of, frame
 from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse
 
@@ -26,6 +26,7 @@ JSON = "application/json"
 SSE = "text/event-stream; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 PAGE = b"<!DOCTYPE html><html><head><title>Just a moment...</title></head><body>Checking your browser.</body></html>"
+GARBAGE = b"data: \x00\xff\x13<not an event>\n\n" * 8
 SURROGATE = "\ue000"  # in a reply's text this private character becomes half a surrogate pair on the wire
 COMMENT = b": keep-alive\n\n"
 KEEP_ALIVE: dict[Dialect, bytes] = {
@@ -53,15 +54,28 @@ class Response(Value):
 def compose(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
     """Raises `UnknownScenario` where the scenario has a term that the dialect has not."""
     scenario.check(dialect)
+    if (field := next((name for name in scenario.refuses if _has(request.body, name)), None)) is not None:
+        return failed(refused_field(field), dialect, request)
     if scenario.status is not None:
         return _error_status(scenario.status, dialect, request)
     if scenario.instead == "html":
         return Response(200, HTML, (PAGE,))
+    if scenario.instead == "bad-request":
+        return failed(BAD_REQUEST, dialect, request)
+    if scenario.instead == "garbage":
+        return Response(200, SSE, (GARBAGE,))
     if scenario.instead == "no-streaming" and request.streamed:
         return failed(NO_STREAMING, dialect, request)
     if scenario.instead == "json" or not (request.streamed or scenario.instead == "sse"):
         return _plain(scenario, dialect, request)
     return _streamed(scenario, dialect, request)
+
+
+def _has(body: JsonObject, field: str) -> bool:
+    name, _, rest = field.partition(".")
+    if not rest:
+        return name in body
+    return isinstance(inner := body.get(name), dict) and _has(inner, rest)
 
 
 def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Response:

@@ -169,6 +169,8 @@ class Connection(asyncio.Protocol):
         try:
             chosen = self._host.choose(scripted)
             record.scenario = chosen.name
+            if chosen.streams_only and not scripted.streamed:
+                chosen = Scenario(name=chosen.name, reply=chosen.reply, refuses=chosen.refuses)
             return chosen, compose(chosen, dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")

@@ -139,6 +139,9 @@ edit("no-terminal", "the terminal event is missing: [DONE], response.completed o
 edit("no-ending", "neither a finish reason nor the terminal event comes, yet the body ends cleanly")(
     _dropping(lambda event: _is_terminal(event) or _finishes(event) or _kind(event) == "message_delta")
 )
+edit("only-ending", "the terminal event comes and nothing before it")(
+    lambda events, _request: [event for event in events if _is_terminal(event)]
+)
 edit("no-finish-reason", "[DONE] comes without a finish reason before it", "chat")(_dropping(_finishes))
 
 

@@ -80,6 +80,17 @@ INSTEAD: dict[str, Term] = {
     "html": _instead("an HTML page with status 200", "html"),
     "json": _instead("the plain JSON answer although a stream was asked for", "json"),
     "sse": _instead("a stream although none was asked for", "sse"),
+    "bad-request": _instead("a 400 that does not say what is wrong", "bad-request"),
+    "garbage": _instead("bytes that are no events, as a stream", "garbage"),
+    "refuses": Term(
+        "a 400 that names this field, dotted, where the request has it",
+        lambda made, field: replace(made, refuses=(*made.refuses, field)),
+        "@FIELD",
+    ),
+    "if-streamed": Term(
+        "the other faults hold for a stream alone: asked whole, the answer comes",
+        lambda made, _: replace(made, streams_only=True),
+    ),
     "no-streaming": _instead(
         "asked for a stream: a 400 that says it is not supported; else the answer", "no-streaming"
     ),
@@ -127,7 +138,8 @@ def scenario(name: str) -> Scenario:
 def catalogue() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Every term there is, under headings, with what it does."""
     yield "replies", [(name, named.summary) for name, named in REPLIES.items()]
-    yield "instead of the reply", [(name, term.summary) for name, term in INSTEAD.items()] + [*STATUSES.items()]
+    instead = [(name + term.argument, term.summary) for name, term in INSTEAD.items()]
+    yield "instead of the reply", [*instead, *STATUSES.items()]
     yield "delivery", [(name + term.argument, term.summary) for name, term in DELIVERY.items()]
     yield "framing", [(name, term.summary) for name, term in FRAMING.items()]
     yield (

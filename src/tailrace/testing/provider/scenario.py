@@ -10,7 +10,7 @@ from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.scripted.reply import Reply
 
 BreakKind = Literal["cut", "reset", "end", "stall", "half-close", "pings", "comments", "endless-line"]
-Instead = Literal["html", "json", "sse", "no-streaming", "drop", "silence"]
+Instead = Literal["html", "json", "sse", "no-streaming", "garbage", "bad-request", "drop", "silence"]
 Framing = Literal[
     "crlf", "cr", "bom", "no-space", "multi-data", "comments", "glued", "no-last-blank", "gzip", "content-length"
 ]
@@ -52,6 +52,8 @@ class Scenario(Value):
     reply: Reply = REPLIES["ok"].reply
     status: Status | None = None  # an error instead of the reply
     instead: Instead | None = None  # something else instead of it
+    refuses: tuple[str, ...] = ()  # fields of the request, dotted: a 400 that names the first one there is
+    streams_only: bool = False  # the faults hold for a stream: a request for a whole answer gets it
     edits: tuple[str, ...] = ()  # names in EDITS
     framing: tuple[Framing, ...] = ()
     broken: Break | None = None

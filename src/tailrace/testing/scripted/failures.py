@@ -49,6 +49,7 @@ FAILURES: dict[str, Failure] = {
     "overloaded": Failure(529, "Overloaded", "server_error", "overloaded_error", "server_is_overloaded"),
 }
 BY_STATUS: dict[int, Failure] = {failure.status: failure for failure in FAILURES.values()}
+BAD_REQUEST = Failure(400, "Bad request", "invalid_request_error", "invalid_request_error")
 NO_STREAMING = Failure(
     400,
     "Streaming is not supported for this model",
@@ -57,6 +58,18 @@ NO_STREAMING = Failure(
     "unsupported_value",
     "stream",
 )
+
+
+def refused_field(name: str) -> Failure:
+    """A field of the request that the endpoint does not know."""
+    return Failure(
+        400,
+        f"Unsupported parameter: '{name}' is not supported with this model.",
+        "invalid_request_error",
+        "invalid_request_error",
+        "unsupported_parameter",
+        name,
+    )
 
 
 def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> JsonObject:

@@ -173,10 +173,7 @@ class AnthropicDecoder:
             case "message_delta":
                 self._message_delta(body, out)
             case "message_stop":
-                for block in self._blocks:
-                    self._end(block, out)
-                self._keep(body, out)
-                self._ended = self._complete = True
+                self._message_stop(body, out)
             case _ if kind == "error" or name == "error" or body.get("error"):
                 self._fail(failure_in(body) or failure_in({"error": body}) or failure(str(body)), out)
             case "ping" | "message":  # the latter has neither name nor type
@@ -201,6 +198,15 @@ class AnthropicDecoder:
         for block in objects_of(message.get("content")):  # an answer that continues earlier blocks
             self._end(self._begin(len(self._blocks), block, out), out)
         self._read_usage(message.get("usage"), out)
+
+    def _message_stop(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        if self._message is None and not self._blocks:
+            self._fail(stream_cut("the stream ended without a single event of the dialect"), out)
+            return
+        for block in self._blocks:
+            self._end(block, out)
+        self._keep(body, out)
+        self._ended = self._complete = True
 
     def _message_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
         changes = {name: value for name, value in body.items() if name not in {"type", "delta", "usage"}}

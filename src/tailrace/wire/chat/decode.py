@@ -219,6 +219,9 @@ class ChatDecoder:
         return self._ended
 
     def _finish(self, deltas: list[AnyDelta]) -> None:
+        if not self._choices and not self._fields and not self._head:
+            self._fail(stream_cut("the stream ended without a single chunk of a chat completion"), deltas)
+            return
         for choice in self._choices.values():
             at = len(deltas)
             choice.tool_calls.flush(deltas)

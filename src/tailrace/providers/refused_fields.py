@@ -1,0 +1,132 @@
+"""Fields of ours that an endpoint refuses: recognised by its error, left out, and remembered for a while.
+
+Owns which fields of a request may be left out, because they serve us or only tune the model. A field that the user or
+the client wrote is never left out: its refusal is reported by name. Pure but for the clock it is given.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import ProviderError
+from tailrace.messages import Dialect, JsonObject, ModelRequest
+
+REPROBE_S = 3600.0
+MAX_PLACES = 1024  # remembered at once: clients name any model they like
+Place = tuple[str, str, str]  # the endpoint's name, its address, the model
+
+
+class OptionalField(msgspec.Struct, frozen=True):
+    """A field that the encoder of a dialect writes."""
+
+    path: str  # dotted
+    words: tuple[str, ...]  # by which an error names it
+    source: str = ""  # the field of `ModelRequest` that it is made from
+
+
+_EFFORT = "reasoning_effort"
+_PARALLEL = "parallel_tool_calls"
+OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
+    "chat": (
+        OptionalField("stream_options", ("stream_options", "include_usage")),
+        OptionalField(_EFFORT, (_EFFORT,), _EFFORT),
+        OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
+        OptionalField("store", ("store",)),
+    ),
+    "responses": (
+        OptionalField("reasoning.effort", ("reasoning.effort", _EFFORT, "reasoning", "effort"), _EFFORT),
+        OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
+        OptionalField("store", ("store",)),
+        OptionalField("include", ("include",)),
+        OptionalField("stream_options", ("stream_options",)),
+    ),
+    "anthropic": (
+        OptionalField("output_config.effort", ("output_config.effort", "output_config", "effort"), _EFFORT),
+        OptionalField("thinking", ("thinking",), _EFFORT),
+        OptionalField(
+            "tool_choice.disable_parallel_tool_use",
+            ("tool_choice.disable_parallel_tool_use", "disable_parallel_tool_use"),
+            _PARALLEL,
+        ),
+    ),
+}
+_STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
+_REFUSES = re.compile(
+    r"unsupported|not (?:be |currently )?(?:support|allow|permit|availab|implement|recogni|expect|accept|valid)|"
+    r"n.t (?:support|allow|accept)|unknown|unrecogni|unexpected|extra (?:inputs?|fields?)|extra_forbidden|"
+    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only ",
+    re.IGNORECASE,
+)
+
+
+def refused_field(
+    error: ProviderError, body: JsonObject, request: ModelRequest, dialect: Dialect, chosen: Mapping[str, Any]
+) -> str | None:
+    """The path of the field of ours in `body` that the error refuses by name. `chosen` are the fields that the user or
+    the client wrote in the dialect's own words."""
+    if error.status not in _STATUSES or not _REFUSES.search(message := str(error)):
+        return None
+    for field in OPTIONAL[dialect]:
+        if (
+            _has(body, field.path)
+            and not _has(chosen, field.path)
+            and not (field.source and field.source in request.required)
+            and any(re.search(rf"(?<![\w.]){re.escape(word)}(?![\w])", message) for word in field.words)
+        ):
+            return field.path
+    return None
+
+
+def without_fields(body: JsonObject, paths: Collection[str], chosen: Mapping[str, Any]) -> JsonObject:
+    """The body without these fields, but for those that the user or the client wrote."""
+    for path in paths:
+        if not _has(chosen, path):
+            body = _without(body, path)
+    return body
+
+
+class RefusedFields:
+    """Remembered per endpoint and model for `reprobe_s`. Bounded: the oldest place is forgotten first."""
+
+    def __init__(self, *, reprobe_s: float = REPROBE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reprobe_s = reprobe_s
+        self._clock = clock
+        self._until: dict[Place, dict[str, float]] = {}
+
+    def at(self, place: Place) -> frozenset[str]:
+        """The paths of the fields to leave out there."""
+        fields = self._until.get(place)
+        if not fields:
+            return frozenset()
+        now = self._clock()
+        return frozenset(path for path, until in fields.items() if now < until)
+
+    def remember(self, place: Place, paths: Collection[str]) -> None:
+        fields = self._until.pop(place, {})
+        if len(self._until) >= MAX_PLACES:
+            del self._until[next(iter(self._until))]
+        until = self._clock() + self._reprobe_s
+        self._until[place] = fields | dict.fromkeys(paths, until)
+
+
+def _has(body: Mapping[str, Any], path: str) -> bool:
+    name, _, rest = path.partition(".")
+    if not rest:
+        return name in body
+    return isinstance(inner := body.get(name), Mapping) and _has(inner, rest)
+
+
+def _without(body: JsonObject, path: str) -> JsonObject:
+    """An object that has nothing left is left out too."""
+    name, _, rest = path.partition(".")
+    if name not in body:
+        return body
+    kept = {key: value for key, value in body.items() if key != name}
+    if rest and isinstance(inner := body[name], dict) and (left := _without(inner, rest)):
+        kept[name] = left
+    return kept
