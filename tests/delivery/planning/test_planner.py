@@ -437,13 +437,13 @@ def test_a_shutdown_says_so_in_the_message_and_the_next_process_goes_on_with_it(
     assert len(stage.chat.messages) == 1
 
 
-def test_a_shutdown_before_anything_was_shown_says_nothing() -> None:
+def test_a_shutdown_before_anything_was_shown_is_said_in_a_message() -> None:
     stage = Stage()
     stage.feed(numbered([RunStarted("agent"), MessageChunk("a")]))
     stage.act()
     stage.planner.suspend()
     stage.finish()
-    assert stage.chat.messages == []
+    assert stage.chat.texts == ("⏸ Restarting; this goes on afterwards.",)
 
 
 # ── native streams and drafts ────────────────────────────────────────────────────────────────────────────────

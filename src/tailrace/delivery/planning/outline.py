@@ -108,6 +108,12 @@ class Outline:
         waiting = [slot.approval.asked for slot in self._approvals.values() if slot.approval.decision is None]
         return waiting[-1] if waiting and self.finished is None else None
 
+    @property
+    def activity(self) -> str:
+        """What the run does now, in a few words."""
+        running = [tool for slot in self._tools.values() for tool in slot.tools.values() if tool.ok is None]
+        return self._presenter.activity(running[-1] if running else None, writing=self.answer is not None)
+
     def apply(self, entry: Entry) -> None:
         event = entry.event
         if type(event) is events.MessageChunk:  # nearly every entry: before the match for speed

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-from tailrace.delivery.port import Button, Card
+from tailrace.delivery.port import Button, Card, Unit
+from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 
 Chrome = Literal["lines", "new", "verbose", "none"]
@@ -33,6 +34,20 @@ UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repea
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
+
+
+def restart_notice() -> GatewayNotice:
+    return GatewayNotice("restart", "⏸ Restarting; this goes on afterwards.")
+
+
+def online_notice() -> GatewayNotice:
+    return GatewayNotice("online", "▶️ Back online; going on with this.")
+
+
+def long_run_notice(silent_s: float, activity: str) -> GatewayNotice:
+    """`activity` is what the run does, in Markdown."""
+    minutes = int(silent_s // 60)
+    return GatewayNotice("long_run", f"⏳ Still working, {minutes} min: {activity}", {"minutes": minutes})
 
 
 class Presenter:
@@ -64,6 +79,29 @@ class Presenter:
         if tool.ok is not None:
             shown.append(f"({tool.duration:.1f} s)")
         return " ".join(shown)
+
+    def tool_lines(self, tools: Iterable[ToolSoFar], limit: int, unit: Unit) -> str:
+        """A line for each tool; the latest ones where all do not fit into one message."""
+        lines = [self.tool(tool) for tool in tools]
+        room = limit - 64
+        if units("\n".join(lines), unit) <= room:
+            return "\n".join(lines)
+        kept: list[str] = []
+        for line in reversed(lines):
+            room -= units(line, unit) + 1
+            if room < 0 and kept:
+                break
+            kept.append(line)
+        return "\n".join(["…", *reversed(kept)])
+
+    def activity(self, tool: ToolSoFar | None, *, writing: bool) -> str:
+        """What a run does that shows nothing new."""
+        if tool is not None and self.chrome != "none":
+            preview = preview_line(tool.preview or "", MAX_PREVIEW)
+            return f"running {code_span(preview) if preview else _plain(tool.tool_name)}"
+        if tool is not None:
+            return "using a tool"
+        return "writing the answer" if writing else "waiting for the model"
 
     def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
