@@ -32,6 +32,7 @@ from tailrace.delivery.port import (
     TooLong,
     Typing,
     Unit,
+    Upload,
     Window,
 )
 from tailrace.delivery.text.balance import open_markup
@@ -51,7 +52,9 @@ from tailrace.events import (
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
+    ToolOutputRecorded,
 )
+from tailrace.messages import ToolFile
 from tailrace.testing.platforms.base import Fault, LostReply
 
 WORDS = [f"word{number} " for number in range(100)]
@@ -694,6 +697,60 @@ def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
     stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
     stage.stream(answer(*WORDS))
     assert stage.chat.texts == (TEXT,)
+
+
+# ── files ──
+
+PICTURE = ToolFile("plot-1.png", "image/png", b"\x89PNG" * 3000)
+WITH_FILE: list[AnyEvent] = [
+    RunStarted("agent"),
+    ToolCallChunk("plot", index=0),
+    ToolOutputRecorded("c1", "plot", "[image/png]", files=(PICTURE,)),
+    ToolCallFinished("plot", 0.1, index=0),
+    *answer("There.")[1:],
+]
+TAKES_FILES = msgspec.structs.replace(EDITING, max_file_bytes=1 << 20)
+NAMED = "📎 `plot-1.png` (image/png, 12 kB)"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("resend", ["never", "look_up", "idempotent"])
+def test_a_file_of_a_tool_is_uploaded_below_its_line_once_across_a_restart(
+    streaming: bool, resend: Literal["never", "look_up", "idempotent"]
+) -> None:
+    log = numbered(WITH_FILE)
+    for cut in range(1, len(log) + 1):
+        capabilities = msgspec.structs.replace(TAKES_FILES, resend=resend)
+        stage = Stage(capabilities, showing=Showing(streaming=streaming))
+        stage.feed(log[:cut])
+        stage.run_until(stage.now + 30)
+        stage.restart(log[:cut])
+        stage.feed(log[cut:])
+        stage.finish()
+        assert stage.chat.texts == ("✓ **plot** (0.1 s)", "plot-1.png", "There.")
+        assert stage.chat.messages[1].file == PICTURE.data
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+def test_a_file_that_the_platform_does_not_take_is_named(limit: int) -> None:
+    stage = Stage(msgspec.structs.replace(EDITING, max_file_bytes=limit))
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", NAMED, "There.")
+
+
+@pytest.mark.parametrize("reply", [Refused("missing_scope"), TooLong()])
+def test_a_file_that_the_platform_refuses_is_named(reply: Fault) -> None:
+    stage = Stage(TAKES_FILES, fault=lambda action: reply if isinstance(action, Upload) else None)
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", NAMED, "There.")
+
+
+@pytest.mark.parametrize("resend", ["never", "look_up", "idempotent"])
+def test_G80_an_upload_whose_reply_was_lost_is_there_once(resend: Literal["never", "look_up", "idempotent"]) -> None:
+    _, strike = once(LostReply(done=True), Upload)
+    stage = Stage(msgspec.structs.replace(TAKES_FILES, resend=resend), fault=strike)  # type: ignore[arg-type]
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", "plot-1.png", "There.")
 
 
 # ── long answers ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
+from tailrace.messages import ToolFile
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
@@ -23,8 +24,9 @@ ENDING = "end"
 class TextSlot:
     """A bubble of the answer. `growing` until a `MessageStop` or the run's end."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, purpose: Purpose = "answer") -> None:
         self.key = key
+        self.purpose = purpose
         self.growing = True
         self.deltas = 0
         self._pieces = AttemptText()
@@ -58,6 +60,8 @@ class TextSlot:
 class ToolSlot:
     """Tools that ran with no text between them: one message with a line for each."""
 
+    purpose: Purpose = "tools"
+
     def __init__(self, key: str, before: str = "") -> None:
         self.key = key
         self.before = before  # the name of the tool that was called last in the slots before
@@ -70,6 +74,8 @@ class ToolSlot:
 
 
 class ApprovalSlot:
+    purpose: Purpose = "approval"
+
     def __init__(self, key: str, approval: events.ApprovalSoFar) -> None:
         self.key, self.approval = key, approval
 
@@ -81,14 +87,25 @@ class NoteSlot:
         self.key, self.text, self.kind, self.purpose = key, text, kind, purpose
 
 
-Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
+class FileSlot:
+    """A file or an image that a tool gave for the user."""
+
+    purpose: Purpose = "tools"
+
+    def __init__(self, key: str, file: ToolFile) -> None:
+        self.key, self.file = key, file
+
+
+Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot | FileSlot
 
 
 class Outline:
     """`hints`: the hint about `/verbose` may be shown; the user has not seen it. `edits`: a message can still change
     after it was sent; without that, what would change it is a message of its own."""
 
-    def __init__(self, presenter: Presenter, *, hints: bool = True, edits: bool = True) -> None:
+    def __init__(
+        self, presenter: Presenter, *, hints: bool = True, edits: bool = True, purpose: Purpose = "answer"
+    ) -> None:
         self.slots: list[Slot] = []
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
@@ -97,9 +114,11 @@ class Outline:
         self._presenter = presenter
         self._hints = hints
         self._edits = edits
+        self._purpose: Purpose = purpose
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._last_tool = ""
+        self._files: list[FileSlot] = []  # of a tool whose end is not recorded yet
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -129,6 +148,10 @@ class Outline:
                 self._note(f"c{entry.seq}", text, purpose="answer")
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
+                if isinstance(event, events.ToolCallFinished):
+                    self._show_files()
+            case events.ToolOutputRecorded(files=files):
+                self._files += [FileSlot(f"f{entry.seq}-{number}", file) for number, file in enumerate(files)]
             case events.LongToolHint():
                 self._hint(event, entry.seq)
             case events.GatewayNotice(kind=kind):
@@ -150,7 +173,7 @@ class Outline:
 
     def _bubble(self) -> TextSlot:
         if self.answer is None:
-            self.answer = TextSlot(f"t{self._texts}")
+            self.answer = TextSlot(f"t{self._texts}", self._purpose)
             self._texts += 1
             self._add(self.answer)
         return self.answer
@@ -175,6 +198,12 @@ class Outline:
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
                 slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
+
+    def _show_files(self) -> None:
+        """Files are recorded right before the end of their tool: they stand below its line."""
+        for slot in self._files:
+            self._add(slot)
+        self._files = []
 
     def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
         approval_id = event.approval_id
@@ -222,6 +251,7 @@ class Outline:
 
     def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text."""
+        self._show_files()
         if finished.output:
             self._bubble().replace(finished.output)
         elif self.answer is not None:

@@ -18,7 +18,7 @@ import msgspec
 from tailrace.delivery import port
 from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
-from tailrace.delivery.planning.outline import ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.passing_notes import PassingNotes
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
@@ -34,6 +34,7 @@ TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
 UNSHOWN_KEY = "unshown"
+_NEW_MESSAGES = (port.Send, port.Open, port.Upload)
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
@@ -80,13 +81,12 @@ class Planner:
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
-        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits)
+        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
         self._notes = PassingNotes(self.outline, self.state, presenter, resumed=resumed)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name
         self._presenter = presenter
-        self._purpose: port.Purpose = purpose
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
         self._settled = 0  # all slots before this index are complete
@@ -164,7 +164,7 @@ class Planner:
         slots = {slot.key: slot for slot in self.outline.slots}
         reasons = self.state.unshown.items()
         given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
-        missed = [slot for slot in given_up if slot is not None and self._purpose_of(slot) in ("answer", "approval")]
+        missed = [slot for slot in given_up if slot is not None and slot.purpose in ("answer", "approval")]
         if missed and UNSHOWN_KEY not in slots:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="answer"))
 
@@ -172,7 +172,7 @@ class Planner:
     def write_ahead(self) -> Delivered | None:
         """The fact that must be durable before the action in flight is performed (G77, G80)."""
         flight = self.state.flight
-        if flight is None or flight.message is None or not isinstance(flight.action, port.Send | port.Open):
+        if flight is None or flight.message is None or not isinstance(flight.action, _NEW_MESSAGES):
             return None
         return flight.message.fact("unknown", self._capabilities.limit)
 
@@ -221,7 +221,7 @@ class Planner:
                 self._updated_at = now
             case _:
                 pass
-        if isinstance(flight.action, port.Send | port.Open) and flight.message is not None:
+        if isinstance(flight.action, _NEW_MESSAGES) and flight.message is not None:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final
             message.sent_native = opens or (message.sent_native and message.state == "resend")
@@ -308,6 +308,8 @@ class Planner:
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
                 yield from self._in_parts(chain, text)
+            case FileSlot(file=file):
+                yield Wanted(self._presenter.file(file), final=True)
             case _:
                 assert_never(slot)
 
@@ -363,6 +365,8 @@ class Planner:
         match message.state:
             case "streaming":
                 return self._stream_action(message, wanted)
+            case "posted" | "confirmed" if isinstance(slot, FileSlot):
+                return None
             case "posted" | "confirmed":
                 return self._edit_action(slot, message, wanted)
             case "look_up":
@@ -382,13 +386,17 @@ class Planner:
         outdated = message.final_only and not wanted.final
         if message.confirmed_by_another(wanted) or outdated or not self._capabilities.edits:
             return None
-        return port.Edit(
-            message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, self._purpose_of(slot)
-        )
+        return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, slot.purpose)
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The first message of a text."""
         mode, is_text = self.state.mode, isinstance(slot, TextSlot)
+        if (
+            isinstance(slot, FileSlot)
+            and not message.named
+            and len(slot.file.data) <= self._capabilities.max_file_bytes
+        ):
+            return port.Upload(self._key(message), slot.file.name, slot.file.media_type, slot.file.data)
         if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
             return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
         final = wanted.final and (not wanted.cards or message.final_only)  # cards need a stream; without one: lines
@@ -401,20 +409,7 @@ class Planner:
                 return self._draft_action(message, wanted)
             if not self._capabilities.edits:
                 return None
-        return port.Send(
-            self._key(message), wanted.text, not message.plain, final, wanted.buttons, self._purpose_of(slot)
-        )
-
-    def _purpose_of(self, slot: Slot) -> port.Purpose:
-        match slot:
-            case TextSlot():
-                return self._purpose
-            case ToolSlot():
-                return "tools"
-            case ApprovalSlot():
-                return "approval"
-            case NoteSlot(purpose=purpose):
-                return purpose
+        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons, slot.purpose)
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview

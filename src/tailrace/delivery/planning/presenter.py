@@ -12,6 +12,7 @@ from typing import Literal
 from tailrace.delivery.port import Button, Card, Unit
 from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
+from tailrace.messages import ToolFile
 
 Chrome = Literal["lines", "new", "verbose", "none"]
 
@@ -94,6 +95,10 @@ class Presenter:
             kept.append(line)
         return "\n".join(["…", *reversed(kept)])
 
+    def file(self, file: ToolFile) -> str:
+        """The line that stands for a file where it cannot be uploaded."""
+        return f"📎 {code_span(preview_line(file.name, MAX_PREVIEW))} ({_plain_type(file.media_type)}, {_size(file)})"
+
     def activity(self, tool: ToolSoFar | None, *, writing: bool) -> str:
         """What a run does that shows nothing new."""
         if tool is not None and self.chrome != "none":
@@ -174,6 +179,14 @@ def fenced(text: str, info: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+
+
+def _plain_type(media_type: str) -> str:
+    return re.sub(r"[^\w.+/-]", "", media_type) or "a file"
+
+
+def _size(file: ToolFile) -> str:
+    return f"{len(file.data)} bytes" if len(file.data) < 10_000 else f"{len(file.data) // 1000} kB"
 
 
 def _plain(name: str) -> str:
