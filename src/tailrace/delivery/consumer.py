@@ -126,7 +126,8 @@ class _Driver:
 
 
 class GatewayStreamConsumer:
-    """Delivers one run to one place. `on_approval` is called with each question that the run asks."""
+    """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
+    where it still has to wait. `on_approval` is called with each question that the run asks."""
 
     def __init__(
         self,
@@ -136,6 +137,7 @@ class GatewayStreamConsumer:
         ledger: Ledger,
         *,
         hints: bool = False,
+        resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
     ) -> None:
         spec = ledger.spec
@@ -152,6 +154,7 @@ class GatewayStreamConsumer:
             showing=spec.showing,
             pace=line.pace,
             hints=hints,
+            resumed=resumed,
         )
         self._driver = _Driver(platform, line, planner, ledger)
 

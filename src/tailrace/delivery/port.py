@@ -67,6 +67,7 @@ class Capabilities(Value):
     edits: bool = False  # a message can be edited after it was sent
     deletes: bool = False  # a message can be deleted
     buttons: bool = False
+    max_file_bytes: int = 0  # of a file that can be uploaded; 0: none can be
     cards: bool = False  # a native stream shows tools as cards of their own
     resend: Resend = "never"  # what to do about a send without a reply; see `Send` and `LookUp`
     edit_interval_s: float = 1.5  # between updates of a growing text; the config may set another
@@ -117,6 +118,18 @@ class Send(PlatformAction):
     final: bool = True
     buttons: tuple[Button, ...] = ()
     purpose: Purpose = "answer"
+
+
+class Upload(PlatformAction):
+    """A new message that is a file; an image is shown as one. Only up to `Capabilities.max_file_bytes`. Reply: `Sent`.
+    After `Refused` the file's name is sent instead.
+
+    `key` as in `Send`. With `resend="look_up"` an upload without a reply is not looked up, and not made again."""
+
+    key: str
+    name: str
+    media_type: str
+    data: bytes
 
 
 class LookUp(PlatformAction):
@@ -182,7 +195,7 @@ class Typing(PlatformAction):
     """Shows the typing indicator for `Capabilities.typing_s`. Reply: `Accepted`; any other reply is ignored."""
 
 
-AnyAction: TypeAlias = Send | LookUp | Edit | Draft | Open | Append | Close | Delete | Typing
+AnyAction: TypeAlias = Send | Upload | LookUp | Edit | Draft | Open | Append | Close | Delete | Typing
 
 # ── replies: what became of an action ───────────────────────────────────────────────────────────────────────────────
 

@@ -61,7 +61,7 @@ class Stage:
         self.pace = Pace(self.capabilities.windows)
         self.planner = self.new_planner()
 
-    def new_planner(self) -> Planner:
+    def new_planner(self, *, resumed: bool = False) -> Planner:
         return Planner(
             "d1",
             self.place,
@@ -70,6 +70,7 @@ class Stage:
             showing=self.showing,
             pace=self.pace,
             hints=True,
+            resumed=resumed,
         )
 
     def feed(self, events: Sequence[Entry]) -> None:
@@ -121,8 +122,10 @@ class Stage:
             self.now = step.until
         raise AssertionError("does not come to an end")
 
-    def restart(self, events: Sequence[Entry], *, facts: Sequence[Delivered] | None = None) -> None:
-        """Another process takes over: the same log and the ledger, nothing else."""
-        self.planner = self.new_planner()
+    def restart(
+        self, events: Sequence[Entry], *, facts: Sequence[Delivered] | None = None, resumed: bool = False
+    ) -> None:
+        """Another process takes over: the same log and the ledger, nothing else. `resumed`: the chat is told so."""
+        self.planner = self.new_planner(resumed=resumed)
         self.feed(events)
         self.planner.restore(self.facts if facts is None else facts)

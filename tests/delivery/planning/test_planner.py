@@ -9,12 +9,11 @@ from typing import Literal
 import msgspec
 import pytest
 
-from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, numbered
+from delivery.planning.played_plans import EDITING, Stage, answer, numbered
 from tailrace.delivery.planning.planner import Done, Showing, Wait
 from tailrace.delivery.port import (
     AnyAction,
     Append,
-    Button,
     Capabilities,
     Close,
     Delete,
@@ -37,21 +36,13 @@ from tailrace.delivery.port import (
 from tailrace.delivery.text.balance import open_markup
 from tailrace.delivery.text.split import CURSOR, units
 from tailrace.events import (
-    AnyEvent,
-    ApprovalAnswered,
-    ApprovalAsked,
-    Commentary,
     Delivered,
-    GatewayNotice,
-    LongToolHint,
     MessageChunk,
     MessageStop,
-    RunFailure,
     RunFinished,
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
-    ToolOutputRecorded,
 )
 from tailrace.testing.platforms.base import Fault, LostReply
 
@@ -61,7 +52,6 @@ DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", wind
 NATIVE = Capabilities(
     mode="stream", edits=True, cards=True, limit=12_000, edit_interval_s=0.7, windows=(Window(100, 60.0),)
 )
-WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
 
 
 def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
@@ -438,13 +428,13 @@ def test_a_shutdown_says_so_in_the_message_and_the_next_process_goes_on_with_it(
     assert len(stage.chat.messages) == 1
 
 
-def test_a_shutdown_before_anything_was_shown_says_nothing() -> None:
+def test_a_shutdown_before_anything_was_shown_is_said_in_a_message() -> None:
     stage = Stage()
     stage.feed(numbered([RunStarted("agent"), MessageChunk("a")]))
     stage.act()
     stage.planner.suspend()
     stage.finish()
-    assert stage.chat.messages == []
+    assert stage.chat.texts == ("⏸ Restarting; this goes on afterwards.",)
 
 
 # ── native streams and drafts ────────────────────────────────────────────────────────────────────────────────
@@ -531,206 +521,6 @@ def test_tools_are_cards_where_the_stream_has_cards() -> None:
     assert [card.status for card in tools.cards.values()] == ["done"]
     assert not tools.streaming
     assert text.text == TEXT
-
-
-# ── everything that is not the answer ────────────────────────────────────────────────────────────────────────
-
-WITH_TOOLS: list[AnyEvent] = [
-    RunStarted("agent"),
-    *(MessageChunk(word) for word in WORDS[:30]),
-    MessageStop(),
-    ToolCallChunk("terminal", "ls -l", index=0),
-    ToolCallFinished("terminal", 0.3, index=0),
-    ToolCallChunk("read_file", "notes.txt", index=1),
-    ToolCallFinished("read_file", 0.1, ok=False, index=1),
-    *(MessageChunk(word) for word in WORDS),
-    MessageStop(final=True),
-    RunFinished("completed", TEXT),
-]
-
-
-def test_text_before_a_tool_is_a_message_of_its_own_above_the_tools_line() -> None:
-    stage = Stage()
-    stage.stream(WITH_TOOLS, every_s=2.0)
-    assert stage.chat.texts == (
-        "".join(WORDS[:30]),
-        "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
-        TEXT,
-    )
-    assert any("⏳ **terminal**" in text for _, texts in stage.chat.screens for text in texts)
-
-
-@pytest.mark.parametrize("streaming", [True, False])
-def test_mode_new_has_a_line_where_another_tool_is_called_than_before(streaming: bool) -> None:
-    stage = Stage(showing=Showing(streaming=streaming), chrome="new")
-    names = ["terminal", "terminal", "read_file", "read_file", "", "read_file", "terminal"]
-    events: list[AnyEvent] = [RunStarted("agent")]
-    for index, name in enumerate(names):
-        if name:
-            events += [ToolCallChunk(name, index=index), ToolCallFinished(name, 0.1, index=index)]
-        else:
-            events += [MessageChunk("Next."), MessageStop()]
-    stage.stream([*events, *answer("Done.")[1:]])
-    first = "✓ **terminal** (0.1 s)\n✓ **read_file** (0.1 s)"
-    assert stage.chat.texts == (first, "Next.", "✓ **terminal** (0.1 s)", "Done.")
-
-
-def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
-    stage = Stage()
-    stage.stream(
-        [
-            RunStarted("agent"),
-            Commentary("First I look."),
-            GatewayNotice("stalled", "No response for 240s."),
-            GatewayNotice("stalled", "No response for 300s."),
-            LongToolHint("terminal", 30.0),
-            LongToolHint("terminal", 60.0),
-            GatewayNotice("tool_progress", "1 %"),
-            *answer("Done.")[1:],
-        ],
-        every_s=0.0,
-    )
-    assert stage.chat.texts == (
-        "First I look.",
-        "No response for 300s.",
-        "💡 terminal is taking a while. /verbose shows more of what tools do.",
-        "Done.",
-    )
-
-
-def test_tools_are_shown_in_full_where_the_chat_wants_it() -> None:
-    stage = Stage(EDITING, chrome="verbose")
-    begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
-    progress = GatewayNotice("tool_progress", "half done", {"tool_name": "terminal"})
-    stage.feed(numbered([RunStarted("agent"), begun, progress]))
-    stage.run_until(stage.now + 3)
-    arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"
-    assert stage.chat.texts == (f"⏳ **terminal**\n{arguments}\n```\nhalf done\n```",)
-    output = "x" * 1500 + "\nall good"
-    stage.feed(
-        numbered(
-            [ToolOutputRecorded("c", "terminal", output), ToolCallFinished("terminal", 0.1), *answer("Done.")[1:]],
-            first=4,
-        )
-    )
-    stage.run_until(stage.now + 10)
-    shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n…{output[-1000:]}\n```"
-    assert list(stage.chat.texts) == [shown, "Done."]
-
-
-def test_only_a_new_tool_gets_a_line_where_the_chat_wants_it() -> None:
-    stage = Stage(EDITING, chrome="new")
-    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
-    events: list[AnyEvent] = [RunStarted("agent")]
-    for index, (name, ok) in enumerate(calls):
-        events += [ToolCallChunk(name, str(index), index=index), ToolCallFinished(name, 0.1, ok, index)]
-    stage.stream([*events, *answer("Done.")[1:]], every_s=0.0)
-    assert stage.chat.texts == (
-        "✓ **read_file** `0` (0.1 s)\n✗ **read_file** `2` (0.1 s)\n✓ **terminal** `3` (0.1 s)",
-        "Done.",
-    )
-
-
-ALL_WHOLE = (
-    "".join(WORDS[:30]),
-    "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
-    "No response for 240s.",
-    TEXT,
-)
-STALLED_AFTER_TOOLS: list[AnyEvent] = [*WITH_TOOLS[:36], GatewayNotice("stalled", ALL_WHOLE[2]), *WITH_TOOLS[36:]]
-NOT_STREAMING = pytest.mark.parametrize("capabilities", [WHOLE, EDITING], ids=["cannot edit", "streaming off"])
-
-
-@NOT_STREAMING
-@pytest.mark.parametrize("place", [PLACE, Place("telegram", "-7", "12", "group")], ids=["private", "thread"])
-def test_M149_without_streaming_every_text_tool_line_and_notice_arrives_whole(
-    capabilities: Capabilities, place: Place
-) -> None:
-    stage = Stage(capabilities, showing=Showing(streaming=capabilities is WHOLE), place=place)
-    stage.stream(STALLED_AFTER_TOOLS, every_s=0.5)
-    assert {type(action) for action in stage.actions} == {Typing, Send}, "nothing is edited"
-    assert stage.chat.texts == ALL_WHOLE
-    assert {message.thread for message in stage.chat.messages} == {place.thread}
-    life = capabilities.typing_s or 0
-    gaps = [later - earlier for earlier, later in itertools.pairwise(stage.chat.typing_at)]
-    assert all(gap <= life for gap in gaps)
-
-
-@NOT_STREAMING
-def test_M149_a_restart_at_any_event_shows_each_whole_text_once(capabilities: Capabilities) -> None:
-    log = numbered(STALLED_AFTER_TOOLS)
-    for cut in range(1, len(log)):
-        stage = Stage(capabilities, showing=Showing())
-        stage.feed(log[:cut])
-        stage.run_until(stage.now + 30)
-        stage.restart(log[:cut])
-        stage.feed(log[cut:])
-        stage.finish()
-        assert stage.chat.texts == ALL_WHOLE
-
-
-def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages() -> None:
-    stage = Stage(WHOLE, showing=Showing())
-    asked = ApprovalAsked("apr_1", "terminal", "rm x", "digest")
-    notices = [GatewayNotice("stalled", "No response for 240s."), GatewayNotice("stalled", "No response for 300s.")]
-    events = [RunStarted("agent"), asked, ApprovalAnswered("apr_1", "deny", "timeout"), *notices, *answer("Ok.")[1:]]
-    stage.stream(events, every_s=7.0)
-    assert stage.chat.texts[1:] == (
-        "🚫 Denied: nobody answered in time",
-        "No response for 240s.",
-        "No response for 300s.",
-        "Ok.",
-    )
-
-
-def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
-    stage = Stage(EDITING)
-    asked = ApprovalAsked(
-        "apr_1", "terminal", "rm -rf ```\u2060build", "digest", "u1", reason="deletes files", directory="/srv/a*b*"
-    )
-    stage.feed(numbered([RunStarted("agent"), ToolCallChunk("terminal", "rm"), asked]))
-    stage.run_until(stage.now + 3)
-    assert stage.planner.outline.open_approval == asked
-    question = stage.chat.messages[-1]
-    assert "rm -rf ```\u2060build" in question.text, "J111: all of what would run"
-    assert "````" in question.text, "J111: which cannot end its block"
-    assert "`in /srv/a*b*, for u1`" in question.text, "M152: where and for whom"
-    assert [button.label for button in question.buttons] == ["Approve once", "Approve for session", "Always", "Deny"]
-    assert question.buttons[0] == Button("Approve once", "apr_1:once")
-    stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1")], first=10))
-    stage.run_until(stage.now + 3)
-    assert question.text.endswith("🚫 Denied")
-    assert question.buttons == ()
-
-
-def test_an_approval_is_asked_without_streaming_too() -> None:
-    stage = Stage(WHOLE, showing=Showing())
-    stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))
-    stage.act()
-    assert stage.chat.texts[0].endswith("Answer /approve, /approve session, /approve always or /deny.")
-
-
-@pytest.mark.parametrize(
-    ("finished", "shown"),
-    [
-        (RunFinished("failed", "", error=RunFailure("error", "no key")), ("⚠️ no key",)),
-        (RunFinished("failed", "half", error=RunFailure("error", "cut")), ("half", "⚠️ cut")),
-        (RunFinished("incomplete", "half", error=RunFailure("incomplete", "cut")), ("half",)),
-        (RunFinished("stopped", "half"), ("half",)),
-        (RunFinished("stopped"), ()),
-        (RunFinished("completed"), ("The model gave no answer.",)),
-    ],
-)
-def test_every_end_of_a_run_is_shown_or_explained(finished: RunFinished, shown: tuple[str, ...]) -> None:
-    stage = Stage()
-    stage.stream([RunStarted("agent"), MessageStop(final=True), finished])
-    assert stage.chat.texts == shown
-
-
-def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
-    stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
-    stage.stream(answer(*WORDS))
-    assert stage.chat.texts == (TEXT,)
 
 
 # ── long answers ─────────────────────────────────────────────────────────────────────────────────────────────

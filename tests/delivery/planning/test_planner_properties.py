@@ -29,6 +29,7 @@ from tailrace.delivery.port import (
     Send,
     TooLong,
     Typing,
+    Upload,
     Window,
 )
 from tailrace.delivery.text.split import CURSOR
@@ -46,7 +47,9 @@ from tailrace.events import (
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
+    ToolOutputRecorded,
 )
+from tailrace.messages import ToolFile
 from tailrace.testing.platforms.base import Fault, LostReply
 
 EXAMPLES = 10_000 if os.environ.get("CI") else 500
@@ -67,6 +70,7 @@ capabilities = st.builds(
     ),
     typing_s=st.sampled_from([None, 5.0]),
     stream_lifetime_s=st.sampled_from([None, 12.0]),
+    max_file_bytes=st.sampled_from([0, 50, 1000]),
 )
 
 
@@ -82,6 +86,9 @@ def make_log(seed: int, tools: int) -> list[Entry]:
         if rng.random() < 0.3:
             asked = ApprovalAsked(f"apr{index}", "terminal", "rm -r x", "digest")
             events += [(asked, 1), (ApprovalAnswered(f"apr{index}", "once"), 1)]
+        if rng.random() < 0.3:
+            file = ToolFile("a.png", "image/png", b"x" * rng.choice([10, 100]))
+            events.append((ToolOutputRecorded(f"call{index}", "terminal", "", files=(file,)), 1))
         events.append((ToolCallFinished("terminal", 0.1, index=index), 1))
         if rng.random() < 0.3:
             events.append((Commentary("a comment"), 1))
@@ -140,7 +147,9 @@ class Faults:
                 self.strays += not final and done
             case LookUp():
                 return LostReply(done=False)
-            case Append() | Close() | Edit() | Delete() | Draft() | Send() | Open() | Typing():
+            case Upload() if self._resend != "idempotent":
+                self.in_doubt = self.in_doubt or not done
+            case Append() | Close() | Edit() | Delete() | Draft() | Send() | Open() | Upload() | Typing():
                 pass
         return LostReply(done=done)
 

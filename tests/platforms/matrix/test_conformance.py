@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from platforms.matrix.synapse import Homeserver, Person, people
-from tailrace.delivery.port import Place
+from tailrace.delivery.port import Attachment, Place
 from tailrace.platforms.matrix.adapter import MatrixPlatform
 from tailrace.testing.conformance.platform import (
     NOWHERE,
@@ -34,6 +34,11 @@ class Rig(PlatformRig):
 
     async def until(self, condition: Callable[[], object]) -> None:
         await self._ada.until(condition)
+
+    async def files(self) -> list[bytes]:
+        seen = [message.states[-1] for message in self._ada.from_(self.place.chat, self._bot.user_id)]
+        sent = [str(state["url"]) for state in seen if state["msgtype"] in ("m.image", "m.file")]
+        return [await self.platform.fetch(Attachment(url), max_bytes=1 << 20) for url in sent]
 
     async def write(self, text: str) -> None:
         await self._ada.write(self.place.chat, text)

@@ -13,8 +13,9 @@ import pytest
 from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import town
 from tailrace.delivery.planning.planner import Planner
-from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Failed, Place, Refused, Send, Typing
+from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import Fault, MemoryPlatform
 from tailrace.testing.provider import Scenario, reply
@@ -147,3 +148,19 @@ async def test_an_update_that_cannot_be_handled_does_not_hold_up_the_next(
         await here.write("Hello?")
         await asyncio.sleep(10)
         assert "Here." in here.chat.texts
+
+
+async def test_a_drain_is_said_to_the_chat_that_waits_and_to_no_other(tmp_path: Path) -> None:
+    platform = MemoryPlatform(EDITING)
+    stuck = Scenario(reply=reply(TEXT), pace_s=30.0)
+    async with town(tmp_path, stuck, platform=platform, store="sqlite:///t.db", drain_s=0.01, streaming=False) as here:
+        await here.write("Count.")
+        await here.provider.request(0)
+        platform.chat("43")
+    assert [text for chat in platform.chats.values() for text in chat.texts] == [restart_notice().text]
+    async with town(tmp_path, reply(TEXT), platform=platform, store="sqlite:///t.db", streaming=False) as here:
+        [run_id] = await here.runs()
+        assert (await here.app.agents.finished(run_id)).output == TEXT
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        await finished(here.app.journal, delivery.id)
+        assert here.chat.texts == (TEXT,)

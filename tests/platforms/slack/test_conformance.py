@@ -30,6 +30,9 @@ class Rig(PlatformRig):
     def answers(self) -> list[list[str]]:
         return [[state.text for state in message.states] for message in self._direct.answers]
 
+    async def files(self) -> list[bytes]:
+        return [content for _, _, content in self._direct.files]
+
     async def write(self, text: str) -> None:
         await self._slack.write(self._direct, text)
 

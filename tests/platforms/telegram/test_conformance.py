@@ -38,6 +38,9 @@ class Rig(PlatformRig):
     def update_count(self) -> int:
         return super().update_count() + sum(len(draft.states) for draft in self._chat.drafts)
 
+    async def files(self) -> list[bytes]:
+        return [content for _, _, content in self._chat.files]
+
     async def write(self, text: str) -> None:
         self._telegram.write(self._chat, f"@tailrace_bot {text}" if self.place == GROUP else text, user=7)
 

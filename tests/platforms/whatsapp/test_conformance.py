@@ -45,6 +45,9 @@ class Rig(PlatformRig):
     def answers(self) -> list[list[str]]:
         return [[text] for text in self._ada.texts]
 
+    async def files(self) -> list[bytes]:
+        return [content for _, _, content in self._ada.files]
+
     async def write(self, text: str) -> None:
         await self._post(self._whatsapp.message(self._ada, text))
 

@@ -141,6 +141,7 @@ class ChatMessage:
     sent_final: bool = False  # the newest send had a final text
     sent_native: bool = False  # the newest send opened a native stream
     plain: bool = False  # the platform refused its markup
+    named: bool = False  # the platform refused the file: its name is sent instead
     final_only: bool = False  # no partial text is sent or edited in any more
     tries: int = 0  # in a row without success
     not_before: float = float("-inf")

@@ -15,6 +15,7 @@ from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
+from tailrace.messages import ToolFile
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
@@ -34,8 +35,9 @@ _NotShown: TypeAlias = (
 class TextSlot:
     """A bubble of the answer. `growing` until a `MessageStop` or the run's end."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, purpose: Purpose = "answer") -> None:
         self.key = key
+        self.purpose = purpose
         self.growing = True
         self.deltas = 0
         self._pieces = AttemptText()
@@ -69,6 +71,8 @@ class TextSlot:
 class ToolSlot:
     """Tools that ran with no text between them: one message with a line for each."""
 
+    purpose: Purpose = "tools"
+
     def __init__(self, key: str, before: str = "") -> None:
         self.key = key
         self.before = before  # the name of the tool that was called last in the slots before
@@ -82,6 +86,8 @@ class ToolSlot:
 
 
 class ApprovalSlot:
+    purpose: Purpose = "approval"
+
     def __init__(self, key: str, approval: events.ApprovalSoFar) -> None:
         self.key, self.approval = key, approval
 
@@ -93,14 +99,25 @@ class NoteSlot:
         self.key, self.text, self.kind, self.purpose = key, text, kind, purpose
 
 
-Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
+class FileSlot:
+    """A file or an image that a tool gave for the user."""
+
+    purpose: Purpose = "tools"
+
+    def __init__(self, key: str, file: ToolFile) -> None:
+        self.key, self.file = key, file
+
+
+Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot | FileSlot
 
 
 class Outline:
     """`hints`: the hint about `/verbose` may be shown; the user has not seen it. `edits`: a message can still change
     after it was sent; without that, what would change it is a message of its own."""
 
-    def __init__(self, presenter: Presenter, *, hints: bool = True, edits: bool = True) -> None:
+    def __init__(
+        self, presenter: Presenter, *, hints: bool = True, edits: bool = True, purpose: Purpose = "answer"
+    ) -> None:
         self.slots: list[Slot] = []
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
@@ -109,10 +126,12 @@ class Outline:
         self._presenter = presenter
         self._hints = hints
         self._edits = edits
+        self._purpose: Purpose = purpose
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._last_tool = ""
         self._output = ""  # of the tool whose end comes next
+        self._files: list[FileSlot] = []  # of a tool whose end is not recorded yet
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -120,6 +139,12 @@ class Outline:
         """The newest question without an answer."""
         waiting = [slot.approval.asked for slot in self._approvals.values() if slot.approval.decision is None]
         return waiting[-1] if waiting and self.finished is None else None
+
+    @property
+    def activity(self) -> str:
+        """What the run does now, in a few words."""
+        running = [tool for slot in self._tools.values() for tool in slot.tools.values() if tool.ok is None]
+        return self._presenter.activity(running[-1] if running else None, writing=self.answer is not None)
 
     def apply(self, entry: Entry) -> None:
         event = entry.event
@@ -136,8 +161,11 @@ class Outline:
                 self._note(f"c{entry.seq}", text, purpose="answer")
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
-            case events.ToolOutputRecorded(output=output):
+                if isinstance(event, events.ToolCallFinished):
+                    self._show_files()
+            case events.ToolOutputRecorded(output=output, files=files):
                 self._output = _sendable(output)
+                self._files += [FileSlot(f"f{entry.seq}-{number}", file) for number, file in enumerate(files)]
             case events.LongToolHint() | events.GatewayNotice():
                 self._notice(event, entry.seq)
             case events.ApprovalAsked() | events.ApprovalAnswered():
@@ -159,7 +187,7 @@ class Outline:
 
     def _bubble(self) -> TextSlot:
         if self.answer is None:
-            self.answer = TextSlot(f"t{self._texts}")
+            self.answer = TextSlot(f"t{self._texts}", self._purpose)
             self._texts += 1
             self._add(self.answer)
         return self.answer
@@ -199,6 +227,12 @@ class Outline:
             tool = slot.tools[index]
             if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):
                 slot.texts[index] = _sendable(notice.text)
+
+    def _show_files(self) -> None:
+        """Files are recorded right before the end of their tool: they stand below its line."""
+        for slot in self._files:
+            self._add(slot)
+        self._files = []
 
     def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
         approval_id = event.approval_id
@@ -246,6 +280,7 @@ class Outline:
 
     def _finish(self, finished: events.RunFinished) -> None:
         """The last bubble shows the run's output, which may differ from the streamed text."""
+        self._show_files()
         if finished.output:
             self._bubble().replace(finished.output)
         elif self.answer is not None:

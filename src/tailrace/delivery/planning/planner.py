@@ -18,8 +18,9 @@ import msgspec
 from tailrace.delivery import port
 from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
-from tailrace.delivery.planning.outline import ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.planning.outline import ApprovalSlot, FileSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
+from tailrace.delivery.planning.passing_notes import PassingNotes
 from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
@@ -33,6 +34,7 @@ TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
 UNSHOWN_KEY = "unshown"
+_NEW_MESSAGES = (port.Send, port.Open, port.Upload)
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
@@ -61,7 +63,7 @@ class Showing(Value):
 class Planner:
     """One answer in one place. `name` is the delivery's, unique and stable: message keys begin with it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per setting
         self,
         name: str,
         place: Place,
@@ -72,18 +74,19 @@ class Planner:
         pace: Pace,
         hints: bool = False,
         purpose: port.Purpose = "answer",
+        resumed: bool = False,
     ) -> None:
-        """`purpose` is that of the run's own texts."""
+        """`purpose` is that of the run's own texts. `resumed`: another process began the delivery."""
         mode: port.Mode = capabilities.mode if showing.streaming else "whole"
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
-        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits)
+        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits, purpose=purpose)
+        self._notes = PassingNotes(self.outline, self.state, presenter, resumed=resumed)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name
         self._presenter = presenter
-        self._purpose: port.Purpose = purpose
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
         self._settled = 0  # all slots before this index are complete
@@ -104,7 +107,11 @@ class Planner:
     def suspend(self) -> None:
         """The process is about to end: incomplete messages get a note, and then the planner is done. Another process
         continues the delivery."""
-        self._suspended = self.outline.finished is None
+        if self.outline.finished is not None or self._suspended:
+            return
+        self._suspended = True
+        if not self._visibly_grows():
+            self._notes.suspend()
 
     def try_again(self) -> None:
         """The platform can be reached again: no message waits out its pause, and the count of tries starts over."""
@@ -118,12 +125,16 @@ class Planner:
             if log.isEnabledFor(DEBUG):
                 log.debug("%s <- %s", self._name, described(fact))
             replies.restore(self.state, fact)
+        self._notes.restore()
         self._note_move()
 
     def replied(self, reply: AnyReply, now: float) -> list[Delivered]:
         """Applies the reply to the action in flight; returns the facts for the ledger."""
         message = self.state.flight.message if self.state.flight else None
+        flight = self.state.flight
         facts = replies.apply_reply(self.state, reply, now)
+        if flight is not None and isinstance(reply, port.Sent | port.Accepted) and self._is_news(flight):
+            self._notes.news(now)
         self._note_move()
         self._note_unshown()
         if log.isEnabledFor(DEBUG):
@@ -131,6 +142,11 @@ class Planner:
             recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
             log.debug("%s <- %s: %s, recorded: %s", self._name, described(reply), about, recorded)
         return facts
+
+    def _is_news(self, flight: Flight) -> bool:
+        """Whether the action has shown something of the run."""
+        noted = flight.chain is not None and any(slot.key == flight.chain.key for slot in self._notes.slots)
+        return not noted and not isinstance(flight.action, port.Typing | port.Delete | port.LookUp)
 
     @property
     def _ends(self) -> bool:
@@ -148,7 +164,7 @@ class Planner:
         slots = {slot.key: slot for slot in self.outline.slots}
         reasons = self.state.unshown.items()
         given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
-        missed = [slot for slot in given_up if slot is not None and self._purpose_of(slot) in ("answer", "approval")]
+        missed = [slot for slot in given_up if slot is not None and slot.purpose in ("answer", "approval")]
         if missed and UNSHOWN_KEY not in slots:
             self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="answer"))
 
@@ -156,7 +172,7 @@ class Planner:
     def write_ahead(self) -> Delivered | None:
         """The fact that must be durable before the action in flight is performed (G77, G80)."""
         flight = self.state.flight
-        if flight is None or flight.message is None or not isinstance(flight.action, port.Send | port.Open):
+        if flight is None or flight.message is None or not isinstance(flight.action, _NEW_MESSAGES):
             return None
         return flight.message.fact("unknown", self._capabilities.limit)
 
@@ -172,6 +188,9 @@ class Planner:
         if (fades_at := self._draft_fades_at()) <= now:
             self.state.show_preview("")  # about to vanish while the answer stalls: it is sent again
             fades_at = float("inf")
+        if not self._suspended:
+            idle = self.outline.finished is None and self.outline.open_approval is None
+            fades_at = min(fades_at, self._notes.due(now, idle=idle and not self._visibly_grows()))
         until, pending = fades_at, False
         for flight in self._due(now):
             if flight.at <= now:
@@ -202,7 +221,7 @@ class Planner:
                 self._updated_at = now
             case _:
                 pass
-        if isinstance(flight.action, port.Send | port.Open) and flight.message is not None:
+        if isinstance(flight.action, _NEW_MESSAGES) and flight.message is not None:
             message, opens = flight.message, isinstance(flight.action, port.Open)
             message.sent_final = flight.final
             message.sent_native = opens or (message.sent_native and message.state == "resend")
@@ -221,10 +240,14 @@ class Planner:
         life = self._capabilities.typing_s
         if life is None or self._ends:
             return None
-        growing = self.outline.answer
-        if growing is not None and growing.growing and (self._is_there(growing.key) or self.state.preview.text):
+        if self._visibly_grows() or (self.state.preview.text and self.outline.answer is not None):
             return None
         return max(now, self._typing_at + life * TYPING_SHARE)
+
+    def _visibly_grows(self) -> bool:
+        """Whether a message in the chat shows a part of the text that the model writes."""
+        growing = self.outline.answer
+        return growing is not None and growing.growing and self._is_there(growing.key)
 
     def _is_there(self, key: str) -> bool:
         chain = self.state.chains.get(key)
@@ -241,6 +264,8 @@ class Planner:
                 yield flight
             if settled and place == self._settled and self._is_settled(slot):
                 self._settled += 1
+        for note in self._notes.slots:
+            yield from self._slot_due(note, now)
         yield from self._to_remove(now)
 
     def _is_settled(self, slot: Slot) -> bool:
@@ -248,6 +273,8 @@ class Planner:
             return False
         if isinstance(slot, ApprovalSlot) and slot.approval.decision is None:
             return False
+        if isinstance(slot, NoteSlot) and slot.kind and slot is self.outline.slots[-1] and not self._ends:
+            return False  # a notice of the same kind may replace it
         chain = self.state.chains.get(slot.key)
         return chain is None or all(message.closed for message in chain.messages)
 
@@ -281,6 +308,8 @@ class Planner:
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
                 yield from self._in_parts(chain, text)
+            case FileSlot(file=file):
+                yield Wanted(self._presenter.file(file), final=True)
             case _:
                 assert_never(slot)
 
@@ -306,11 +335,7 @@ class Planner:
         tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
         if not tools:
             return
-        lines = [self._presenter.tool(tool, slot.texts.get(tool.index, "")) for tool in tools]
-        text = "\n".join(lines)
-        room = self._capabilities.limit - 64
-        if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
-            text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
+        text = self._presenter.tool_lines(tools, slot.texts, self._capabilities.limit, self._capabilities.unit)
         final = not slot.growing
         if self.state.mode == "stream" and self._capabilities.cards:
             yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
@@ -340,6 +365,8 @@ class Planner:
         match message.state:
             case "streaming":
                 return self._stream_action(message, wanted)
+            case "posted" | "confirmed" if isinstance(slot, FileSlot):
+                return None
             case "posted" | "confirmed":
                 return self._edit_action(slot, message, wanted)
             case "look_up":
@@ -359,13 +386,17 @@ class Planner:
         outdated = message.final_only and not wanted.final
         if message.confirmed_by_another(wanted) or outdated or not self._capabilities.edits:
             return None
-        return port.Edit(
-            message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, self._purpose_of(slot)
-        )
+        return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, slot.purpose)
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The first message of a text."""
         mode, is_text = self.state.mode, isinstance(slot, TextSlot)
+        if (
+            isinstance(slot, FileSlot)
+            and not message.named
+            and len(slot.file.data) <= self._capabilities.max_file_bytes
+        ):
+            return port.Upload(self._key(message), slot.file.name, slot.file.media_type, slot.file.data)
         if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
             return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
         final = wanted.final and (not wanted.cards or message.final_only)  # cards need a stream; without one: lines
@@ -378,20 +409,7 @@ class Planner:
                 return self._draft_action(message, wanted)
             if not self._capabilities.edits:
                 return None
-        return port.Send(
-            self._key(message), wanted.text, not message.plain, final, wanted.buttons, self._purpose_of(slot)
-        )
-
-    def _purpose_of(self, slot: Slot) -> port.Purpose:
-        match slot:
-            case TextSlot():
-                return self._purpose
-            case ToolSlot():
-                return "tools"
-            case ApprovalSlot():
-                return "approval"
-            case NoteSlot(purpose=purpose):
-                return purpose
+        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons, slot.purpose)
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
@@ -429,17 +447,24 @@ class Planner:
 
     def _to_remove(self, now: float) -> Iterator[Flight]:
         """Deletes messages that were replaced, never before the replacement is confirmed (G87)."""
-        for slot in self.outline.slots:
-            chain = self.state.chains.get(slot.key)
-            if chain is None or self._suspended:
+        if self._suspended:
+            return
+        for slot in (*self.outline.slots, *self._notes.slots):
+            if (chain := self.state.chains.get(slot.key)) is None:
                 continue
             for message in chain.messages:
                 if message.strays and message.digest and self._capabilities.deletes:
                     yield self._removal(chain, message, port.Delete(message.strays[0]), now)
-            if isinstance(slot, TextSlot) and not slot.growing:
-                for message in chain.surplus(slot.text):  # the text has become shorter
+            if self._may_shrink(slot):
+                for message in chain.surplus(slot.text if isinstance(slot, TextSlot) else ""):
                     if gone := self._emptied(message):
                         yield self._removal(chain, message, gone, now)
+
+    def _may_shrink(self, slot: Slot) -> bool:
+        """Whether the slot's text may have become too short for its messages."""
+        if isinstance(slot, NoteSlot):
+            return not slot.text and self._capabilities.deletes
+        return isinstance(slot, TextSlot) and not slot.growing
 
     def _emptied(self, message: ChatMessage) -> AnyAction | None:
         if message.state == "streaming":
@@ -458,13 +483,3 @@ class Planner:
 
 def _closed(text: str) -> str:
     return text + open_markup(text).closing
-
-
-def _last_lines(lines: list[str], room: int, capabilities: Capabilities) -> list[str]:
-    kept: list[str] = []
-    for line in reversed(lines):
-        room -= units(line, capabilities.unit) + 1
-        if room < 0 and kept:
-            break
-        kept.append(line)
-    return kept[::-1]

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from tailrace.delivery.port import Button, Card
+from tailrace.delivery.port import Button, Card, Unit
+from tailrace.delivery.text.split import units
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
+from tailrace.messages import ToolFile
 
 Chrome = Literal["lines", "new", "verbose", "none"]
 
@@ -37,6 +39,20 @@ UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repea
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
+
+
+def restart_notice() -> GatewayNotice:
+    return GatewayNotice("restart", "⏸ Restarting; this goes on afterwards.")
+
+
+def online_notice() -> GatewayNotice:
+    return GatewayNotice("online", "▶️ Back online; going on with this.")
+
+
+def long_run_notice(silent_s: float, activity: str) -> GatewayNotice:
+    """`activity` is what the run does, in Markdown."""
+    minutes = int(silent_s // 60)
+    return GatewayNotice("long_run", f"⏳ Still working, {minutes} min: {activity}", {"minutes": minutes})
 
 
 class Presenter:
@@ -73,6 +89,34 @@ class Presenter:
             return line
         blocks = [_arguments(tool.args or {}), text if len(text) <= MAX_OUTPUT else "…" + text[-MAX_OUTPUT:]]
         return "\n".join([line, *(fenced(block) for block in blocks if block.strip())])
+
+    def tool_lines(self, tools: Iterable[ToolSoFar], texts: Mapping[int, str], limit: int, unit: Unit) -> str:
+        """A line for each tool; the latest ones where all do not fit into one message. `texts`: what the tools gave, or
+        how far they have come, by index."""
+        lines = [self.tool(tool, texts.get(tool.index, "")) for tool in tools]
+        room = limit - 64
+        if units("\n".join(lines), unit) <= room:
+            return "\n".join(lines)
+        kept: list[str] = []
+        for line in reversed(lines):
+            room -= units(line, unit) + 1
+            if room < 0 and kept:
+                break
+            kept.append(line)
+        return "\n".join(["…", *reversed(kept)])
+
+    def file(self, file: ToolFile) -> str:
+        """The line that stands for a file where it cannot be uploaded."""
+        return f"📎 {code_span(preview_line(file.name, MAX_PREVIEW))} ({_plain_type(file.media_type)}, {_size(file)})"
+
+    def activity(self, tool: ToolSoFar | None, *, writing: bool) -> str:
+        """What a run does that shows nothing new."""
+        if tool is not None and self.chrome != "none":
+            preview = preview_line(tool.preview or "", MAX_PREVIEW)
+            return f"running {code_span(preview) if preview else _plain(tool.tool_name)}"
+        if tool is not None:
+            return "using a tool"
+        return "writing the answer" if writing else "waiting for the model"
 
     def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
@@ -156,6 +200,14 @@ def fenced(text: str, info: str = "") -> str:
 
 def _longest_run(text: str) -> int:
     return max((len(run) for run in _BACKTICKS.findall(text)), default=0)
+
+
+def _plain_type(media_type: str) -> str:
+    return re.sub(r"[^\w.+/-]", "", media_type) or "a file"
+
+
+def _size(file: ToolFile) -> str:
+    return f"{len(file.data)} bytes" if len(file.data) < 10_000 else f"{len(file.data) // 1000} kB"
 
 
 def _plain(name: str) -> str:

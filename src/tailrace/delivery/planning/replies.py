@@ -20,6 +20,7 @@ MAX_FLOODS = 100
 MAX_DELETE_TRIES = 10
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
+FILE_PREFIX = "f"  # of the keys of files
 UNREACHABLE = "the platform could not be reached for too long"
 
 
@@ -71,9 +72,13 @@ class _MessageReply:
     def fact(self, state: DeliveredState) -> Delivered:
         return self._message.fact(state, self._capabilities.limit)
 
+    @property
+    def _uploads(self) -> bool:
+        return isinstance(self._flight.action, port.Upload)
+
     def apply(self, reply: AnyReply) -> list[Delivered]:
         match self._flight.action:
-            case port.Send() | port.Open():
+            case port.Send() | port.Open() | port.Upload():
                 return self._sent(reply)
             case port.LookUp():
                 return self._looked_up(reply)
@@ -125,7 +130,7 @@ class _MessageReply:
         message.message_id = message_id
         message.sends += 1
         # After a resend the chat may show what the first attempt sent: the text is edited where that is possible.
-        text_unknown = message.state == "resend" and self._capabilities.edits
+        text_unknown = message.state == "resend" and self._capabilities.edits and not self._uploads
         if message.sent_native:
             known = action if isinstance(action, port.Open) else port.Open("")
             message.stream = NativeStream(self._now, None if text_unknown else known.text, known.cards)
@@ -144,7 +149,8 @@ class _MessageReply:
 
     def _in_doubt(self) -> list[Delivered]:
         """No reply: the message may have been sent."""
-        match self._capabilities.resend:
+        resend = self._capabilities.resend
+        match "never" if self._uploads and resend == "look_up" else resend:
             case "look_up":
                 self._message.move("must_look_up")
                 self._message.tries = 0
@@ -292,7 +298,7 @@ class _MessageReply:
             case port.MarkupRejected() if not message.plain:
                 message.plain = True  # the last resort (G83)
                 return []
-            case port.TooLong() if self._chain.shrink(message):
+            case port.TooLong() if not self._uploads and self._chain.shrink(message):
                 return [self.fact("sent")] if message.message_id else self._unsent()
             case port.Failed():
                 return self._later()
@@ -337,6 +343,9 @@ class _MessageReply:
         if isinstance(self._flight.action, port.Open):
             self._delivery.mode = "edit"
             return []
+        if self._uploads:
+            message.named = True
+            return []
         if not self._flight.wanted or not self._flight.wanted.final:
             message.final_only = True
             return []
@@ -363,4 +372,7 @@ def restore(state: DeliveryState, fact: Delivered) -> None:
             state.leave_thread()
         case _:
             slot_key, _, index = fact.key.rpartition(".")
-            state.chain(slot_key).message(int(index)).restore(fact, state.capabilities.resend)
+            resend = state.capabilities.resend
+            if resend == "look_up" and slot_key.startswith(FILE_PREFIX):
+                resend = "never"  # an upload is not looked up
+            state.chain(slot_key).message(int(index)).restore(fact, resend)

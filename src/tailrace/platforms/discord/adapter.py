@@ -35,6 +35,7 @@ CAPABILITIES = port.Capabilities(
     edits=True,
     deletes=True,
     buttons=True,
+    max_file_bytes=10 << 20,
     resend="idempotent",  # the nonce: a second attempt gives the message of the first
     edit_interval_s=1.2,
     windows=(port.Window(5, 5.0),),
@@ -75,12 +76,12 @@ class DiscordPlatform(BasePlatform):
         channel = f"/channels/{place.thread or place.chat}"
         match action:
             case port.Send():
-                body = _message(action) | {
-                    "nonce": hashlib.sha256(action.key.encode()).hexdigest()[:_NONCE_CHARS],
-                    "enforce_nonce": True,
-                    "flags": _SUPPRESS_EMBEDS,
-                }
+                body = _message(action) | _nonce(action.key) | {"flags": _SUPPRESS_EMBEDS}
                 return sent(await self._rest.request("POST", f"{channel}/messages", body), place)
+            case port.Upload():
+                body = _nonce(action.key) | {"attachments": [{"id": 0, "filename": action.name}]}
+                file = (action.name, action.media_type, action.data)
+                return sent(await self._rest.request("POST", f"{channel}/messages", body, file), place)
             case port.Edit():
                 path = f"{channel}/messages/{action.message_id}"
                 return reply_to(await self._rest.request("PATCH", path, _message(action)), place)
@@ -192,6 +193,10 @@ class DiscordPlatform(BasePlatform):
 
     async def close(self) -> None:
         await self._rest.close()
+
+
+def _nonce(key: str) -> dict[str, Any]:
+    return {"nonce": hashlib.sha256(key.encode()).hexdigest()[:_NONCE_CHARS], "enforce_nonce": True}
 
 
 def _message(action: port.Send | port.Edit) -> dict[str, Any]:

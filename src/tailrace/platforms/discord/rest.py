@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 
 from tailrace.delivery import port
+from tailrace.platforms.runtime.base import UPLOAD_S
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
@@ -71,11 +72,22 @@ class RestClient:
         self.timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=answer_s / 2)
         self._session: aiohttp.ClientSession | None = None
 
-    async def request(self, method: str, path: str, body: object = None) -> RestResponse:
-        """Raises what aiohttp raises."""
-        data = None if body is None else msgspec.json.encode(body)
+    async def request(
+        self, method: str, path: str, body: object = None, file: tuple[str, str, bytes] | None = None
+    ) -> RestResponse:
+        """`file` is a name, a type and the content. Raises what aiohttp raises."""
+        data: bytes | aiohttp.FormData | None = None if body is None else msgspec.json.encode(body)
         headers = {"Content-Type": "application/json"} if data is not None else {}
-        async with self._open().request(method, f"{self.base_url}{path}", data=data, headers=headers) as response:
+        timeout = self.timeout
+        if file is not None:
+            name, media_type, content = file
+            form = aiohttp.FormData()
+            form.add_field("payload_json", msgspec.json.encode(body).decode(), content_type="application/json")
+            form.add_field("files[0]", content, filename=name, content_type=media_type)
+            data, headers = form, {}
+            timeout = aiohttp.ClientTimeout(total=UPLOAD_S, sock_connect=self.timeout.sock_connect)
+        url = f"{self.base_url}{path}"
+        async with self._open().request(method, url, data=data, headers=headers, timeout=timeout) as response:
             lower = {name.lower(): value for name, value in response.headers.items()}
             return RestResponse(response.status, lower, await response.read())
 

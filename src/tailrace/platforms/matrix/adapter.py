@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 from collections import OrderedDict
 from typing import Any
 
@@ -18,7 +19,7 @@ from tailrace.delivery.text.markup_matrix import matrix_html
 from tailrace.errors import ConfigError, PlatformError
 from tailrace.messages import JsonObject
 from tailrace.platforms.matrix.inbound import Rooms
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 
 # An event may have 64 KiB; an edit has its text three times: plain, as HTML, and plain again for old clients.
@@ -28,6 +29,7 @@ CAPABILITIES = port.Capabilities(
     unit="bytes",
     edits=True,
     deletes=True,
+    max_file_bytes=50 << 20,
     resend="idempotent",  # the transaction id: a second attempt gives the event of the first
     windows=(port.Window(10, 10.0),),  # a start; the homeserver's own limit is learned from what it refuses
     typing_s=20.0,
@@ -78,7 +80,7 @@ class MatrixPlatform(BasePlatform):
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
             await self._log_in()
-            async with asyncio.timeout(self._answer_s):
+            async with asyncio.timeout(UPLOAD_S if isinstance(action, port.Upload) else self._answer_s):
                 return await self._perform(place, action)
         except PlatformError as exc:
             return port.Refused(str(exc)) if exc.permanent else port.Failed(str(exc))
@@ -89,12 +91,9 @@ class MatrixPlatform(BasePlatform):
         match action:
             case port.Send(key=key, text=text, markup=markup):
                 content = _message(text, markup=markup, thread=place.thread)
-                reply = await self._put(place, content, key)
-                if isinstance(reply, port.Sent):
-                    self._sent.setdefault(reply.message_id, True)
-                if len(self._sent) > _REMEMBERED:
-                    self._sent.popitem(last=False)
-                return reply
+                return self._remembered(await self._put(place, content, key))
+            case port.Upload():
+                return self._remembered(await self._upload(place, action))
             case port.Edit(message_id=message_id) if self._sent.get(message_id) is False:
                 return port.Gone("message")  # the homeserver would accept the edit, and clients would not show it
             case port.Edit(message_id=message_id, text=text, markup=markup):
@@ -114,6 +113,32 @@ class MatrixPlatform(BasePlatform):
                 return self._reply_to(await typing)
             case _:
                 return port.Refused(f"Matrix has no {type(action).__name__}")
+
+    def _remembered(self, reply: port.AnyReply) -> port.AnyReply:
+        if isinstance(reply, port.Sent):
+            self._sent.setdefault(reply.message_id, True)
+        if len(self._sent) > _REMEMBERED:
+            self._sent.popitem(last=False)
+        return reply
+
+    async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
+        """The content first, then the event that shows it. The transaction id makes the event one, however often the
+        content is uploaded; content without an event is seen by no user."""
+        size = len(file.data)
+        answer, _ = await self._client.upload(
+            io.BytesIO(file.data), content_type=file.media_type, filename=file.name, filesize=size
+        )
+        if not isinstance(answer, nio.UploadResponse):
+            reply = self._reply_to(answer)
+            return port.Failed(reply.reason) if isinstance(reply, port.Unknown) else reply
+        content: JsonObject = {
+            "msgtype": "m.image" if file.media_type.startswith("image/") else "m.file",
+            "body": file.name,
+            "filename": file.name,
+            "url": answer.content_uri,
+            "info": {"mimetype": file.media_type, "size": size},
+        }
+        return await self._put(place, content | _in_thread(place.thread), file.key)
 
     async def _put(self, place: port.Place, content: JsonObject, key: str) -> port.AnyReply:
         transaction = hashlib.sha256(key.encode()).hexdigest()[:32]
@@ -247,14 +272,20 @@ def _message(text: str, *, markup: bool, thread: str = "") -> JsonObject:
     content: JsonObject = {"msgtype": "m.text", "body": text}
     if markup:
         content |= {"format": "org.matrix.custom.html", "formatted_body": matrix_html(text)}
-    if thread:
-        content["m.relates_to"] = {
+    return content | _in_thread(thread)
+
+
+def _in_thread(thread: str) -> JsonObject:
+    if not thread:
+        return {}
+    return {
+        "m.relates_to": {
             "rel_type": "m.thread",
             "event_id": thread,
             "is_falling_back": True,
             "m.in_reply_to": {"event_id": thread},
         }
-    return content
+    }
 
 
 def make(config: Config) -> MatrixPlatform:

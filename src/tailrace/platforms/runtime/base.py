@@ -15,6 +15,7 @@ from tailrace.delivery import port
 from tailrace.errors import PlatformError
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER
 
+UPLOAD_S = 120.0  # the deadline of a request that carries a file
 ANSWER_S = 20.0  # the deadline of one request; past it, whether the request was carried out is unknown
 
 COMMANDS = (  # what a client offers after a "/": name, description, whether an argument may follow

@@ -103,9 +103,9 @@ class Deliveries(RunHost["_Delivery"]):
     async def consumer_again(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         """The same delivery from what its ledger says now."""
         entries = await self._journal.read(claimed.run.id)
-        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries))
+        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries), resumed=False)
 
-    def consumer_of(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
+    def consumer_of(self, claimed: ClaimedRun, *, resumed: bool) -> GatewayStreamConsumer:
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
         return GatewayStreamConsumer(
@@ -114,6 +114,7 @@ class Deliveries(RunHost["_Delivery"]):
             self._lines.to(spec.place),
             ledger,
             hints=spec.hints,
+            resumed=resumed,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
 
@@ -131,7 +132,7 @@ class _Delivery:
     def __init__(self, deliveries: Deliveries, claimed: ClaimedRun) -> None:
         self._deliveries = deliveries
         self._claimed = claimed
-        self.consumer = deliveries.consumer_of(claimed)
+        self.consumer = deliveries.consumer_of(claimed, resumed=bool(claimed.entries))
 
     async def run(self) -> RunFinished | None:
         try:

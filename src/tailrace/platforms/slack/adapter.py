@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
-from slack_sdk.errors import SlackApiError
+from slack_sdk.errors import SlackApiError, SlackRequestError
 from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
@@ -24,7 +24,7 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup import slack_markdown
 from tailrace.errors import ConfigError, PlatformError
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.slack.inbound import BotAccount, parse_envelope
 from tailrace.platforms.slack.replies import code_of, reply_to
@@ -37,6 +37,7 @@ STREAM = port.Capabilities(
     edits=True,
     deletes=True,
     buttons=True,
+    max_file_bytes=100 << 20,
     cards=True,
     resend="look_up",
     edit_interval_s=1.0,
@@ -93,6 +94,8 @@ class SlackPlatform(BasePlatform):
                 body = {"thread_ts": place.thread} if place.thread else {}
                 shown = _message(action) | _marked(action.key) | {"unfurl_links": False, "unfurl_media": False}
                 return _sent(await self._call("chat.postMessage", channel=channel, **body, **shown))
+            case port.Upload():
+                return await self._upload(place, action)
             case port.Edit():
                 await self._call("chat.update", channel=channel, ts=action.message_id, **_message(action), **_marked())
             case port.Open():
@@ -117,6 +120,18 @@ class SlackPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Slack has no {type(action).__name__} here")
         return port.Accepted()
+
+    async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
+        """Three requests of the SDK's. Slack makes the message itself, and later: the file's id stands for it."""
+        try:
+            async with asyncio.timeout(UPLOAD_S):
+                answer = await self._client().files_upload_v2(
+                    file=file.data, filename=file.name, channel=place.chat, thread_ts=place.thread or None
+                )
+        except SlackRequestError as exc:
+            return port.Failed(f"the file was not taken: {exc}")
+        files = answer.get("files") or []
+        return port.Sent(str(files[0]["id"])) if files else port.Unknown("an answer without a file")
 
     async def _look_up(self, place: port.Place, key: str) -> port.AnyReply:
         """Finds a message by the metadata that every message of ours carries. A stream that was not closed has none: it

@@ -25,7 +25,7 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup_telegram import telegram_text
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, COMMANDS, UPLOAD_S, BasePlatform
 from tailrace.platforms.telegram.inbound import KINDS, parse_update
 from tailrace.platforms.telegram.replies import Connections, reply_to
 
@@ -37,8 +37,10 @@ HOOK_PATH = "/platforms/telegram/webhook"
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name
 BUTTONS_PER_ROW = 2
 CONNECT_S = 5.0
+MAX_PHOTO_BYTES = 10 << 20
 POLL_S = 30  # how long the server holds a poll open when there is nothing to deliver
 _NONSENSE = (AttributeError, KeyError, TypeError, ValueError)  # what the library raises for an object it cannot read
+_PHOTOS = frozenset({"image/jpeg", "image/png", "image/webp"})
 _TOKEN = re.compile(r"/bot\d+:[^/\s]+")
 
 PRIVATE = port.Capabilities(
@@ -48,6 +50,7 @@ PRIVATE = port.Capabilities(
     edits=True,
     deletes=True,
     buttons=True,
+    max_file_bytes=50 << 20,
     windows=(port.Window(1, 1.0),),
     typing_s=5.0,
     draft_lifetime_s=30.0,
@@ -110,7 +113,8 @@ class TelegramPlatform(BasePlatform):
 
     async def perform(self, place: port.Place, action: port.AnyAction) -> port.AnyReply:
         try:
-            async with asyncio.timeout(2 * self._answer_s):  # of all the parts of one request together
+            deadline_s = UPLOAD_S if isinstance(action, port.Upload) else 2 * self._answer_s
+            async with asyncio.timeout(deadline_s):  # of all the parts of one request together
                 return await self._perform(place, action)
         except ChatMigrated as exc:
             self._moved[place.chat] = exc.new_chat_id
@@ -130,6 +134,8 @@ class TelegramPlatform(BasePlatform):
                 text, look = _message(action)
                 message = await self._bot.send_message(chat, text, message_thread_id=thread, **look)
                 return port.Sent(str(message.message_id))
+            case port.Upload():
+                return port.Sent(str((await self._upload(chat, thread, action)).message_id))
             case port.Edit():
                 text, look = _message(action)
                 await self._bot.edit_message_text(text, chat, int(action.message_id), **look)
@@ -146,6 +152,16 @@ class TelegramPlatform(BasePlatform):
             case _:
                 return port.Refused(f"Telegram has no {type(action).__name__}")
         return port.Accepted()
+
+    async def _upload(self, chat: int, thread: int | None, file: port.Upload) -> telegram.Message:
+        """A picture where Telegram shows it as one, else a document."""
+        sent = telegram.InputFile(file.data, file.name)
+        times: dict[str, Any] = {"write_timeout": UPLOAD_S, "read_timeout": UPLOAD_S}
+        if file.media_type in _PHOTOS and len(file.data) <= MAX_PHOTO_BYTES:
+            return await self._bot.send_photo(chat, sent, message_thread_id=thread, **times)
+        return await self._bot.send_document(
+            chat, sent, message_thread_id=thread, disable_content_type_detection=True, **times
+        )
 
     @staticmethod
     def _reply_to(error: TelegramError, place: port.Place, action: port.AnyAction) -> port.AnyReply:

@@ -19,7 +19,7 @@ from tailrace.config.load import Config
 from tailrace.delivery import port
 from tailrace.delivery.text.markup import whatsapp_markup
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.platforms.runtime.base import ANSWER_S, BasePlatform
+from tailrace.platforms.runtime.base import ANSWER_S, UPLOAD_S, BasePlatform
 from tailrace.platforms.runtime.connection_errors import NO_ANSWER, reply_without_answer
 from tailrace.platforms.whatsapp import inbound
 
@@ -31,8 +31,14 @@ HOOK_PATH = "/platforms/whatsapp/webhook"
 # One message in 6 s to the same person; a burst borrows from the time after it: ten at once, then ten a minute later.
 # A second in between keeps the parts of an answer in order.
 CAPABILITIES = port.Capabilities(
-    limit=inbound.MAX_TEXT_CHARS, windows=(port.Window(1, 1.0), port.Window(10, 60.0)), typing_s=25.0
+    limit=inbound.MAX_TEXT_CHARS,
+    max_file_bytes=16 << 20,
+    windows=(port.Window(1, 1.0), port.Window(10, 60.0)),
+    typing_s=25.0,
 )
+
+MAX_IMAGE_BYTES = 5 << 20
+_IMAGES = frozenset({"image/jpeg", "image/png"})
 
 PAIR_LIMIT, WINDOW_CLOSED, SPAM_LIMIT = 131056, 131047, 131048
 _FLOODS = {PAIR_LIMIT: 6.0, 4: 60.0, 80007: 60.0, 130429: 5.0, SPAM_LIMIT: 600.0}  # Meta names no time: these are ours
@@ -54,9 +60,10 @@ class _SentMessage(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    """The body of an answer: to a message, a question for a file, a question for the number; or an error."""
+    """The body of an answer: to a message, an upload, a question for a file or for the number; or an error."""
 
     messages: list[_SentMessage] = []
+    id: str = ""
     url: str = ""
     file_size: int = 0
     display_phone_number: str = ""
@@ -109,6 +116,8 @@ class WhatsAppPlatform(BasePlatform):
             match action:
                 case port.Send():
                     return await self._send(place, whatsapp_markup(action.text) if action.markup else action.text)
+                case port.Upload():
+                    return await self._upload(place, action)
                 case port.Typing():
                     return await self._show_typing(place)
                 case _:
@@ -123,7 +132,27 @@ class WhatsAppPlatform(BasePlatform):
     async def _send(self, place: port.Place, text: str) -> port.AnyReply:
         if len(text) > inbound.MAX_TEXT_CHARS:
             return port.TooLong()
-        message = {"type": "text", "text": {"body": text, "preview_url": False}}
+        return await self._send_message(place, {"type": "text", "text": {"body": text, "preview_url": False}})
+
+    async def _upload(self, place: port.Place, file: port.Upload) -> port.AnyReply:
+        """The content first, then the message that shows it. Only the second can be in doubt: content that no message
+        shows is deleted by Meta."""
+        form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
+        form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
+        timeout = aiohttp.ClientTimeout(total=UPLOAD_S, connect=self._timeout.connect)
+        try:
+            async with self._session().post(self._url(f"{self._number}/media"), data=form, timeout=timeout) as response:
+                media = await _decode_response(response)
+        except (_UnclearResponse, *NO_ANSWER) as exc:
+            return port.Failed(str(exc) or type(exc).__name__)
+        image = file.media_type in _IMAGES and len(file.data) <= MAX_IMAGE_BYTES
+        if image:
+            return await self._send_message(place, {"type": "image", "image": {"id": media.id}})
+        return await self._send_message(
+            place, {"type": "document", "document": {"id": media.id, "filename": file.name}}
+        )
+
+    async def _send_message(self, place: port.Place, message: dict[str, Any]) -> port.AnyReply:
         asked = {"recipient_type": "individual", "to": place.chat, **message}
         result = await self._post(asked)
         if not result.messages:

@@ -54,11 +54,12 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import PlatformError
-from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
+from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished, ToolOutputRecorded
+from tailrace.messages import ToolFile
 from tailrace.testing.clock import run_driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, LoopbackFake, RecordedCall, bad_gateway, cut, silence
-from tailrace.testing.platforms.played_runs import LONG, Scene, Timed, chunks, play, show
+from tailrace.testing.platforms.played_runs import LONG, PNG, Scene, Timed, chunks, play, show
 
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 WRONG_TOKEN = "42:wrong-token"  # noqa: S105 - it opens nothing
@@ -88,6 +89,10 @@ class PlatformRig(ABC):
     @abstractmethod
     def stranger(self) -> Platform:
         """The adapter with `WRONG_TOKEN`."""
+
+    async def files(self) -> list[bytes]:
+        """The files that the bot has sent to the chat, in order."""
+        pytest.skip("the rig does not see files")
 
     def flood(self, _retry_after_s: int) -> Fault:
         """The fake's answer to too many requests."""
@@ -402,6 +407,31 @@ class PlatformConformance:
             assert all(text.count("```") % 2 == 0 for text in rig.texts)
             assert not _refused_calls(rig)
             rig.check_long_text()
+
+        self._play(open_rig, scenario)
+
+    def test_a_file_of_a_tool_arrives_or_is_named(self, open_rig: OpenRig) -> None:
+        """Between its tool and the answer, streamed or not, and once though the reply to it is lost."""
+        picture = ToolFile("plot-1.png", "image/png", PNG)
+        notes = ToolFile("notes.txt", "text/plain", b"some notes")
+        called = [
+            Timed(0.1, ToolCallChunk("plot")),
+            Timed(0.0, ToolOutputRecorded("c1", "plot", "drawn", files=(picture, notes))),
+            Timed(0.0, ToolCallFinished("plot", 0.1)),
+        ]
+
+        async def scenario(rig: PlatformRig) -> None:
+            await play(rig.platform, rig.place, [*called, *chunks("There.")], "There.")
+            await rig.until(lambda: "There." in rig.texts)
+            if rig.capabilities.max_file_bytes:
+                assert await rig.files() == [PNG, b"some notes"]
+                assert not any("📎" in text for text in rig.texts)
+            else:
+                assert [text for text in rig.texts if "📎" in text] == [
+                    f"📎 `plot-1.png` (image/png, {len(PNG)} bytes)",
+                    "📎 `notes.txt` (text/plain, 10 bytes)",
+                ]
+            assert rig.texts[-1] == "There."
 
         self._play(open_rig, scenario)
 

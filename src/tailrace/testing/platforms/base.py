@@ -28,6 +28,7 @@ class SeenMessage:
     markup: bool = True
     buttons: tuple[port.Button, ...] = ()
     cards: dict[str, port.Card] = field(default_factory=dict)
+    file: bytes | None = None
     streaming: bool = False
     opened_at: float = 0.0
     deleted: bool = False
@@ -91,6 +92,8 @@ class ChatView:
         match action:
             case port.Send() | port.Open():
                 return self._new(place, action, now)
+            case port.Upload():
+                return self._upload(place, action)
             case port.LookUp(key=key):
                 found = [message for message in self.messages if message.key == key]
                 return port.Sent(found[-1].message_id) if found else port.NotFound()
@@ -133,6 +136,18 @@ class ChatView:
             case port.Open(cards=cards):
                 seen.streaming, seen.opened_at = True, now
                 seen.cards = {card.id: card for card in cards}
+        self.messages.append(seen)
+        self.draft = ""
+        return port.Sent(seen.message_id)
+
+    def _upload(self, place: port.Place, action: port.Upload) -> port.AnyReply:
+        if len(action.data) > self.capabilities.max_file_bytes:
+            return port.Refused("no files here")
+        if self.capabilities.resend == "idempotent":
+            for message in self.messages:
+                if message.key == action.key:
+                    return port.Sent(message.message_id)
+        seen = SeenMessage(f"m{len(self.messages) + 1}", action.key, action.name, place.thread, file=action.data)
         self.messages.append(seen)
         self.draft = ""
         return port.Sent(seen.message_id)

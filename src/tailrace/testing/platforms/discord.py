@@ -181,7 +181,12 @@ class FakeDiscord(LoopbackFake):
 
     def _handler(self, name: str, act: Callable[[web.Request, Any], Any]) -> Callable[[web.Request], Any]:
         async def handle(request: web.Request) -> web.Response:
-            body = msgspec.json.decode(raw) if (raw := await request.read()) else {}
+            if request.content_type == "multipart/form-data":
+                form = await request.post()
+                payload: Any = form["payload_json"]  # bytes, because its type is not text
+                body = msgspec.json.decode(payload) | {"uploaded": form["files[0]"]}
+            else:
+                body = msgspec.json.decode(raw) if (raw := await request.read()) else {}
             params = dict(request.match_info) | (body if isinstance(body, dict) else {})
 
             def respond() -> web.Response:
@@ -219,7 +224,9 @@ class FakeDiscord(LoopbackFake):
         return channel
 
     def _send(self, request: web.Request, body: Any) -> dict[str, Any]:
-        channel, state = self._open(request), state_of(body, self.now())
+        channel, uploaded = self._open(request), body.get("uploaded")
+        is_file = isinstance(uploaded, web.FileField)
+        state = ShownState(f"[file] {uploaded.filename}", at=self.now()) if is_file else state_of(body, self.now())
         nonce = str(body.get("nonce", ""))
         if nonce and body.get("enforce_nonce"):
             for message in channel.messages:
@@ -227,6 +234,8 @@ class FakeDiscord(LoopbackFake):
                     return channel.message_json(message)
         message = DiscordMessage(self._next_id(), BOT_ID, [state], nonce)
         channel.messages.append(message)
+        if is_file:
+            channel.files.append((uploaded.content_type, uploaded.filename, uploaded.file.read()))
         return channel.message_json(message)
 
     def _edit(self, request: web.Request, body: Any) -> dict[str, Any]:

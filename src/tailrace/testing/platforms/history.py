@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 
@@ -44,6 +45,11 @@ MessageT = TypeVar("MessageT", bound=ShownMessage[Any])
 class ShownChat(Generic[MessageT]):
     BOT: ClassVar[object]  # the bot's id
     messages: list[MessageT]
+
+    @cached_property
+    def files(self) -> list[tuple[str, str, bytes]]:
+        """What the bot uploaded: the kind or media type, the name, the content."""
+        return []
 
     @property
     def answers(self) -> list[MessageT]:

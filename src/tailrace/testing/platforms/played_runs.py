@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,10 @@ PROSE = " ".join(
 )
 # 30,000 characters of everything: a heading, emoji of several code points, CJK, right-to-left text, code, a table.
 LONG = f"# Title\n\n{PROSE}\n\n{CODE}\n\n{TABLE}\n\n{PROSE}\n\n{CODE}"
+
+PNG = base64.b64decode(  # one pixel
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 
 
 class Timed(NamedTuple):

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import parse_qsl
 
 import aiohttp
 import msgspec
@@ -72,6 +73,7 @@ class FakeSlack(LoopbackFake):
         self._sockets: list[web.WebSocketResponse] = []
         self._unacknowledged: dict[str, dict[str, Any]] = {}
         self._number = 0
+        self._uploads: dict[str, tuple[str, int, bytes | None]] = {}  # name, length, content once it is there
 
     @property
     def api_url(self) -> str:
@@ -158,6 +160,7 @@ class FakeSlack(LoopbackFake):
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/api/{method}", self._serve),
+            web.post("/upload/{file}", self._take_upload),
             web.get("/files/{name}", self._serve_file),
             web.get("/socket", self._socket),
         ]
@@ -166,6 +169,10 @@ class FakeSlack(LoopbackFake):
         method = request.match_info["method"]
         raw = await request.read()
         params: Params = msgspec.json.decode(raw) if raw.startswith(b"{") else {}
+        if request.content_type == "application/x-www-form-urlencoded":
+            params = dict(parse_qsl(raw.decode())) | dict(request.query)
+        elif not params:
+            params = dict(request.query)
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return await self.answer(request, method, params, lambda: self._act(method, params, bearer))
 
@@ -192,6 +199,8 @@ class FakeSlack(LoopbackFake):
             "conversations.replies": self._replies,
             "conversations.history": self._history,
             "assistant.threads.setStatus": self._set_status,
+            "files.getUploadURLExternal": self._upload_url,
+            "files.completeUploadExternal": self._complete_upload,
         }
         budget = self._budgets.get(method)
         if budget is not None and (wait_s := self._meter.wait_s(method, budget, self.now())):
@@ -285,6 +294,34 @@ class FakeSlack(LoopbackFake):
         channel = self._open(params, "channel_id")
         channel.statuses.append((params["thread_ts"], params["status"]))
         return {}
+
+    def _upload_url(self, params: Params) -> Params:
+        self._number += 1
+        file = f"F{self._number}"
+        self._uploads[file] = (params["filename"], int(params["length"]), None)
+        return {"file_id": file, "upload_url": f"{self.url}/upload/{file}"}
+
+    async def _take_upload(self, request: web.Request) -> web.Response:
+        file, content = request.match_info["file"], await request.read()
+        name, length, _ = self._uploads.get(file, ("", -1, None))
+        if length != len(content):
+            return web.Response(status=400)
+        self._uploads[file] = (name, length, content)
+        return web.Response(text=f"OK - {length}")
+
+    def _complete_upload(self, params: Params) -> Params:
+        channel, thread = self._open(params, "channel_id"), params.get("thread_ts", "")
+        channel.check_thread(thread)
+        asked = params["files"]
+        files = msgspec.json.decode(asked) if isinstance(asked, str) else asked
+        for one in files:
+            name, _, content = self._uploads.get(one["id"], ("", 0, None))
+            if content is None:
+                raise SlackRefusal("file_not_found")
+            message = SlackMessage(self._ts(), BOT_USER, thread, [SlackState(f"[file] {name}", at=self.now())])
+            channel.messages.append(message)
+            channel.files.append(("file", name, content))
+        return {"files": [{"id": one["id"], "title": one.get("title", "")} for one in files]}
 
     async def _serve_file(self, request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != f"Bearer {self.token}":

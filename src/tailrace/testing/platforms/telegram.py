@@ -183,6 +183,8 @@ class FakeTelegram(LoopbackFake):
                 return self._bot() | about | {"supports_inline_queries": False}
             case "sendmessage":
                 return self._send_message(params)
+            case "sendphoto" | "senddocument":
+                return self._send_file_message(method.removeprefix("send"), params)
             case "editmessagetext":
                 chat, _ = self._open(params)
                 return self._message_json(chat, chat.edit(params["message_id"], self._state(params)))
@@ -217,6 +219,21 @@ class FakeTelegram(LoopbackFake):
         chat.messages.append(message)
         chat.end_preview(message.id)
         return self._message_json(chat, message)
+
+    def _send_file_message(self, kind: str, params: Params) -> dict[str, Any]:
+        chat, thread = self._open(params)
+        uploads = [value for value in params.values() if isinstance(value, web.FileField)]
+        if len(uploads) != 1 or not params.get(kind, ""):
+            raise TelegramRefusal(400, f"Bad Request: there is no {kind} in the request")
+        [upload] = uploads
+        self._last_message += 1
+        message = TelegramMessage(
+            self._last_message, thread, [TelegramState(f"[{kind}] {upload.filename}", at=self.now())]
+        )
+        chat.messages.append(message)
+        chat.files.append((kind, upload.filename, upload.file.read()))
+        chat.end_preview(message.id)
+        return self._message_json(chat, message) | {"text": None}
 
     def _file_json(self, name: str) -> dict[str, Any]:
         if name not in self._files:

@@ -52,6 +52,7 @@ class Person(msgspec.Struct):
     read: list[str] = []  # ids of their messages that were marked as read, each time it was done
     typing: list[float] = []  # when the indicator was shown
     window_open: bool = False
+    files: list[tuple[str, str, bytes]] = []  # what the business number has sent: kind, name, content
 
     @property
     def texts(self) -> list[str]:
@@ -138,9 +139,24 @@ class FakeWhatsApp(LoopbackFake):
     def routes(self) -> list[web.RouteDef]:
         return [
             web.post("/{version}/{number}/messages", self._serve_messages),
+            web.post("/{version}/{number}/media", self._serve_upload),
             web.get("/{version}/{thing}", self._serve_thing),
             web.get("/lookaside/media/{media}", self._serve_content),
         ]
+
+    async def _serve_upload(self, request: web.Request) -> web.Response:
+        form = await request.post()
+
+        def act() -> web.Response:
+            file = form.get("file")
+            if not self._is_authorised(request):
+                return _refused(190, "Error validating access token", status=401)
+            if form.get("messaging_product") != "whatsapp" or not isinstance(file, web.FileField):
+                return _refused(100, "The parameter file is required.")
+            media_id = self.media(file.file.read(), file.content_type)["id"]
+            return web.json_response({"id": media_id})
+
+        return await self.answer(request, "media", {}, act)
 
     async def _serve_messages(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -168,6 +184,12 @@ class FakeWhatsApp(LoopbackFake):
         person = self.people.get(body.get("to", ""))
         if person is None:
             return _refused(131026, "Message undeliverable")
+        if (kind := body.get("type")) in ("image", "document"):
+            media = body.get(kind, {})
+            if media.get("id") not in self._media:
+                return _refused(131053, "Media upload error")
+            person.files.append((kind, media.get("filename", ""), self._media[media["id"]][0]))
+            text = f"[{kind}] {media.get('filename', '')}".rstrip()
         if not text:
             return _refused(100, "The parameter text['body'] is required.")
         if len(text) > MAX_TEXT_CHARS:

@@ -1,0 +1,314 @@
+"""What a chat is shown beside the answer: text before tools, tools, notices, questions, files; by what a user sees."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Literal
+
+import msgspec
+import pytest
+
+from delivery.planning.played_plans import EDITING, PLACE, Stage, answer, numbered
+from tailrace.delivery.planning.planner import Showing
+from tailrace.delivery.port import (
+    AnyAction,
+    Button,
+    Capabilities,
+    Draft,
+    Flood,
+    Place,
+    Refused,
+    Send,
+    TooLong,
+    Typing,
+    Upload,
+    Window,
+)
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAnswered,
+    ApprovalAsked,
+    Commentary,
+    GatewayNotice,
+    LongToolHint,
+    MessageChunk,
+    MessageStop,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+)
+from tailrace.messages import ToolFile
+from tailrace.testing.platforms.base import Fault, LostReply
+
+WORDS = [f"word{number} " for number in range(100)]
+TEXT = "".join(WORDS)
+DRAFTING = Capabilities(mode="draft", edits=True, limit=4096, unit="utf16", windows=(Window(1, 1.0),), typing_s=5.0)
+WHOLE = Capabilities(limit=4096, windows=(Window(1, 6.0),), typing_s=25.0)
+
+
+def once(fault: Fault, *kinds: type) -> tuple[list[AnyAction], object]:
+    """A fault for the first action of these kinds."""
+    struck: list[AnyAction] = []
+
+    def strike(action: AnyAction) -> Fault:
+        if isinstance(action, kinds) and not struck:
+            struck.append(action)
+            return fault
+        return None
+
+    return struck, strike
+
+
+WITH_TOOLS: list[AnyEvent] = [
+    RunStarted("agent"),
+    *(MessageChunk(word) for word in WORDS[:30]),
+    MessageStop(),
+    ToolCallChunk("terminal", "ls -l", index=0),
+    ToolCallFinished("terminal", 0.3, index=0),
+    ToolCallChunk("read_file", "notes.txt", index=1),
+    ToolCallFinished("read_file", 0.1, ok=False, index=1),
+    *(MessageChunk(word) for word in WORDS),
+    MessageStop(final=True),
+    RunFinished("completed", TEXT),
+]
+
+
+def test_text_before_a_tool_is_a_message_of_its_own_above_the_tools_line() -> None:
+    stage = Stage()
+    stage.stream(WITH_TOOLS, every_s=2.0)
+    assert stage.chat.texts == (
+        "".join(WORDS[:30]),
+        "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
+        TEXT,
+    )
+    assert any("⏳ **terminal**" in text for _, texts in stage.chat.screens for text in texts)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_mode_new_has_a_line_where_another_tool_is_called_than_before(streaming: bool) -> None:
+    stage = Stage(showing=Showing(streaming=streaming), chrome="new")
+    names = ["terminal", "terminal", "read_file", "read_file", "", "read_file", "terminal"]
+    events: list[AnyEvent] = [RunStarted("agent")]
+    for index, name in enumerate(names):
+        if name:
+            events += [ToolCallChunk(name, index=index), ToolCallFinished(name, 0.1, index=index)]
+        else:
+            events += [MessageChunk("Next."), MessageStop()]
+    stage.stream([*events, *answer("Done.")[1:]])
+    first = "✓ **terminal** (0.1 s)\n✓ **read_file** (0.1 s)"
+    assert stage.chat.texts == (first, "Next.", "✓ **terminal** (0.1 s)", "Done.")
+
+
+def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
+    stage = Stage()
+    stage.stream(
+        [
+            RunStarted("agent"),
+            Commentary("First I look."),
+            GatewayNotice("stalled", "No response for 240s."),
+            GatewayNotice("stalled", "No response for 300s."),
+            LongToolHint("terminal", 30.0),
+            LongToolHint("terminal", 60.0),
+            GatewayNotice("tool_progress", "1 %"),
+            *answer("Done.")[1:],
+        ],
+        every_s=0.0,
+    )
+    assert stage.chat.texts == (
+        "First I look.",
+        "No response for 300s.",
+        "💡 terminal is taking a while. /verbose shows more of what tools do.",
+        "Done.",
+    )
+
+
+ALL_WHOLE = (
+    "".join(WORDS[:30]),
+    "✓ **terminal** `ls -l` (0.3 s)\n✗ **read_file** `notes.txt` (0.1 s)",
+    "No response for 240s.",
+    TEXT,
+)
+STALLED_AFTER_TOOLS: list[AnyEvent] = [*WITH_TOOLS[:36], GatewayNotice("stalled", ALL_WHOLE[2]), *WITH_TOOLS[36:]]
+NOT_STREAMING = pytest.mark.parametrize("capabilities", [WHOLE, EDITING], ids=["cannot edit", "streaming off"])
+
+
+@NOT_STREAMING
+@pytest.mark.parametrize("place", [PLACE, Place("telegram", "-7", "12", "group")], ids=["private", "thread"])
+def test_M149_without_streaming_every_text_tool_line_and_notice_arrives_whole(
+    capabilities: Capabilities, place: Place
+) -> None:
+    stage = Stage(capabilities, showing=Showing(streaming=capabilities is WHOLE), place=place)
+    stage.stream(STALLED_AFTER_TOOLS, every_s=0.5)
+    assert {type(action) for action in stage.actions} == {Typing, Send}, "nothing is edited"
+    assert stage.chat.texts == ALL_WHOLE
+    assert {message.thread for message in stage.chat.messages} == {place.thread}
+    life = capabilities.typing_s or 0
+    gaps = [later - earlier for earlier, later in itertools.pairwise(stage.chat.typing_at)]
+    assert all(gap <= life for gap in gaps)
+
+
+@NOT_STREAMING
+def test_M149_a_restart_at_any_event_shows_each_whole_text_once(capabilities: Capabilities) -> None:
+    log = numbered(STALLED_AFTER_TOOLS)
+    for cut in range(1, len(log)):
+        stage = Stage(capabilities, showing=Showing())
+        stage.feed(log[:cut])
+        stage.run_until(stage.now + 30)
+        stage.restart(log[:cut])
+        stage.feed(log[cut:])
+        stage.finish()
+        assert stage.chat.texts == ALL_WHOLE
+
+
+def test_M149_where_nothing_is_edited_a_later_notice_and_an_outcome_are_messages() -> None:
+    stage = Stage(WHOLE, showing=Showing())
+    asked = ApprovalAsked("apr_1", "terminal", "rm x", "digest")
+    notices = [GatewayNotice("stalled", "No response for 240s."), GatewayNotice("stalled", "No response for 300s.")]
+    events = [RunStarted("agent"), asked, ApprovalAnswered("apr_1", "deny", "timeout"), *notices, *answer("Ok.")[1:]]
+    stage.stream(events, every_s=7.0)
+    assert stage.chat.texts[1:] == (
+        "🚫 Denied: nobody answered in time",
+        "No response for 240s.",
+        "No response for 300s.",
+        "Ok.",
+    )
+
+
+def test_tools_are_shown_in_full_where_the_chat_wants_it() -> None:
+    stage = Stage(EDITING, chrome="verbose")
+    begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
+    progress = GatewayNotice("tool_progress", "half done", {"tool_name": "terminal"})
+    stage.feed(numbered([RunStarted("agent"), begun, progress]))
+    stage.run_until(stage.now + 3)
+    arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"
+    assert stage.chat.texts == (f"⏳ **terminal**\n{arguments}\n```\nhalf done\n```",)
+    output = "x" * 1500 + "\nall good"
+    stage.feed(
+        numbered(
+            [ToolOutputRecorded("c", "terminal", output), ToolCallFinished("terminal", 0.1), *answer("Done.")[1:]],
+            first=4,
+        )
+    )
+    stage.run_until(stage.now + 10)
+    shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n…{output[-1000:]}\n```"
+    assert list(stage.chat.texts) == [shown, "Done."]
+
+
+def test_only_a_new_tool_gets_a_line_where_the_chat_wants_it() -> None:
+    stage = Stage(EDITING, chrome="new")
+    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
+    events: list[AnyEvent] = [RunStarted("agent")]
+    for index, (name, ok) in enumerate(calls):
+        events += [ToolCallChunk(name, str(index), index=index), ToolCallFinished(name, 0.1, ok, index)]
+    stage.stream([*events, *answer("Done.")[1:]], every_s=0.0)
+    assert stage.chat.texts == (
+        "✓ **read_file** `0` (0.1 s)\n✗ **read_file** `2` (0.1 s)\n✓ **terminal** `3` (0.1 s)",
+        "Done.",
+    )
+
+
+def test_an_approval_has_buttons_and_shows_its_outcome() -> None:
+    stage = Stage(EDITING)
+    asked = ApprovalAsked(
+        "apr_1", "terminal", "rm -rf ```\u2060build", "digest", "u1", reason="deletes files", directory="/srv/a*b*"
+    )
+    stage.feed(numbered([RunStarted("agent"), ToolCallChunk("terminal", "rm"), asked]))
+    stage.run_until(stage.now + 3)
+    assert stage.planner.outline.open_approval == asked
+    question = stage.chat.messages[-1]
+    assert "rm -rf ```\u2060build" in question.text, "J111: all of what would run"
+    assert "````" in question.text, "J111: which cannot end its block"
+    assert "`in /srv/a*b*, for u1`" in question.text, "M152: where and for whom"
+    assert [button.label for button in question.buttons] == ["Approve once", "Approve for session", "Always", "Deny"]
+    assert question.buttons[0] == Button("Approve once", "apr_1:once")
+    stage.feed(numbered([ApprovalAnswered("apr_1", "deny", "u1")], first=10))
+    stage.run_until(stage.now + 3)
+    assert question.text.endswith("🚫 Denied")
+    assert question.buttons == ()
+
+
+def test_an_approval_is_asked_without_streaming_too() -> None:
+    stage = Stage(WHOLE, showing=Showing())
+    stage.feed(numbered([RunStarted("agent"), ApprovalAsked("apr_1", "terminal", "rm x", "digest")]))
+    stage.act()
+    assert stage.chat.texts[0].endswith("Answer /approve, /approve session, /approve always or /deny.")
+
+
+@pytest.mark.parametrize(
+    ("finished", "shown"),
+    [
+        (RunFinished("failed", "", error=RunFailure("error", "no key")), ("⚠️ no key",)),
+        (RunFinished("failed", "half", error=RunFailure("error", "cut")), ("half", "⚠️ cut")),
+        (RunFinished("incomplete", "half", error=RunFailure("incomplete", "cut")), ("half",)),
+        (RunFinished("stopped", "half"), ("half",)),
+        (RunFinished("stopped"), ()),
+        (RunFinished("completed"), ("The model gave no answer.",)),
+    ],
+)
+def test_every_end_of_a_run_is_shown_or_explained(finished: RunFinished, shown: tuple[str, ...]) -> None:
+    stage = Stage()
+    stage.stream([RunStarted("agent"), MessageStop(final=True), finished])
+    assert stage.chat.texts == shown
+
+
+def test_a_draft_that_floods_is_not_worth_a_second_try() -> None:
+    stage = Stage(DRAFTING, place=PLACE, fault=lambda action: Flood(2.0) if isinstance(action, Draft) else None)
+    stage.stream(answer(*WORDS))
+    assert stage.chat.texts == (TEXT,)
+
+
+# ── files ──
+
+PICTURE = ToolFile("plot-1.png", "image/png", b"\x89PNG" * 3000)
+WITH_FILE: list[AnyEvent] = [
+    RunStarted("agent"),
+    ToolCallChunk("plot", index=0),
+    ToolOutputRecorded("c1", "plot", "[image/png]", files=(PICTURE,)),
+    ToolCallFinished("plot", 0.1, index=0),
+    *answer("There.")[1:],
+]
+TAKES_FILES = msgspec.structs.replace(EDITING, max_file_bytes=1 << 20)
+NAMED = "📎 `plot-1.png` (image/png, 12 kB)"
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("resend", ["never", "look_up", "idempotent"])
+def test_a_file_of_a_tool_is_uploaded_below_its_line_once_across_a_restart(
+    streaming: bool, resend: Literal["never", "look_up", "idempotent"]
+) -> None:
+    log = numbered(WITH_FILE)
+    for cut in range(1, len(log) + 1):
+        capabilities = msgspec.structs.replace(TAKES_FILES, resend=resend)
+        stage = Stage(capabilities, showing=Showing(streaming=streaming))
+        stage.feed(log[:cut])
+        stage.run_until(stage.now + 30)
+        stage.restart(log[:cut])
+        stage.feed(log[cut:])
+        stage.finish()
+        assert stage.chat.texts == ("✓ **plot** (0.1 s)", "plot-1.png", "There.")
+        assert stage.chat.messages[1].file == PICTURE.data
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+def test_a_file_that_the_platform_does_not_take_is_named(limit: int) -> None:
+    stage = Stage(msgspec.structs.replace(EDITING, max_file_bytes=limit))
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", NAMED, "There.")
+
+
+@pytest.mark.parametrize("reply", [Refused("missing_scope"), TooLong()])
+def test_a_file_that_the_platform_refuses_is_named(reply: Fault) -> None:
+    stage = Stage(TAKES_FILES, fault=lambda action: reply if isinstance(action, Upload) else None)
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", NAMED, "There.")
+
+
+@pytest.mark.parametrize("resend", ["never", "look_up", "idempotent"])
+def test_G80_an_upload_whose_reply_was_lost_is_there_once(resend: Literal["never", "look_up", "idempotent"]) -> None:
+    _, strike = once(LostReply(done=True), Upload)
+    stage = Stage(msgspec.structs.replace(TAKES_FILES, resend=resend), fault=strike)  # type: ignore[arg-type]
+    stage.stream(WITH_FILE)
+    assert stage.chat.texts == ("✓ **plot** (0.1 s)", "plot-1.png", "There.")
