@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator
@@ -50,8 +52,9 @@ class AttackedServer:
 
     async def post(self, path: str, body: Any, content_type: str = "application/json") -> tuple[int, Any]:
         """The status and the JSON body. `body`: bytes as they are, anything else as JSON."""
-        given = {"data": body, "headers": {"Content-Type": content_type}} if isinstance(body, bytes) else {"json": body}
-        async with self.client.post(self.url + path, **given) as response:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": content_type}
+        async with self.client.post(self.url + path, data=io.BytesIO(data), headers=headers) as response:
             return response.status, await response.json()
 
     async def run_sequence(self, definition: JsonObject, given: JsonObject | None = None) -> tuple[int, Any]:
