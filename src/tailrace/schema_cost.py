@@ -37,7 +37,7 @@ def schema_cost(schema: Any, root: Any = None, prefix: str = "") -> SchemaCost:
             open_nodes.discard(key)
             done[key] = min(MAX_COST, 1 + sum(_size(child, done) for child in children))
             continue
-        if key in done or not isinstance(node, Mapping | list | tuple):
+        if key in done or not isinstance(node, dict | list | tuple):
             continue
         if key in open_nodes:
             recursive = True
@@ -59,7 +59,7 @@ def value_size(value: Any, limit: int) -> int:
         size += 1
         if isinstance(part, str):
             size += len(part) // _CHARS
-        elif isinstance(part, Mapping):
+        elif isinstance(part, dict):
             size += len(part)
             pending.extend(part.values())
         elif isinstance(part, list | tuple):
@@ -70,12 +70,12 @@ def value_size(value: Any, limit: int) -> int:
 def _size(node: Any, done: Mapping[int, int]) -> int:
     if isinstance(node, str):
         return 1 + len(node) // _CHARS
-    return done.get(id(node), 1) if isinstance(node, Mapping | list | tuple) else 1
+    return done.get(id(node), 1) if isinstance(node, dict | list | tuple) else 1
 
 
 def _children(node: Any, root: Any, prefix: str) -> tuple[list[Any], bool]:
     """The parts of a node, and whether its reference could be followed."""
-    if not isinstance(node, Mapping):
+    if not isinstance(node, dict):
         return list(node), True
     children = [value for name, value in node.items() if name not in _APART]
     reference = node.get("$ref")
@@ -92,7 +92,7 @@ def _resolved(reference: str, root: Any) -> Any:
     found = root
     for part in reference.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and key in found:
+        if isinstance(found, dict) and key in found:
             found = found[key]
         elif isinstance(found, list) and key.isdecimal() and len(key) < 9 and int(key) < len(found):
             found = found[int(key)]

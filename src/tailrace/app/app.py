@@ -287,8 +287,8 @@ async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
 
     async with McpServers(config.mcp.servers, environment=config.environment.without(())) as servers:
         tools = await servers.tools()
-        for name, problem in servers.problems.items():
-            log.warning("the MCP server %s cannot be reached: %s", name, problem)
+        for problem in servers.problems.values():
+            log.warning("%s", problem)
         yield tuple(tools.values())
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from server.http_server import running_server
 from tailrace.server.http.body_budget import FREE_BYTES, BodyBudget
-from tailrace.server.http.json_shape import MAX_DEPTH, MAX_VALUES, STEP_BYTES, counted_shape, scanned_shape
+from tailrace.server.http.json_shape import MAX_DEPTH, MAX_VALUES, STEP_BYTES, counted_shape, scanned_shape, small_shape
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_body
 from tailrace.server.http.route import Route
@@ -39,6 +39,8 @@ def depth(value: object) -> int:
 def test_J126_the_scan_finds_the_depth_of_any_json(value: object) -> None:
     assert scanned_shape(json.dumps(value).encode()).depth == depth(value)
     assert scanned_shape(json.dumps(value, ensure_ascii=False).encode()).depth == depth(value)
+    padded = b"[" + b"[]," * 200 + json.dumps(value).encode() + b"]"
+    assert small_shape(padded) == scanned_shape(padded)
 
 
 @pytest.mark.parametrize("size", [STEP_BYTES - 2, STEP_BYTES - 1, STEP_BYTES, STEP_BYTES + 1, 3 * STEP_BYTES])

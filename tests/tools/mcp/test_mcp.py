@@ -10,18 +10,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
+import mcp_types
 from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
-from tailrace.tools.mcp.tools import McpServers, offered_name, text_of
+from tailrace.tools.mcp.link import MAX_TOOLS, Link
+from tailrace.tools.mcp.tools import McpServers, McpTool, offered_name, text_of
 from tools.tool_context import PATH, Workplace, is_alive
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -233,3 +236,38 @@ def test_results_of_every_kind() -> None:
     assert text_of(CallToolResult(content=blocks)) == "a\n[n: file:///x]\ninside"
     assert text_of(CallToolResult(content=[], structured_content={"a": 1})) == '{"a":1}'
     assert text_of(CallToolResult(content=[])) == "(done)"
+
+
+# ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("count", "page"), [(50_000, 50_000), (50_000, 100), (10**9, 1)])
+async def test_L140_a_server_with_too_many_tools_is_cut_short_in_one_line(count: int, page: int) -> None:
+    script = str(Path(__file__).with_name("many_tools_server.py"))
+    settings = McpServer(command=(sys.executable, script, str(count), str(page)), timeout_s=60)
+    async with McpServers({"many": settings}, environment=ENVIRONMENT) as servers:
+        tools = await servers.tools()
+    used = min(MAX_TOOLS, 100 * page)
+    assert len(tools) == used
+    told = f"the MCP server many lists more tools than can be offered; the first {used} are used"
+    assert servers.problems == {"many": told}
+
+
+def described(schema: dict[str, Any]) -> McpTool:
+    link = Link("x", McpServer(command=("true",)), {})
+    return McpTool(link, mcp_types.Tool(name="t", input_schema={"type": "object", **schema}))
+
+
+async def test_L140_arguments_that_take_for_ever_to_check_are_left_to_the_server() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(60):
+        deep = {"a": deep}
+    branch = {"properties": {"a": {"$ref": "#"}}, "required": ["x"]}
+    assert described({"anyOf": [branch, dict(branch)]}).invalid(deep) == ""
+    doubled: dict[str, Any] = {"d0": {"required": ["x"]}}
+    for level in range(1, 60):
+        doubled[f"d{level}"] = {"anyOf": [{"$ref": f"#/$defs/d{level - 1}"}, {"$ref": f"#/$defs/d{level - 1}"}]}
+    assert described({"$ref": "#/$defs/d59", "$defs": doubled}).invalid({"y": 1}) == ""
+    choices = {"items": {"enum": [{"a": number} for number in range(5000)]}}
+    assert described({"properties": {"l": choices}}).invalid({"l": [{"a": 9999}] * 20_000}) == ""
+    assert "Invalid arguments" in described({"required": ["x"]}).invalid({})

@@ -24,8 +24,7 @@ from tailrace.flows.definition.validate import check_definition
 from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instance_events
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
 from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
-from tailrace.flows.schema.schema import Schema
-from tailrace.flows.schema.whole_value import NotChecked, value_errors
+from tailrace.flows.schema.whole_value import NotChecked, load_schema, value_errors
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
@@ -285,7 +284,7 @@ async def _check_input(definition: Definition, given: JsonObject) -> None:
     if definition.input_schema is None:
         return
     try:
-        errors = await value_errors(Schema(definition.input_schema), given)
+        errors = await value_errors(await load_schema(definition.input_schema), given)
     except NotChecked as exc:
         raise DefinitionError("$.input", str(exc)) from exc
     if errors:

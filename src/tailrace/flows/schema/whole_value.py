@@ -20,11 +20,19 @@ from tailrace.schema_cost import value_size
 
 CHECK_S: Final = 10.0
 INLINE_COST: Final = 50_000  # parts of the schema times parts of the value: some milliseconds
+INLINE_PARTS: Final = 500  # of a schema
 INLINE_CHARS: Final = 50_000  # of an answer
 
 
 class NotChecked(TailraceError):
     """The check took longer than it may, or could not be made."""
+
+
+async def load_schema(source: Any) -> Schema:
+    """The schema; a large one is read in a thread. Raises `SchemaError`."""
+    if value_size(source, INLINE_PARTS) <= INLINE_PARTS:
+        return Schema(source)
+    return await asyncio.to_thread(Schema, source)
 
 
 async def value_errors(schema: Schema, value: Any, *, timeout_s: float = CHECK_S) -> list[str]:

@@ -5,7 +5,20 @@ The prices are those that came with the package: nothing is fetched. Without the
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
 from tailrace.messages import Dialect, Usage
+
+PRICES = "genai_prices.data"  # what its first use imports
+
+
+async def load_prices() -> None:
+    """Imports the prices in a thread: that takes a good part of a second. A no-op once they are there."""
+    if PRICES not in sys.modules and find_spec("genai_prices") is not None:
+        await asyncio.to_thread(import_module, PRICES)
 
 
 def cost_usd(model: str, usage: Usage, dialect: Dialect) -> float | None:

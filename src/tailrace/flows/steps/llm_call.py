@@ -17,9 +17,9 @@ from tailrace.errors import ConfigError, Permanent, ProviderError
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
-from tailrace.flows.schema.whole_value import NotChecked, answer_in
+from tailrace.flows.schema.whole_value import NotChecked, answer_in, load_schema
 from tailrace.flows.steps.base import Handler, StepContext, StepError
-from tailrace.flows.steps.cost import cost_usd
+from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
@@ -93,15 +93,18 @@ class LlmCall(Handler[LlmParams]):
     async def run(self, params: LlmParams, step: StepContext) -> Any:
         if params.dry_run:
             return await self.dry_run(params, step)
+        if step.budget is not None:
+            await load_prices()
         self._check_budget(step)
-        schema = _schema_of(params)
+        schema = await _schema_of(params)
         request = await request_of(params, step.directory)
         call = _CheckedCall(self._caller, self._routes_of(params, step), params, step, schema)
         answer = await call.answer(request)
+        await load_prices()
         return self._output(answer, params)
 
     async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
-        _schema_of(params)
+        await _schema_of(params)
         await request_of(params, step.directory)
         route = self._routes_of(params, step)[0]
         return {
@@ -306,9 +309,9 @@ class _SchemaListener(ForwardingListener):
             self.partial.feed(text)
 
 
-def _schema_of(params: LlmParams) -> Schema | None:
+async def _schema_of(params: LlmParams) -> Schema | None:
     try:
-        return Schema(params.response_schema) if params.response_schema is not None else None
+        return await load_schema(params.response_schema) if params.response_schema is not None else None
     except SchemaError as exc:
         raise StepError(f"response_schema: {exc}", code="params") from exc
 

@@ -17,13 +17,14 @@ from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
-from tailrace.server.http.json_shape import MAX_DEPTH, STEP_BYTES, counted_shape, scanned_shape
+from tailrace.server.http.json_shape import MAX_DEPTH, scanned_shape, small_shape
 
 __all__ = ["MAX_DEPTH"]
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 BODY_S: Final = 60.0  # for a whole body
+LARGE_BYTES: Final = 500_000  # such bodies are scanned and decoded in a thread, and the loop has its turn in between
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
 REQUEST_ID: Final = web.RequestKey("request_id", str)
@@ -76,21 +77,22 @@ def _too_large(limit: int) -> ApiError:
 
 def depth_of(body: bytes) -> int:
     """An upper bound of the nesting of this JSON; exact where it could exceed `MAX_DEPTH`."""
-    return (counted_shape(body) or scanned_shape(body)).depth
+    return small_shape(body).depth
 
 
 async def _problem(body: bytes) -> str:
-    """Why this is not decoded; empty where it may be. A text that must be scanned is scanned in a thread."""
-    if (shape := counted_shape(body)) is None:
-        large = len(body) > STEP_BYTES
-        shape = await asyncio.to_thread(scanned_shape, body) if large else scanned_shape(body)
-    return shape.problem
+    """Why this is not decoded; empty where it may be. A large text is scanned in a thread."""
+    if len(body) > LARGE_BYTES:
+        return (await asyncio.to_thread(scanned_shape, body)).problem
+    return small_shape(body).problem
 
 
 async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None = None) -> T:
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
     body = await read_body(request, max_bytes=max_bytes)
     try:
+        if len(body) > LARGE_BYTES:
+            return await asyncio.to_thread(msgspec.json.decode, body, type=kind)
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from exc

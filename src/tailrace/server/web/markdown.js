@@ -2,17 +2,20 @@
 // HTML, and a link leads to http, https or mailto or is no link. A growing text is parsed anew, but only the blocks
 // that changed are rebuilt: with a stream, that is the last one.
 
-const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
+// Every pattern here takes linear time, also where it does not match: no two repetitions side by side can match the same
+// characters, and what is cut off the ends is trimmed, not matched. The marks inside a text are found by `InlineScanner`.
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?=\s)([^]*)$/;
 const RULE = /^ {0,3}([-*_])( *\1){2,}\s*$/;
-const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])(?=\s)([^]*)$/;
 const QUOTE = /^ {0,3}>\s?/;
-const DIVIDER = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+const DIVIDER_CELL = /^:?-+:?$/;
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
-// A span is bounded, so that marks that are never closed cost a bounded search each.
-// In order of precedence: an escape, code, a link or an image, a bare address, strong, emphasis, struck out.
-const INLINE =
-  /\\([\\`*_{}[\]()#+\-.!~>|])|(`+)([^]{0,2000}?[^`])\2(?!`)|!?\[([^\]\n]{0,1000})\]\(([^\s()]*(?:\([^\s()]*\)[^\s()]*)*)(?:\s+"[^"]*")?\)|(https?:\/\/[^\s<>"'`]+[^\s<>"'`.,;:!?)\]])|(\*\*|__)(?=\S)([^]{0,2000}?\S)\7|(?<![\w*])(\*|_)(?=\S)([^]{0,2000}?\S)\9(?![\w*])|~~(?=\S)([^]{0,2000}?\S)~~/g;
+const MARK = /[\\`![*_~]|https?:\/\//g; // where a span may begin
+const ESCAPED = "\\`*_{}[]()#+-.!~>|";
+const ADDRESS = /\(([^\s()]{0,2000}(?:\([^\s()]{0,2000}\)[^\s()]{0,2000}){0,9})(?:\s{1,9}"[^"]{0,500}")?\)/y;
+const BARE_ADDRESS = /https?:\/\/[^\s<>"'`]+/y;
+const MAX_LABEL = 1000;
 
 const MAX_DEPTH = 16; // of quotes, lists and spans within each other; deeper ones stay as they were written
 
@@ -65,7 +68,28 @@ export function split(text) {
     }
   }
   close();
-  return blocks.map((block) => block.replace(/\n+$/, ""));
+  return blocks.map(withoutBlankEnd);
+}
+
+function withoutBlankEnd(block) {
+  let end = block.length;
+  while (end && block[end - 1] === "\n") end--;
+  return block.slice(0, end);
+}
+
+/** The text of a heading: blanks around it and the marks that close it are not part of it. */
+function headingText(rest) {
+  const text = rest.trim();
+  let end = text.length;
+  while (end && text[end - 1] === "#") end--;
+  return end && !/\s/.test(text[end - 1]) ? text : text.slice(0, end).trimEnd();
+}
+
+function isDivider(line) {
+  const cells = line.trim().split("|");
+  if (cells.length > 1 && !cells[0]) cells.shift();
+  if (cells.length > 1 && !cells.at(-1)) cells.pop();
+  return cells.every((cell) => DIVIDER_CELL.test(cell.trim()));
 }
 
 function goesOn(kind, found, line, numbered) {
@@ -95,11 +119,11 @@ function node(block, depth) {
   const fence = FENCE.exec(first);
   if (fence) return code(lines, fence);
   const heading = HEADING.exec(first);
-  if (heading) return element(`h${Math.min(6, heading[1].length + 1)}`, inline(heading[2]));
+  if (heading) return element(`h${Math.min(6, heading[1].length + 1)}`, inline(headingText(heading[2])));
   if (RULE.test(first)) return element("hr", []);
   if (QUOTE.test(first)) return quote(lines, depth + 1);
   if (ITEM.test(first)) return list(lines, depth + 1);
-  if (lines.length > 1 && first.includes("|") && DIVIDER.test(lines[1])) return table(lines);
+  if (lines.length > 1 && first.includes("|") && isDivider(lines[1])) return table(lines);
   return element("p", inline(block));
 }
 
@@ -126,7 +150,7 @@ function list(lines, nesting) {
   const items = [];
   for (const line of lines) {
     const item = ITEM.exec(line);
-    if (item && item[1].length <= depth + 1) items.push([item[3]]);
+    if (item && item[1].length <= depth + 1) items.push([item[3].trimStart()]);
     else items.at(-1).push(line.slice(Math.min(line.search(/\S|$/), depth + marker.length + 1)));
   }
   const made = element(ordered ? "ol" : "ul", items.map((item) => listItem(item, nesting)));
@@ -158,26 +182,130 @@ function table(lines) {
 }
 
 function inline(text, depth = 0) {
-  if (depth > MAX_DEPTH) return [text];
-  const parts = [];
-  let at = 0;
-  for (const found of text.matchAll(INLINE)) {
-    if (found.index > at) parts.push(text.slice(at, found.index));
-    parts.push(span(found, depth + 1));
-    at = found.index + found[0].length;
-  }
-  if (at < text.length) parts.push(text.slice(at));
-  return parts;
+  return depth > MAX_DEPTH ? [text] : new InlineScanner(text, depth).parts();
 }
 
-function span([whole, escaped, , literal, label, address, bare, , strong, , emphasis, struck], depth) {
-  if (escaped !== undefined) return escaped;
-  if (literal !== undefined) return element("code", [literal.trim() || literal]);
-  if (address !== undefined) return link(address, label || address, whole);
-  if (bare !== undefined) return link(bare, bare, whole);
-  if (strong !== undefined) return element("strong", inline(strong, depth));
-  if (emphasis !== undefined) return element("em", inline(emphasis, depth));
-  return element("s", inline(struck, depth));
+/**
+ * The spans of one text. Each kind of closing mark is looked for once, from left to right: the place that was found for
+ * one opening mark is kept for the next, so that marks that are never closed cost one search together.
+ */
+class InlineScanner {
+  constructor(text, depth) {
+    this.text = text;
+    this.depth = depth;
+    this.found = new Map(); // a closing mark -> where it was found last; -1: there is none from there on
+    this.runs = null; // length of a run of backticks -> the places of such runs, and how many are behind us
+  }
+
+  parts() {
+    const parts = [];
+    let at = 0; // what stands before this is in `parts`
+    let from = 0;
+    for (;;) {
+      MARK.lastIndex = from;
+      const mark = MARK.exec(this.text);
+      if (!mark) break;
+      const span = this.span(mark[0], mark.index);
+      if (!span.made) {
+        from = span.end;
+        continue;
+      }
+      if (mark.index > at) parts.push(this.text.slice(at, mark.index));
+      parts.push(span.made);
+      at = from = span.end;
+    }
+    if (at < this.text.length) parts.push(this.text.slice(at));
+    return parts;
+  }
+
+  /** What begins here and where it ends; without `made`, nothing does and the search goes on at `end`. */
+  span(mark, at) {
+    const next = this.text[at + 1];
+    if (mark === "\\") return next && ESCAPED.includes(next) ? { made: next, end: at + 2 } : { end: at + 1 };
+    if (mark === "`") return this.code(at);
+    if (mark === "[" || (mark === "!" && next === "[")) return this.linkAt(at, mark === "[" ? at : at + 1);
+    if (mark.startsWith("http")) return this.bareLink(at);
+    if (mark === "~") return next === "~" ? this.between("~~", "s", at) : { end: at + 1 };
+    if (mark === "*" || mark === "_") {
+      const strong = next === mark ? this.between(mark + mark, "strong", at) : {};
+      return strong.made ? strong : this.emphasis(mark, at);
+    }
+    return { end: at + 1 };
+  }
+
+  code(at) {
+    let end = at;
+    while (this.text[end] === "`") end++;
+    const runs = this.backtickRuns().get(end - at);
+    while (runs.places[runs.seen] < end) runs.seen++;
+    const close = runs.places[runs.seen];
+    if (close === undefined) return { end };
+    const literal = this.text.slice(end, close);
+    return { made: element("code", [literal.trim() || literal]), end: close + end - at };
+  }
+
+  backtickRuns() {
+    if (this.runs) return this.runs;
+    this.runs = new Map();
+    for (const { 0: run, index } of this.text.matchAll(/`+/g)) {
+      if (!this.runs.has(run.length)) this.runs.set(run.length, { places: [], seen: 0 });
+      this.runs.get(run.length).places.push(index);
+    }
+    return this.runs;
+  }
+
+  linkAt(at, bracket) {
+    const nothing = { end: bracket + 1 };
+    const close = this.next("]", bracket + 1);
+    if (close < 0 || close - bracket > MAX_LABEL + 1) return nothing;
+    const label = this.text.slice(bracket + 1, close);
+    ADDRESS.lastIndex = close + 1;
+    const address = label.includes("\n") ? null : ADDRESS.exec(this.text);
+    if (!address) return nothing;
+    const end = ADDRESS.lastIndex;
+    return { made: link(address[1], label || address[1], this.text.slice(at, end)), end };
+  }
+
+  bareLink(at) {
+    BARE_ADDRESS.lastIndex = at;
+    const found = BARE_ADDRESS.exec(this.text)?.[0] ?? "";
+    let length = found.length;
+    while (length && ".,;:!?)]".includes(found[length - 1])) length--;
+    const address = found.slice(0, length);
+    if (!/^https?:\/\/[^]/.test(address)) return { end: at + 4 };
+    return { made: link(address, address, address), end: at + length };
+  }
+
+  between(mark, tag, at) {
+    const start = at + mark.length;
+    const close = /\S/.test(this.text[start] ?? " ") ? this.next(mark, start + 1) : -1;
+    if (close < 0) return { end: start };
+    return { made: element(tag, inline(this.text.slice(start, close), this.depth + 1)), end: close + mark.length };
+  }
+
+  emphasis(mark, at) {
+    const before = this.text[at - 1] ?? " ";
+    const opens = !/[\w*]/.test(before) && /\S/.test(this.text[at + 1] ?? " ");
+    const close = opens ? this.next(mark, at + 2) : -1;
+    if (close < 0) return { end: at + 1 };
+    return { made: element("em", inline(this.text.slice(at + 1, close), this.depth + 1)), end: close + 1 };
+  }
+
+  /** The first place from `from` on where this mark closes something; -1 where there is none. */
+  next(mark, from) {
+    let place = this.found.get(mark) ?? 0;
+    if (place < 0 || place >= from) return place;
+    place = this.text.indexOf(mark, from);
+    while (place >= 0 && !this.closes(mark, place)) place = this.text.indexOf(mark, place + 1);
+    this.found.set(mark, place);
+    return place;
+  }
+
+  closes(mark, place) {
+    if (mark === "]") return true;
+    if (/\s/.test(this.text[place - 1])) return false;
+    return mark.length === 2 || !/[\w*]/.test(this.text[place + 1] ?? " ");
+  }
 }
 
 /** Images are links too: a page that loads what a model names would tell its address who is reading. */
@@ -192,6 +320,6 @@ function link(address, label, whole) {
 
 function element(tag, children) {
   const made = document.createElement(tag);
-  made.append(...children);
+  for (const child of children) made.append(child); // one by one: a call takes only so many arguments
   return made;
 }

@@ -24,12 +24,21 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
+from tailrace.schema_cost import value_size
 from tailrace.tools.process import to_the_end
 
 T = TypeVar("T")
 
-_MAX_PAGES = 100  # of a server's list of tools
+# Of one server's list of tools. Each is offered to the model with every request.
+MAX_TOOLS = 500
+MAX_LIST_BYTES = 2_000_000
+_MAX_PAGES = 100
 _TAIL_BYTES = 2000
+
+
+def text_size(schema: object) -> int:
+    """About how many characters a schema has as JSON."""
+    return 16 * value_size(schema, MAX_LIST_BYTES // 16)
 
 
 class McpFailed(TailraceError):
@@ -46,21 +55,30 @@ class Link:
         self._connecting = asyncio.Lock()
         self._live: _Live | None = None
 
-    async def tools(self) -> list[Tool]:
-        """Raises `McpFailed`."""
+    async def tools(self) -> tuple[list[Tool], str]:
+        """The tools within the limits, and a line about what was left out; empty where nothing was. Raises
+        `McpFailed`."""
 
-        async def every_page(client: Client) -> list[Tool]:
+        async def every_page(client: Client) -> tuple[list[Tool], str]:
             found: list[Tool] = []
             cursor: str | None = None
+            size = 0
             for _ in range(_MAX_PAGES):
                 page = await client.list_tools(cursor=cursor)
-                found += page.tools
+                for tool in page.tools:
+                    size += len(tool.description or "") + text_size(tool.input_schema)
+                    if len(found) == MAX_TOOLS or size > MAX_LIST_BYTES:
+                        return found, self._left_out(len(found))
+                    found.append(tool)
                 cursor = page.next_cursor
                 if cursor is None:
-                    break
-            return found
+                    return found, ""
+            return found, self._left_out(len(found))
 
         return await self._ask(every_page)
+
+    def _left_out(self, used: int) -> str:
+        return f"the MCP server {self.name} lists more tools than can be offered; the first {used} are used"
 
     async def call(self, tool: str, args: JsonObject, context: ToolContext) -> CallToolResult:
         """Raises `McpFailed`; a call that was under way when the server was lost is not made again."""

@@ -25,6 +25,7 @@ from tailrace.errors import ConfigError
 from tailrace.extras import install_command
 from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
+from tailrace.schema_cost import schema_cost, value_size
 from tailrace.tools.typed import clipped, failed, preview_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tailrace.tools.mcp.link import Link
 
 MAX_CHARS: Final = 50_000
+MAX_CHECK_COST: Final = 100_000  # parts of the schema times parts of the arguments: some milliseconds (L140)
+MAX_PATTERN_BYTES: Final = 1_000_000  # of a pattern's program
 MAX_NAME_CHARS: Final = 64  # the least that every provider takes
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,30}")
 
@@ -46,7 +49,7 @@ class McpServers:
         for name, settings in servers.items():
             _check(name, settings, environment)
         self._links: dict[str, Link] = _links(servers, environment) if servers else {}
-        self.problems: dict[str, str] = {}  # by server: why it could not be reached when it was last asked for
+        self.problems: dict[str, str] = {}  # by server: why not all of its tools are there
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,11 +74,13 @@ class McpServers:
         from tailrace.tools.mcp.link import McpFailed
 
         try:
-            tools = await link.tools()
+            tools, left_out = await link.tools()
         except McpFailed as exc:
             self.problems[link.name] = str(exc)
             return []
         self.problems.pop(link.name, None)
+        if left_out:
+            self.problems[link.name] = left_out
         return tools
 
 
@@ -92,9 +97,14 @@ class McpTool:
         self.spec = ToolSpec(
             offered_name(link.name, described.name), described.description or "", dict(described.input_schema)
         )
-        self._validator = _validator(self.spec.parameters)
+        self._validator: Validator | None = None  # made for the first call
+        self._cost = schema_cost(self.spec.parameters)
 
     def invalid(self, args: JsonObject) -> str:
+        """Where the check could take long, by the sizes of the schema and the arguments, the server alone makes it."""
+        if self._cost.recursive or self._cost.parts * value_size(args, MAX_CHECK_COST) > MAX_CHECK_COST:
+            return ""
+        self._validator = self._validator or _validator(self.spec.parameters)
         return _invalid(self._validator, args)
 
     def preview(self, args: JsonObject) -> str:
@@ -195,7 +205,7 @@ def _validator(schema: JsonObject) -> Validator | None:
     from jsonschema_rs import ReferencingError, RegexOptions, ValidationError, validator_for
 
     try:
-        return validator_for(schema, pattern_options=RegexOptions(), offline=True)
+        return validator_for(schema, pattern_options=RegexOptions(size_limit=MAX_PATTERN_BYTES), offline=True)
     except (ValidationError, ReferencingError, ValueError):
         return None
 
