@@ -41,6 +41,7 @@ from tailrace.flows.engine.service import FlowService
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
+from tailrace.private_files import tighten
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
@@ -251,6 +252,7 @@ async def open_app(
 
     Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
     check_bus(config)
+    await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,

@@ -193,3 +193,35 @@ async def test_J114_with_a_key_nothing_that_it_writes_has_it(tmp_path: Path) -> 
             _, err = await process.stop()
     assert '"route":"/runs"' in err
     assert key not in err
+
+
+WAITING = """
+{"name": "waiting", "blocks": [{"type": "step", "id": "w", "handler": "wait_signal", "params": {"signal": "go"}}]}
+"""
+
+
+async def test_L145_an_instance_whose_command_was_killed_goes_on_beside_a_server(tmp_path: Path) -> None:
+    async with FaultyProvider() as provider:
+        config_for(provider, tmp_path, store="sqlite:///runs.db', lease_s: 2, durability: 'committed")
+        (tmp_path / "waiting.json").write_text(WAITING, encoding="utf-8")
+        async with asyncio.timeout(90), served(tmp_path) as process:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tailrace", "flow", "run", "waiting.json"),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "TAILRACE_HOME": str(tmp_path)},
+                cwd=tmp_path,
+            )
+            assert child.stderr is not None
+            while b"waiting" not in (line := await child.stderr.readline()):
+                assert line, "it ended"
+            child.kill()
+            await child.wait()
+            async with process.client.get(process.url + "/instances") as response:
+                [found] = (await response.json())["data"]
+            path = f"{process.url}/instances/{found['id']}"
+            async with process.client.post(f"{path}/signals", json={"signal": "go"}) as response:
+                assert response.status == 200, await response.text()
+            async with process.client.get(f"{path}/stream") as response:
+                last = [event async for event in sse(response)][-1]
+    assert (last["type"], last["state"]) == ("done", "completed")

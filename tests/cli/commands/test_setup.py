@@ -208,6 +208,7 @@ async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyP
     data = bytearray(database.read_bytes())
     data[8192:40000] = b"\xff" * (40000 - 8192)
     database.write_bytes(data)
+    database.chmod(0o600)
     [finding] = await patient.broken()
     assert finding.what.startswith("database")
     assert database.read_bytes() == data

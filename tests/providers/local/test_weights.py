@@ -16,7 +16,7 @@ import pytest
 from tailrace.errors import Permanent
 from tailrace.providers.local.weights import Fetch, Weights
 
-CONTENT = b"GGUF" + os.urandom(3 << 20)
+CONTENT = b"GGUF" + os.urandom(3 << 20) + b"."
 WEIGHTS = Weights(
     title="Tiny",
     project="tailrace-test-weights",

@@ -31,6 +31,7 @@ from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run
+from tailrace.private_files import make_private_directory, make_private_file
 from tailrace.runs.recovery import follow
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
@@ -49,7 +50,8 @@ class ScreenChat:
         self._interrupted_at = -AGAIN_S
         environment = conversation.app.config.environment
         home = conversation.app.config.home
-        home.mkdir(parents=True, exist_ok=True)
+        make_private_directory(home)
+        make_private_file(home / "history")
         self._screen = TerminalScreen(
             self._transcript,
             Painter(Console(file=sys.stdout, no_color=bool(environment.get("NO_COLOR")) or None)),

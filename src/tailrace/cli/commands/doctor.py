@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import platform
+import shlex
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -28,6 +29,7 @@ from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, PlatformError, TailraceError
 from tailrace.extras import install_command
 from tailrace.ports import RunState
+from tailrace.private_files import is_open_to_others
 
 State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
@@ -100,8 +102,20 @@ def _files(config: Config) -> Iterator[Finding]:
     place = next(path for path in (config.home, *config.home.parents) if path.exists())
     if not os.access(place, os.W_OK):
         yield Finding("broken", f"{place} cannot be written to", "set TAILRACE_HOME to a directory of yours")
+    yield from _open_to_others(config)
     if not config.streams("cli"):
         yield Finding("note", "streaming is off: answers appear whole", "streaming: {enabled: true}, or --stream")
+
+
+def _open_to_others(config: Config) -> Iterator[Finding]:
+    """Conversations, tool output and histories are for their owner alone."""
+    kept = [config.home, config.home / "history", config.home / "checkpoints"]
+    if (database := config.database) is not None:
+        kept += [database.with_name(database.name + suffix) for suffix in ("", "-wal", "-shm", "-bells")]
+    if found := [path for path in kept if is_open_to_others(path)]:
+        names = ", ".join(map(str, found))
+        advice = f"chmod go-rwx {shlex.join(map(str, found))}"
+        yield Finding("broken", f"other users of this machine may read {names}", advice)
 
 
 def _refs(config: Config) -> list[ModelRef]:

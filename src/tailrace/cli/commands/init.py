@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.config.load import load
+from tailrace.private_files import make_private_directory, make_private_file
 from tailrace.providers.presets import PRESETS
 
 LOCAL = "local"
@@ -128,10 +129,10 @@ def _copied_aside(file: Path) -> Path:
 
 def _write(file: Path, text: str) -> None:
     """Atomic: a half-written config is worse than none."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(file.parent)
     temporary = file.with_suffix(".tmp")
+    make_private_file(temporary)
     temporary.write_text(text, encoding="utf-8")
-    temporary.chmod(0o600)
     temporary.replace(file)
 
 

@@ -30,6 +30,7 @@ from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+from tailrace.private_files import make_private_directory, make_private_file, tighten
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
@@ -444,9 +445,14 @@ class SqliteJournal:
 
 def _open_file(path: Path) -> tuple[WakeupPipe, sqlite3.Connection]:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.exists():
+            make_private_directory(path.parent)
     except OSError as exc:
         raise JournalError(f"{path.parent} cannot be made: {exc.strerror}") from exc
+    with contextlib.suppress(OSError):  # `prepare` says what is wrong with it
+        make_private_file(path)
+    for suffix in ("-wal", "-shm"):  # SQLite makes new ones with the mode of the file itself
+        tighten(path.with_name(path.name + suffix))
     pipe = WakeupPipe(path)
     try:
         prepare(path, alone=not pipe.has_peers)

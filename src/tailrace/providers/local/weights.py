@@ -22,6 +22,7 @@ from typing import IO, Final, TextIO
 import msgspec
 
 from tailrace.errors import Permanent
+from tailrace.private_files import make_private_directory
 
 ADVICE: Final = "name a GGUF file with providers.local.model_path, or choose another provider"
 FRAME_S: Final = 0.1  # the bar is drawn ten times a second
@@ -80,7 +81,7 @@ class Fetch:
         if self._weights.is_complete(target):
             return target
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self._directory)
             with _locked(self._directory / ".lock"):
                 if not self._weights.is_complete(target):
                     self._fetch(target)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from tailrace.errors import TailraceError
+from tailrace.private_files import make_private_directory
 
 REFS: Final = "refs/checkpoints/"
 # Bytes go in and come out as they are, whatever the tree's own .gitattributes say; info/attributes wins over them.
@@ -60,7 +61,7 @@ class SnapshotStore:
         if self._git is None:
             raise CheckpointError("checkpoints need git, which is not on the PATH: install it, or turn checkpoints off")
         try:
-            self.location.mkdir(parents=True, exist_ok=True, mode=0o700)  # it holds copies of files that may be private
+            make_private_directory(self.location)  # it holds copies of files that may be private
             lock = (self.location / "lock").open("w")
         except OSError as exc:
             raise CheckpointError(f"the checkpoints in {self.location} cannot be used: {exc.strerror}") from exc
