@@ -316,4 +316,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names = {preset.key_env for preset in PRESETS.values()}
     names |= {settings.key_env for settings in config.providers.values()}
     names |= config.server.secret_variables() | config.platforms.secret_variables()
+    names |= {server.key_env for server in config.mcp.servers.values() if server.key_env}
     return {name: value for name in names if name and (value := config.secret(name))}

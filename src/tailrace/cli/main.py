@@ -29,22 +29,28 @@ LOG_LEVELS = ("debug", "info", "warning")
 
 
 class CliCommand(NamedTuple):
-    """`reads_config=False`: works with a broken config file too; its `run` takes the arguments alone."""
+    """`reads_config=False`: works with a broken config file too; its `run` takes the arguments alone.
+    `starts_programs`: tools and MCP servers run as its children."""
 
     help: str
     module: str
     reads_config: bool = True
+    starts_programs: bool = False
 
 
 COMMANDS: dict[str, CliCommand] = {
-    "chat": CliCommand("chat in the terminal; -q asks one question", "tailrace.cli.commands.chat"),
-    "serve": CliCommand("the API, the web page and every enabled platform", "tailrace.cli.commands.serve"),
-    "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway"),
+    "chat": CliCommand(
+        "chat in the terminal; -q asks one question", "tailrace.cli.commands.chat", starts_programs=True
+    ),
+    "serve": CliCommand(
+        "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
+    ),
+    "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
     "runs": CliCommand("list the latest runs", "tailrace.cli.commands.runs"),
     "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
     "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),
     "stop": CliCommand("stop one run", "tailrace.cli.commands.runs"),
-    "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow"),
+    "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
@@ -106,9 +112,18 @@ def _run(argv: list[str]) -> int:
     from tailrace.config.load import load
 
     config = load(os.environ)
+    if command.starts_programs:
+        _hide_secrets(config)
     if args.log_level:
         _log_to_stderr(config, args.log_level)
     return int(module.run(args, config))
+
+
+def _hide_secrets(config: Config) -> None:
+    from tailrace.app.app import secrets_of
+    from tailrace.app.own_environment import hide_secrets
+
+    hide_secrets(secrets_of(config))
 
 
 def parser_of(name: str) -> Parser:

@@ -26,6 +26,10 @@ _COUNT_ROUTES: dict[Dialect, str] = {"responses": "/input_tokens", "anthropic": 
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+# The names of schemes, and what servers without keys are given for one.
+_NO_SECRETS = frozenset(
+    {"bearer", "apikey", "api-key", "ollama", "lm-studio", "not-needed", "no-key", "sk-no-key-required"}
+)
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,9 +107,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def redacted(self, text: str) -> str:
         """The same text without this endpoint's secrets: peers have echoed keys in their errors (J114)."""
+        return without_secrets(text, self._secret_words())
+
+    def secrets(self) -> list[str]:
+        """What must not be in an answer: the key and the secrets in headers, without words that any text may hold."""
+        return [word for word in self._secret_words() if word.lower() not in _NO_SECRETS]
+
+    def _secret_words(self) -> list[str]:
         named = [value for name, value in self.headers.items() if _SECRET_HEADER.search(name)]
-        words = [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
-        return without_secrets(text, words)
+        return [word for value in (self.key, *named) for word in (value.strip(), *value.split())]
 
 
 def url_of(base_url: str, dialect: Dialect) -> str:

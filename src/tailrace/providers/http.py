@@ -18,10 +18,12 @@ from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.endpoint import Endpoint
+from tailrace.providers.key_redaction import RedactedAnswer
 from tailrace.providers.quirks import adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.refused_fields import RefusedFields, refused_field
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport import HttpReply, Transport
+from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
@@ -59,6 +61,7 @@ class HttpProvider:
         self._wire = DIALECTS[endpoint.dialect]
         self._url = endpoint.url()
         self._headers = endpoint.request_headers()
+        self._redactor = TextRedactor(endpoint.secrets())
 
     def __repr__(self) -> str:
         return f"HttpProvider({self._endpoint!r})"
@@ -67,7 +70,7 @@ class HttpProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         reply = await self._post(request, stream=True)
         try:
-            yield await self._answer(reply, request)
+            yield self._without_key(await self._answer(reply, request))
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
@@ -77,7 +80,7 @@ class HttpProvider:
     async def complete(self, request: ModelRequest) -> Completion:
         reply = await self._post(request, stream=False)
         try:
-            answer = await self._answer(reply, request)
+            answer = self._without_key(await self._answer(reply, request))
             async for _ in answer:  # a peer that streams unasked is understood
                 pass
             return answer.completion()
@@ -86,6 +89,10 @@ class HttpProvider:
             raise
         finally:
             reply.close()
+
+    def _without_key(self, answer: AnswerStream) -> AnswerStream:
+        redactor = self._redactor
+        return answer if redactor.idle else RedactedAnswer(answer, redactor, self._wire.completion_from_body)
 
     def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,30 @@ async def test_a_hundred_streams_at_once_lose_nothing(tmp_path: Path) -> None:
     for chunks in answers:
         assert chunks[-1] == "[DONE]"
         assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks[:-1]) == OK
+
+
+# ── the provider's own key ───────────────────────────────────────────────────────────────────────────────────
+
+ECHOED_KEY = "sk-echoed-1234567890"
+
+
+@pytest.mark.parametrize(("path", "dialect"), [(CHAT, "chat"), (RESPONSES, "responses"), (MESSAGES, "anthropic")])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_J114_a_key_that_a_model_repeats_is_neither_shown_nor_stored(
+    tmp_path: Path, path: str, dialect: str, stream: bool
+) -> None:
+    text = f"Your key is {ECHOED_KEY}, keep it."
+    provider = {"dialect": dialect, "headers": {"x-api-key": ECHOED_KEY}}
+    async with FaultyProvider(script=[reply(text)]) as upstream:
+        echo = {**provider, "base_url": upstream.openai_url}
+        sections = {"model": {"provider": "echo", "name": "ok"}, "providers": {"echo": echo}}
+        async with dialect_server(tmp_path, sections=sections, provider=nullcontext(upstream)) as server:  # type: ignore[arg-type]
+            body = ask(path, "echo/ok", stream=stream)
+            async with server.session.post(server.url + path, json=body) as response:
+                shown = await response.text()
+            runs = await server.app.journal.runs(kind="call")
+            stored = str([await server.app.journal.read(run.id) for run in runs])
+    assert "keep it" in shown.replace('"', "") or stream
+    assert "[redacted]" in stored
+    for place in (shown, stored):
+        assert ECHOED_KEY not in place

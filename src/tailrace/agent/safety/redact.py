@@ -1,32 +1,15 @@
-"""Keeps secrets out of everything that is shown or stored (J113, J114).
-
-Pure. A secret split over chunks is found by holding back what could still become one. Configured patterns match
-within a run of non-blank characters, so only an unfinished word is ever held for them.
-"""
+"""Keeps secrets out of messages that are shown or stored (J113, J114). Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
-
 from tailrace.messages import Message, Part, Text, ToolCall, ToolResult
-from tailrace.redact import secret_values
+from tailrace.redact import REDACTED, TextRedactor
 
-REDACTED = "[redacted]"
-_MAX_WORD_CHARS = 512  # a longer run of non-blanks is data, not a key: it is not held back
+__all__ = ["REDACTED", "Redactor"]
 
 
-class Redactor:
-    """What is secret, compiled once. `redact` is for whole texts; `stream` gives a filter for one streamed text."""
-
-    def __init__(self, secrets: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
-        self.secrets = tuple(secret_values(secrets))
-        self.words = tuple(patterns)
-        alternatives = [re.escape(secret) for secret in self.secrets] + [f"(?:{word})" for word in self.words]
-        self.pattern = re.compile("|".join(alternatives)) if alternatives else None
-
-    def redact(self, text: str) -> str:
-        return self.pattern.sub(REDACTED, text) if self.pattern else text
+class Redactor(TextRedactor):
+    """What is secret in texts and messages."""
 
     def redact_message(self, message: Message) -> Message:
         """The same message without secrets in its text and in the arguments of its calls: they are not sent, not run
@@ -45,56 +28,3 @@ class Redactor:
                 return ToolResult(call_id, self.redact(content), ok)
             case _:
                 return part
-
-    def stream(self) -> RedactingStream:
-        return RedactingStream(self)
-
-    @property
-    def idle(self) -> bool:
-        """There is nothing to redact."""
-        return self.pattern is None
-
-
-class RedactingStream:
-    """One text in pieces. The joined output equals `redact` of the joined input, wherever it is cut."""
-
-    def __init__(self, redactor: Redactor) -> None:
-        self._redactor = redactor
-        self._held = ""
-
-    def feed(self, text: str) -> str:
-        if self._redactor.idle:
-            return text
-        data = self._held + text
-        keep = self._held_from(data)
-        self._held = data[keep:]
-        return self._redactor.redact(data[:keep])
-
-    def close(self) -> str:
-        held, self._held = self._held, ""
-        return self._redactor.redact(held)
-
-    def _held_from(self, data: str) -> int:
-        """Where the tail begins that may be the start of a secret. Never inside a complete one."""
-        keep = len(data)
-        for secret in self._redactor.secrets:
-            at = data.find(secret[0], max(0, len(data) - len(secret) + 1))
-            while at >= 0 and not secret.startswith(data[at:]):
-                at = data.find(secret[0], at + 1)
-            keep = min(keep, at) if at >= 0 else keep
-        if self._redactor.words:
-            word = len(data)
-            while word > 0 and not data[word - 1].isspace():
-                word -= 1
-            if len(data) - word <= _MAX_WORD_CHARS:
-                keep = min(keep, word)
-        return self._before_match(data, keep)
-
-    def _before_match(self, data: str, keep: int) -> int:
-        """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        pattern = self._redactor.pattern
-        if pattern is not None:
-            for match in pattern.finditer(data):
-                if match.start() < keep < match.end():
-                    return match.start()
-        return keep

@@ -36,7 +36,6 @@ from tailrace.flows.engine.plan import CANCEL, PAUSE, Plan, RunStep
 from tailrace.flows.engine.retry import retry_delay_s
 from tailrace.flows.language.expressions import ExpressionError
 from tailrace.flows.language.scope import WithNames
-from tailrace.flows.language.templates import resolved
 from tailrace.flows.steps.base import Handler, Handlers, StepContext, StepError, as_step_error
 from tailrace.flows.steps.step_stream import Audience, StepStream
 from tailrace.journal.fold import outputs_text
@@ -237,7 +236,7 @@ class InstanceRunner:
     def _params(self, handler: Handler[Any], step: Step, block_id: str) -> Any:
         scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})
         try:
-            return handler.convert(resolved(step.params, scope, strict=not self._with.dry_run))
+            return handler.convert(handler.fill(step.params, scope, strict=not self._with.dry_run))
         except ExpressionError as exc:
             raise StepError(str(exc), code="template") from exc
 

@@ -23,7 +23,8 @@ from tailrace.errors import (
 )
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
-from tailrace.flows.language.templates import has_template
+from tailrace.flows.language.expressions import Scope
+from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
 from tailrace.messages import JsonObject, Usage
 
@@ -113,6 +114,11 @@ class Handler(ABC, Generic[P]):
     async def dry_run(self, _params: P, _step: StepContext) -> Any:
         """The same without asking anybody: an output of the same shape, as far as it can be told."""
         return {"dry_run": True}
+
+    def fill(self, params: JsonObject, scope: Scope, *, strict: bool) -> JsonObject:
+        """The parameters with their templates filled in. Raises `ExpressionError`."""
+        filled: JsonObject = resolved(params, scope, strict=strict)
+        return filled
 
     def convert(self, params: JsonObject) -> P:
         """Raises `StepError` that names the parameter."""

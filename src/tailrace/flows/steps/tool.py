@@ -8,10 +8,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tailrace.flows.language.expressions import Scope
+from tailrace.flows.language.templates import has_template
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
+from tailrace.flows.steps.shell_template import fill_command, invalid_template
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, Tool
 
+SHELL_TOOL = "terminal"  # its argument `command` is a shell line
 Gate = Callable[[str, Effect], Awaitable[str]]
 """The reason why a call is refused; empty where it is allowed. A step has no user to ask (J108)."""
 
@@ -49,7 +53,18 @@ class ToolStep(Handler[ToolParams]):
         name = params.get("name")
         if isinstance(name, str) and "{{" not in name and name not in self._tools:
             return ".name", f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}"
+        command = _command_of(params)
+        if command is not None and (problem := invalid_template(command)):
+            return ".args.command", problem
         return super().invalid(params)
+
+    def fill(self, params: JsonObject, scope: Scope, *, strict: bool) -> JsonObject:
+        """Values in a command line are quoted for the shell."""
+        filled = super().fill(params, scope, strict=strict)
+        command = _command_of({**params, "name": filled.get("name")})
+        if command is None:
+            return filled
+        return {**filled, "args": {**filled["args"], "command": fill_command(command, scope, strict=strict)}}
 
     async def _checked(self, params: ToolParams) -> Tool:
         tool = self._tools.get(params.name)
@@ -70,6 +85,17 @@ class ToolStep(Handler[ToolParams]):
     async def dry_run(self, params: ToolParams, _step: StepContext) -> Any:
         await self._checked(params)
         return {"output": "", "dry_run": True}
+
+
+def _command_of(params: JsonObject) -> str | None:
+    """The command line with templates that a step would run in a shell."""
+    args = params.get("args")
+    if params.get("name") != SHELL_TOOL:
+        return None
+    if isinstance(args, str) and has_template(args):
+        return args  # whoever fills it in chooses the command
+    command = args.get("command") if isinstance(args, dict) else None
+    return command if isinstance(command, str) and has_template(command) else None
 
 
 class AgentParams(Params):

@@ -1,0 +1,123 @@
+"""A provider that repeats the key it was sent: in any piece, split anywhere, in every dialect's body."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.errors import Retryable
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    FinishDelta,
+    JsonObject,
+    Message,
+    NativeDelta,
+    ReasoningDelta,
+    Text,
+    TextDelta,
+    ToolCallDelta,
+)
+from tailrace.providers.key_redaction import RedactedAnswer, redacted_json
+from tailrace.redact import REDACTED, TextRedactor
+
+KEY = "sk-aab-sk-aac1"
+REDACTOR = TextRedactor([KEY])
+
+
+class Scripted:
+    """An answer of these reads; then it fails where `error` is given."""
+
+    def __init__(self, *reads: list[AnyDelta], body: JsonObject | None = None, error: Exception | None = None) -> None:
+        self._reads = list(reads)
+        self._body = body or {}
+        self._error = error
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        if self._reads:
+            return self._reads.pop(0)
+        if self._error is not None:
+            raise self._error
+        raise StopAsyncIteration
+
+    def completion(self) -> Completion:
+        return completion_of(self._body)
+
+
+def completion_of(body: JsonObject) -> Completion:
+    return Completion("chat", body, Message("assistant", (Text(str(body.get("text", ""))),)))
+
+
+async def passed(*reads: list[AnyDelta]) -> list[AnyDelta]:
+    answer = RedactedAnswer(Scripted(*reads), REDACTOR, completion_of)
+    return [delta for deltas in [deltas async for deltas in answer] for delta in deltas]
+
+
+def text_of(deltas: list[AnyDelta], kind: type) -> str:
+    return "".join(getattr(d, "text", "") or getattr(d, "arguments", "") for d in deltas if isinstance(d, kind))
+
+
+@given(step=st.integers(1, 20), before=st.text("sk-ab 1", max_size=12), after=st.text("sk-ab 1", max_size=12))
+async def test_J114_a_key_split_anywhere_is_redacted_in_every_kind_of_piece(step: int, before: str, after: str) -> None:
+    whole = before + KEY + after
+    pieces = [whole[at : at + step] for at in range(0, len(whole), step)]
+    kinds: dict[type, Callable[[str], AnyDelta]] = {
+        TextDelta: TextDelta,
+        ReasoningDelta: ReasoningDelta,
+        ToolCallDelta: lambda piece: ToolCallDelta(0, arguments=piece),
+    }
+    for kind, make in kinds.items():
+        shown = text_of(await passed(*([make(piece)] for piece in pieces), [FinishDelta("stop")]), kind)
+        assert shown == REDACTOR.redact(whole)
+        assert KEY not in shown
+
+
+async def test_everything_else_is_passed_on_as_it_came() -> None:
+    deltas: list[AnyDelta] = [
+        ReasoningDelta("hm"),
+        TextDelta("the word"),
+        NativeDelta("anthropic", {"a": 1}),
+        ToolCallDelta(0, "c1", "run", "{}"),
+        FinishDelta("stop"),
+    ]
+    out = await passed(deltas)
+    assert all(ours is theirs for ours, theirs in zip(out, deltas, strict=True))
+
+
+async def test_what_is_held_back_keeps_its_place() -> None:
+    out = await passed([TextDelta("ask")], [ToolCallDelta(0, "c1", "run", "{}")], [FinishDelta("stop")])
+    assert out == [TextDelta("a"), TextDelta("sk"), ToolCallDelta(0, "c1", "run", "{}"), FinishDelta("stop")]
+
+
+async def test_what_is_held_back_comes_before_the_failure() -> None:
+    answer = RedactedAnswer(Scripted([TextDelta("task")], error=Retryable("cut")), REDACTOR, completion_of)
+    assert await anext(answer) == [TextDelta("ta")]
+    assert await anext(answer) == [TextDelta("sk")]
+    with pytest.raises(Retryable, match="cut"):
+        await anext(answer)
+
+
+async def test_two_choices_do_not_mix() -> None:
+    half = len(KEY) // 2
+    reads: list[list[AnyDelta]] = [
+        [TextDelta(KEY[:half], 0), TextDelta(KEY[:half], 1)],
+        [TextDelta(KEY[half:], 0), TextDelta("x", 1)],
+    ]
+    out = await passed(*reads)
+    assert [delta for delta in out if delta == TextDelta(REDACTED, 0)]
+    assert "".join(d.text for d in out if isinstance(d, TextDelta) and d.choice == 1) == KEY[:half] + "x"
+
+
+def test_J114_the_whole_answer_is_read_from_a_body_without_the_key() -> None:
+    body: JsonObject = {"text": f"it is {KEY}", "list": [{"a": KEY}]}
+    completion = RedactedAnswer(Scripted(body=body), REDACTOR, completion_of).completion()
+    assert completion.text == f"it is {REDACTED}"
+    assert KEY not in str(completion.body)
+    same: JsonObject = {"text": "no key"}
+    assert redacted_json(same, REDACTOR) is same
