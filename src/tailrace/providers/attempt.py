@@ -176,8 +176,9 @@ class Attempt:
                         if not deltas:
                             note_bytes(advanced=False)
                             continue
-                        note_bytes(advanced=any(delta.__class__ is not EventDelta for delta in deltas))
-                        self._has_deltas = True
+                        advanced = any(delta.__class__ is not EventDelta for delta in deltas)
+                        note_bytes(advanced=advanced)
+                        self._has_deltas = self._has_deltas or advanced
                         if not self._has_shown:
                             self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
                         stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)

@@ -133,7 +133,7 @@ async def test_H94_what_breaks_after_text_is_an_error_frame_and_no_clean_end(
         case _:
             assert last.data.startswith(b'{"error":')
     assert not any(event.data == b"[DONE]" or event.event == "message_stop" for event in events)
-    assert told == 502
+    assert told == (400 if scene == "error-invalid" else 502)
     assert "error" in body
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.dialect_api import DIALECTS
+from server.dialect_api import CALL, DIALECTS
 from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
 from tailrace.server.v1.api_formats import CHAT, MESSAGES, RESPONSES, AnswerHeader
 from tailrace.wire.dialects import DIALECTS as WIRES
 from tailrace.wire.responses.response_fields import echoed_fields
+from tailrace.wire.sse import SseDecoder
 from wire.recordings import load, needs_recordings
 
 FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": MESSAGES}
@@ -279,3 +280,63 @@ async def test_an_answer_that_breaks_off_goes_on_in_one_text(tmp_path: Path, dia
         assert [block["type"] for block in streamed["content"]] == ["text"]
     elif dialect == "responses":
         assert [item["type"] for item in streamed["output"]] == ["message"]
+
+
+THOUGHTS: dict[Dialect, list[JsonObject]] = {
+    "anthropic": [
+        CUT["anthropic"][0],
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+    ],
+    "responses": [
+        CUT["responses"][0],
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {"type": "reasoning", "id": "rs_1", "summary": [], "status": "in_progress"},
+        },
+        {
+            "type": "response.reasoning_summary_text.delta",
+            "item_id": "rs_1",
+            "output_index": 0,
+            "summary_index": 0,
+            "delta": "hm",
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize("dialect", ["anthropic", "responses"])
+async def test_an_answer_that_breaks_off_in_its_thoughts_starts_over_behind_them(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    """What the client has seen is closed; no index of it is used again."""
+    async with replaying(tmp_path, named_stream(*THOUGHTS[dialect]), REST[dialect]) as server:
+        raw = await server.streamed(dialect)
+    body = rebuilt(dialect, raw)
+    assert body is not None, raw
+    assert WIRES[dialect].completion_from_body(body).text == "three."
+    events = [msgspec.json.decode(event.data) for event in SseDecoder().feed(raw)]
+    begun = [e for e in events if e["type"] in ("content_block_start", "response.output_item.added")]
+    ended = [e for e in events if e["type"] in ("content_block_stop", "response.output_item.done")]
+    place = "index" if dialect == "anthropic" else "output_index"
+    assert [event[place] for event in begun] == [event[place] for event in ended] == [0, 1]
+    if dialect == "responses":
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_stand_in_of_another_dialect_takes_over_in_one_text(tmp_path: Path, dialect: Dialect) -> None:
+    """The client sees one message: relayed from the first provider, encoded anew from the second."""
+    other: Dialect = "anthropic" if dialect == "chat" else "chat"
+    if dialect == "chat":
+        cut = chat_stream({"delta": {"role": "assistant", "content": "One, two, "}}).removesuffix(b"data: [DONE]\n\n")
+    else:
+        cut = named_stream(*CUT[dialect])
+    model = {"provider": f"up-{dialect}", "name": "any", "fallbacks": [{"provider": f"up-{other}", "name": "any"}]}
+    call = {**CALL, "max_attempts": 1}
+    async with replaying(tmp_path, cut, REST[other], model=model, call=call) as server:
+        raw = await server.streamed(dialect)
+    body = rebuilt(dialect, raw)
+    assert body is not None, raw
+    assert WIRES[dialect].completion_from_body(body).text == "One, two, three."

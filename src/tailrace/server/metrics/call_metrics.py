@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, ModelRequest
+from tailrace.messages import AnyDelta, EventDelta, ModelRequest
 from tailrace.ports import Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware, ForwardingListener
@@ -44,6 +44,8 @@ class _CallMeter(ForwardingListener):
         self._inner.attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
+        if self._waiting and all(delta.__class__ is EventDelta for delta in deltas):
+            return self._inner.deltas(deltas)  # the provider says that it has begun: no token yet
         now = time.monotonic()
         if self._waiting:
             self._waiting = False

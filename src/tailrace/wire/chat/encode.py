@@ -112,7 +112,8 @@ class StreamEncoder:
                 if self._relays is not False and delta.dialect == "chat":
                     self._relay(delta, out)
             elif self._relays:
-                self._track(delta, out)
+                if delta.__class__ is not TextDelta or not self._begun:
+                    self._track(delta, out)
             else:
                 self._encode_delta(delta, out)
         return b"".join(out)
@@ -181,18 +182,16 @@ class StreamEncoder:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         self._relays = True
         data = delta.data
-        if data.startswith(self._their_head) and not _USAGE.search(data):
+        if self._begun and data.startswith(self._their_head) and not _USAGE.search(data):
             if not self._include_usage:
                 data = data.replace(_NO_USAGE, b"", 1)
-            chunk = self._our_head + data[len(self._their_head) :]
-        else:
-            event = decode_object(data)
-            if not self._takes(event):
-                return
+            out += (self._our_head, data[len(self._their_head) :], b"\n\n")
+            return
+        event = decode_object(data)
+        if self._takes(event):
             self._created = event.get("created", self._created)
-            chunk = self._own(event)
             self._learn_head(data)
-        (out if self._begun else self._held).append(b"data: %b\n\n" % chunk)
+            (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(event))
 
     def _takes(self, event: JsonObject) -> bool:
         """Whether the client gets this chunk. Usage is always asked for: a client that has not asked for it gets no
@@ -220,7 +219,8 @@ class StreamEncoder:
             return
         if {"id", "model", "created"} <= head.keys() and head.keys().isdisjoint(rest):
             self._their_head = before + found
-            self._our_head = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1) + b"," + found
+            ours = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1)
+            self._our_head = b"data: %b,%b" % (ours, found)
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed chunk meant, for an answer that must go on without its provider."""
