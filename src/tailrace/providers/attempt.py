@@ -54,7 +54,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = (UsageDelta, FinishDelta)
+_SILENT: Final = (UsageDelta, FinishDelta, EventDelta)
 DeltaSink = Callable[[list[AnyDelta]], StopCall | None]
 
 

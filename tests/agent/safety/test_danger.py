@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.agent.safety.danger import Verdict, assess
+from tailrace.agent.safety.danger import Places, Verdict, assess
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -41,6 +41,31 @@ def test_the_lists_are_long_enough() -> None:
 def test_J109_no_wrapper_makes_a_command_harmless(wrapper: str) -> None:
     for line in ("rm -rf build", "git push --force", "kill 12", "systemctl stop x"):
         assert assess(wrapper.format(line)).verdict != "allow"
+
+
+IN_PROJECT = Places(("/home/ann/proj",), ("/home/ann/proj", "/srv/data"), "/home/ann")
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("cd /home/ann/proj && pytest -q > out.log 2>&1", "allow"),
+        ("cd /home/ann/proj/sub && cat > a.txt <<'E'\nhi\nE", "allow"),
+        ("echo hi > ~/proj/x", "allow"),
+        ("cp a /srv/data/b", "allow"),
+        ("cd sub && echo x > ../y", "ask"),  # where there is no sub, it is outside
+        ("cd /home/ann/proj/sub/deep && cd .. && echo x > y", "ask"),
+        ("echo hi > ~/other/x", "ask"),
+        ("echo hi > ../x", "ask"),
+        ("cd .. && touch x", "ask"),
+        ("rm -rf ../../ann", "refuse"),
+        ("cd .. && rm -rf *", "refuse"),
+        ("rm -rf /home/ann/proj/../", "refuse"),
+        ("rm -rf ../proj", "ask"),
+    ],
+)
+def test_M153_a_path_is_judged_from_the_directory_in_which_it_is_used(line: str, verdict: Verdict) -> None:
+    assert assess(line, IN_PROJECT).verdict == verdict
 
 
 HERE_DOCUMENTS: dict[Verdict, list[str]] = {

@@ -87,7 +87,7 @@ class _Assessor:
         if ">" not in redirect.operator or target.text.isdigit() or target.text == "-":
             return HARMLESS
         found = judge_target(target, self._places)
-        empties = redirect.operator in (">", ">|", "&>") and command.name in ("", ":", "true") and not command.fed
+        empties = redirect.operator in (">", ">|", "&>") and _prints_nothing(command)
         if found.verdict == "allow" and empties and not target.text.startswith("/dev/"):
             return ask(f"empties {target.text}")
         return found
@@ -283,6 +283,15 @@ class _Assessor:
             worst = graver(worst, self._assess_words([*named, *roots], unknown, depth + 1))
         self._places = places
         return worst
+
+
+def _prints_nothing(command: SimpleCommand) -> bool:
+    args = [word.text for word in command.words[1:] if not word.dynamic]
+    if command.fed or len(args) + 1 < len(command.words):
+        return False
+    if command.name in ("echo", "printf"):
+        return not any(arg for arg in args if arg != "-n")
+    return command.name in ("", ":", "true") or (command.name == "cat" and args == ["/dev/null"])
 
 
 def _shell_words(args: Sequence[Word]) -> list[Word]:

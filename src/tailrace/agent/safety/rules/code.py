@@ -51,6 +51,8 @@ def judge_interpreter(start: ProgramStart, *, fed: bool) -> Assessment:
     if any(_DESTRUCTIVE_CODE.search(code) for code in codes) or any("ncodedC" in arg for arg in start.args):
         return ask(f"{start.name} code that can change files or start programs")
     operands = [word for word in start.words if not word.text.startswith("-") or word.text == "-"]
+    if start.name.startswith(("perl", "ruby")) and any(re.match(r"-[nplaw0]*i", arg) for arg in start.args):
+        return graver(*(judge_target(word, start.places) for word in operands))  # its code is taken for a file, too
     if fed and not code_at and reads_stdin(operands):
         return ask(f"feeds code to {start.name}")
     return HARMLESS

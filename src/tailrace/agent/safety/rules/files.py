@@ -206,7 +206,23 @@ def _output_option(start: ProgramStart) -> Assessment:
     return graver(*(judge_target(target, start.places) for target in targets))
 
 
+def _compressor(start: ProgramStart) -> Assessment:
+    """Replaces its operands, unless it writes to standard output or only looks."""
+    if any(re.match(r"-[a-zA-Z]*[clt]|--stdout|--to-stdout|--list|--test", arg) for arg in start.args):
+        return HARMLESS
+    return _all_written(start)
+
+
+def _ssh_keygen(start: ProgramStart) -> Assessment:
+    if any(re.match(r"-[a-zA-Z]*[lyFB]", arg) for arg in start.args):
+        return HARMLESS
+    files = [word for option, word in zip(start.words, start.words[1:], strict=False) if option.text == "-f"]
+    return graver(*(judge_target(word, start.places) for word in files)) if files else ask("makes a key")
+
+
 FILE_RULES: dict[str, Rule] = {
+    **dict.fromkeys(("gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd", "lz4", "compress"), _compressor),
+    "ssh-keygen": _ssh_keygen,
     **dict.fromkeys(("rm", "unlink"), _rm),
     **dict.fromkeys(("chown", "chgrp", "chattr", "setfacl"), _rights),
     **dict.fromkeys(("cp", "install", "ln"), _copy),

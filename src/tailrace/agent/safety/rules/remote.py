@@ -207,6 +207,7 @@ _GIT_RULES: dict[str, Callable[[_GitArguments], str]] = {
     ),
     **dict.fromkeys(("tag", "replace"), _tag),
     "push": _push,
+    "clone": lambda git: "git settings that start programs" if any(map(_GIT_RUNS.match, git.operands)) else "",
     "reset": _when("throws away changes", "", "--hard", "--merge", "--keep"),
     "clean": lambda git: "" if git.has("n", "--dry-run") else "deletes files that git does not know",
     "branch": _when("throws away commits", "DfMC", "--force"),
