@@ -404,6 +404,7 @@ async def test_a_dumb_terminal_gets_lines_and_nothing_else(home: Home) -> None:
         terminal.enter("Remove it.")
         await terminal.until("once, session, always or deny?")
         terminal.enter("deny")
+        await terminal.until("command: rm -rf ./x")  # tools are shown in full
         await terminal.until("Not done.")
         terminal.type("\x04")
         assert await terminal.exit_code() == 0
