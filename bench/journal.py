@@ -22,7 +22,7 @@ import uvloop
 
 from tailrace.events import MessageChunk, RunFinished, to_json
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Lease, NewRun
+from tailrace.ports import Lease, LogPage, NewRun, sse_without_reasoning
 
 T = TypeVar("T")
 READ = [MessageChunk(" the"), MessageChunk(" quick"), MessageChunk(" brown"), MessageChunk(" fox")]  # one read's deltas
@@ -55,10 +55,11 @@ async def _append_and_tail(path: Path, events: int, per_commit: int, *, sse: boo
 
     async def watch() -> None:
         nonlocal seen
-        async for batch in journal.tail(lease.run_id, after=1):
+        viewer = journal.tail_pages(lease.run_id, after=1) if sse else journal.tail(lease.run_id, after=1)
+        async for batch in viewer:
             seen += len(batch)
-            if sse:
-                sent.append(len(batch.sse))
+            if isinstance(batch, LogPage):
+                sent.append(len(batch.framed(sse_without_reasoning)))
             if seen == events:
                 return
 

@@ -1,30 +1,43 @@
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
+import sys
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from provider_thread import provider
-from tailrace import Agent, AIAgent
+from tailrace import Agent, AIAgent, tool
+from tailrace.api import OnApproval
+from tailrace.app import open_app
 from tailrace.config.load import Config, load
 from tailrace.errors import CorruptLog, TailraceError
-from tailrace.events import MessageChunk, RunFinished
+from tailrace.events import ApprovalAsked, Decision, MessageChunk, NotExecuted, RunFinished
+from tailrace.ports import Run
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
 
 
-def config_for(url: str, home: Path) -> Config:
+def config_for(url: str, home: Path, tools: str = "[read_file]") -> Config:
     text = f"model: {{provider: faulty, name: ok}}\nproviders: {{faulty: {{dialect: chat, base_url: '{url}'}}}}\n"
-    (home / "config.yaml").write_text(text + "agent: {tools: [read_file]}\n", encoding="utf-8")
+    (home / "config.yaml").write_text(text + f"agent: {{tools: {tools}}}\n", encoding="utf-8")
     return load({}, home)
 
 
 @asynccontextmanager
-async def opened(home: Path, *script: str | Scenario | Reply) -> AsyncGenerator[tuple[Agent, FaultyProvider], None]:
-    async with FaultyProvider(script) as server, Agent(config=config_for(server.url, home), directory=home) as agent:
+async def opened(
+    home: Path, *script: str | Scenario | Reply, **options: Any
+) -> AsyncGenerator[tuple[Agent, FaultyProvider], None]:
+    async with (
+        FaultyProvider(script) as server,
+        Agent(config=config_for(server.url, home), directory=home, **options) as agent,
+    ):
         yield agent, server
 
 
@@ -66,6 +79,91 @@ async def test_an_agent_that_is_not_open_says_so() -> None:
         await Agent().run("Hi.")
 
 
+# ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ordering() -> tuple[Any, list[str]]:
+    """A tool that needs an approval, and what it has ordered."""
+    orders: list[str] = []
+
+    @tool(effect="external")
+    def order(what: str) -> str:
+        """Orders something."""
+        orders.append(what)
+        return "ordered"
+
+    return order, orders
+
+
+def asks_for(*orders: str) -> Reply:
+    return reply(*(call("order", {"what": what}) for what in orders))
+
+
+def allow(asked: ApprovalAsked) -> bool:
+    return "tea" in asked.command
+
+
+async def allow_later(asked: ApprovalAsked) -> Decision:
+    return "once" if allow(asked) else "deny"
+
+
+class AllowingObject:
+    async def __call__(self, asked: ApprovalAsked) -> Decision:
+        return await allow_later(asked)
+
+
+NOT_COAL = NotExecuted("order", 'order {"what":"coal"}', "acts outside this machine; denied", "denied")
+
+
+@pytest.mark.parametrize("on_approval", [allow, allow_later, AllowingObject()])
+async def test_an_approval_is_asked_of_the_callback(tmp_path: Path, on_approval: OnApproval) -> None:
+    order, orders = ordering()
+    script = asks_for("tea", "coal"), reply("Tea.")
+    async with opened(tmp_path, *script, tools=[order], on_approval=on_approval) as (agent, _):
+        result = await agent.run("Order.")
+    assert orders == ["tea"]
+    assert (result.text, result.status, result.not_executed) == ("Tea.", "completed", (NOT_COAL,))
+
+
+async def test_a_callback_that_raises_or_talks_nonsense_denies_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(asked: ApprovalAsked) -> bool:
+        if "coal" in asked.command:
+            raise RuntimeError("no one is in")
+        return "perhaps"  # type: ignore[return-value]
+
+    order, orders = ordering()
+    script = asks_for("coal", "tea"), reply("Nothing.")
+    async with opened(tmp_path, *script, tools=[order], on_approval=broken) as (agent, _):
+        result = await agent.run("Order.")
+    assert orders == []
+    assert [(action.command, action.kind) for action in result.not_executed] == [
+        ('order {"what":"coal"}', "denied"),
+        ('order {"what":"tea"}', "denied"),
+    ]
+    logged = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert [("raised" in line, "'perhaps'" in line) for line in logged] == [(True, False), (False, True)]
+
+
+async def test_without_a_callback_it_says_that_no_one_could_be_asked(tmp_path: Path) -> None:
+    order, orders = ordering()
+    async with opened(tmp_path, asks_for("tea"), asks_for("tea"), reply("Nothing."), tools=[order]) as (agent, _):
+        result = await agent.run("Order.")
+        agent.on_approval = allow
+    assert orders == []
+    assert [action.kind for action in result.not_executed] == ["no_one_to_ask"]  # once, though it was tried twice
+
+
+async def test_what_the_rules_forbid_is_told_without_asking(tmp_path: Path) -> None:
+    script = reply(call("terminal", {"command": "rm -rf /"})), reply("I may not.")
+    async with FaultyProvider(script) as server:
+        config = config_for(server.url, tmp_path, tools="[terminal]")
+        async with Agent(config=config, directory=tmp_path, yolo=True, on_approval=lambda _: True) as agent:
+            result = await agent.run("Go.")
+    assert [(action.command, action.kind) for action in result.not_executed] == [("rm -rf /", "forbidden")]
+
+
 # ── the blocking facade ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -83,6 +181,150 @@ def test_the_callback_gets_each_piece_and_none_at_the_end_of_each_response(tmp_p
     assert [m["role"] for m in answer["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert heard.count(None) == 2
     assert "".join(piece or "|" for piece in heard) == "Let me see.|It says text.|"
+
+
+def test_every_response_ends_with_none_also_one_that_only_calls_tools(tmp_path: Path) -> None:
+    heard: list[str | None] = []
+    looking = reply(call("read_file", {"path": "x.txt"}))
+    with provider(looking, looking, reply("Nothing there. \n\n")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path) as agent:
+            agent.stream_callback = heard.append
+            answer = agent.run_conversation("What is in x.txt?")
+    assert answer["final_response"] == "Nothing there."
+    assert "".join(piece or "|" for piece in heard) == "||Nothing there. \n\n|"
+
+
+def test_a_text_that_came_whole_reaches_the_callback_too(tmp_path: Path) -> None:
+    heard: list[str | None] = []
+    looking = Scenario(reply=reply("Let me see.", call("read_file", {"path": "x"})), instead="no-streaming")
+    with provider(looking, looking, reply("Gone.")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, stream_callback=heard.append) as agent:
+            agent.run_conversation("Look.")
+    assert "".join(piece or "|" for piece in heard) == "Let me see.|Gone.|"
+
+
+def test_a_misspelt_option_is_refused(tmp_path: Path) -> None:
+    agent = AIAgent()
+    with pytest.raises(AttributeError):
+        agent.callback = print  # type: ignore[attr-defined]
+    agent.close()
+    with pytest.raises(TailraceError, match="closed"):
+        agent.run_conversation("Hi.")
+
+
+def leave_by_exit() -> None:
+    sys.exit(4)
+
+
+def leave_by_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("leave", "raised"), [(leave_by_exit, SystemExit), (leave_by_interrupt, KeyboardInterrupt)])
+def test_leaving_the_program_in_a_callback_ends_the_turn(
+    tmp_path: Path, leave: Callable[[], None], raised: type[BaseException]
+) -> None:
+    def on_piece(piece: str | None) -> None:
+        if piece and not left:
+            left.append(piece)
+            leave()
+
+    left: list[str] = []
+    with provider(STALLED, reply("Again.")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, stream_callback=on_piece, session="s") as agent:
+            with pytest.raises(raised):
+                agent.run_conversation("Count.")
+            assert agent.run_conversation("And?")["messages"][1]["content"].startswith("One")
+    assert [run.state for run in runs_of(config)] == ["completed", "stopped"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_leaving_the_program_in_an_approval_ends_the_turn(tmp_path: Path, is_async: bool) -> None:
+    def on_approval(_asked: ApprovalAsked) -> bool:
+        sys.exit(4)
+
+    async def on_approval_later(asked: ApprovalAsked) -> bool:
+        return on_approval(asked)
+
+    order, orders = ordering()
+    with provider(asks_for("tea")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, tools=[order]) as agent:
+            agent.on_approval = on_approval_later if is_async else on_approval
+            with pytest.raises(SystemExit):
+                agent.run_conversation("Order.")
+    assert orders == []
+    assert [run.state for run in runs_of(config)] == ["stopped"]
+
+
+@pytest.mark.parametrize("on_approval", [allow, allow_later])
+def test_a_blocking_agent_asks_too(tmp_path: Path, on_approval: OnApproval) -> None:
+    order, orders = ordering()
+    with provider(asks_for("tea", "coal"), reply("Tea.")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, tools=[order], on_approval=on_approval) as agent:
+            answer = agent.run_conversation("Order.")
+    assert orders == ["tea"]
+    assert answer["not_executed"] == [msgspec.to_builtins(NOT_COAL)]
+
+
+def test_a_blocking_agent_denies_what_its_callback_raises_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_asked: ApprovalAsked) -> bool:
+        raise RuntimeError("no one is in")
+
+    order, orders = ordering()
+    with provider(asks_for("tea"), reply("Nothing.")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, tools=[order], on_approval=broken) as agent:
+            answer = agent.run_conversation("Order.")
+    assert (orders, [action["kind"] for action in answer["not_executed"]]) == ([], ["denied"])
+    assert "on_approval raised" in caplog.text
+
+
+def test_a_tool_that_leaves_the_program_is_a_tool_that_failed(tmp_path: Path) -> None:
+    @tool
+    async def leave() -> None:
+        """Leaves."""
+        sys.exit(3)
+
+    with provider(reply(call("leave", {})), reply("It failed.")) as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, tools=[leave]) as agent:
+            answer = agent.run_conversation("Leave.")
+    assert (answer["final_response"], answer["messages"][2]["content"]) == ("It failed.", "SystemExit: 3")
+
+
+@pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "nowhere/model"])
+def test_a_turn_that_fails_says_why(tmp_path: Path, model: str) -> None:
+    """No key, no such provider: the answer is empty and the reason is not."""
+    with provider() as server:
+        config = config_for(server.url, tmp_path)
+        with AIAgent(config=config, directory=tmp_path, model=model) as agent:
+            answer = agent.run_conversation("Hi.")
+    assert (answer["final_response"], answer["completed"], answer["status"]) == ("", False, "failed")
+    assert model.partition("/")[0].upper() in answer["error"].upper()
+
+
+def test_a_callback_may_interrupt_the_turn_itself(tmp_path: Path) -> None:
+    with provider(STALLED) as server:
+        agent = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path)
+        agent.stream_callback = lambda piece: agent.interrupt() if piece else None
+        with agent:
+            answer = agent.run_conversation("Count.")
+    assert answer["status"] == "stopped"
+
+
+def runs_of(config: Config) -> list[Run]:
+    """The runs in the agent's database, the newest first."""
+
+    async def read() -> list[Run]:
+        async with open_app(config) as app:
+            return await app.journal.runs()
+
+    return asyncio.run(read())
 
 
 def test_a_callback_that_raises_changes_nothing(tmp_path: Path) -> None:

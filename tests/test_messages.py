@@ -110,6 +110,7 @@ def test_deltas_have_distinct_names_and_are_frozen() -> None:
     tags = [delta.__struct_config__.tag for delta in get_args(AnyDelta)]
     assert sorted(tags) == [
         "error_delta",
+        "event_delta",
         "finish_delta",
         "native_delta",
         "reasoning_delta",

@@ -27,6 +27,7 @@ from tailrace.private_apis import (
     buffered_bytes,
     color_system,
     http_chunk,
+    new_http_connection,
     on_resize,
     parser_actions,
     redraw,
@@ -38,6 +39,21 @@ from tailrace.private_apis import (
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 # ── aiohttp ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_connection_of_another_class_has_the_runners_settings() -> None:
+    class Own(web.RequestHandler):
+        __slots__ = ()
+
+    runner = web.AppRunner(web.Application(), keepalive_timeout=7.5, access_log=None)
+    await runner.setup()
+    try:
+        assert runner.server is not None
+        connection = new_http_connection(Own, runner.server, asyncio.get_running_loop())
+        assert isinstance(connection, Own)
+        assert connection.keepalive_timeout == 7.5
+    finally:
+        await runner.cleanup()
 
 
 async def test_bytes_that_came_before_a_break_are_still_buffered() -> None:

@@ -6,39 +6,77 @@ An entry point, like the command line: the one module of this package that may o
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import concurrent.futures
+import inspect
+import logging
 import os
+import queue
 import secrets
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, assert_never, get_args
 
 import msgspec
 
+from tailrace.agent.endings import not_executed_in
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import TailraceError
-from tailrace.events import AnyEvent, MessageChunk, MessageStop, RunFailure, RunFinished, RunStatus
+from tailrace.errors import RunParked, RunSealed, TailraceError
+from tailrace.events import (
+    AnyEvent,
+    ApprovalAsked,
+    ApprovalFact,
+    AttemptFact,
+    AttemptStarted,
+    Commentary,
+    Decision,
+    Delivered,
+    GatewayNotice,
+    HistoryFact,
+    LongToolHint,
+    MessageChunk,
+    MessageRecorded,
+    MessageStop,
+    NotExecuted,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    RunStatus,
+    SequenceFact,
+    Snapshot,
+    ToolCallChunk,
+    ToolCallFinished,
+)
 from tailrace.messages import JsonObject, Message, ModelRequest, Usage, user
 from tailrace.ports import Tool
+from tailrace.runs.recovery import follow
 from tailrace.wire import chat
 
+log = logging.getLogger("tailrace.api")
 T = TypeVar("T")
+Answer: TypeAlias = Decision | bool  # True is "once", False is "deny"
+OnApproval: TypeAlias = Callable[[ApprovalAsked], Answer | Awaitable[Answer]]
+_DECISIONS: tuple[Decision, ...] = get_args(Decision)
+_REQUESTER = "python"
+_LAST_WORDS_S = 5.0  # how long an interrupted conversation waits for its turn to end
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a turn ended. `text` is exactly what was streamed since the last tool."""
+    """How a turn ended. `text` is exactly what was streamed since the last tool. `error` says why it did not complete;
+    `not_executed` what the model wanted to do and was denied or refused, also in a turn that completed."""
 
     text: str
     status: RunStatus
     usage: Usage
     error: RunFailure | None = None
     run_id: str = ""
+    not_executed: tuple[NotExecuted, ...] = ()
 
     @property
     def completed(self) -> bool:
@@ -53,14 +91,16 @@ class RunStream:
         self.id = run_id
 
     async def __aiter__(self) -> AsyncIterator[AnyEvent]:
-        async for batch in self._app.journal.tail(self.id):
+        """The events until the end. Raises `RunParked` for a run that was set aside."""
+        async for batch in follow(self._app.journal, self.id):
             for entry in batch:
                 yield entry.event
 
     async def result(self) -> RunResult:
-        """Waits for the end."""
-        finished = await self._app.agents.finished(self.id)
-        return RunResult(finished.output, finished.status, finished.usage, finished.error, self.id)
+        """Waits for the end. Raises `RunParked` for a run that was set aside."""
+        end = await self._app.agents.finished(self.id)
+        facts = await self._app.journal.facts(self.id)
+        return RunResult(end.output, end.status, end.usage, end.error, self.id, not_executed_in(facts))
 
     async def stop(self) -> None:
         await self._app.agents.stop(self.id)
@@ -75,9 +115,13 @@ class Agent:
             async for event in run:
                 print(event)
     ```
+
+    `on_approval` is asked before an action that needs an approval, and returns a decision ("once", "session", "always",
+    "deny") or a bool. It may be async; a plain function runs in a thread. What it raises denies the action and is
+    logged; so does no answer within `approvals.timeout_s`. Without it such actions are denied. It may be set later.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per option
         self,
         *,
         model: str = "",
@@ -88,12 +132,16 @@ class Agent:
         config: Config | None = None,
         yolo: bool = False,
         max_turns: int | None = None,
+        on_approval: OnApproval | None = None,
     ) -> None:
         self._config = config
         self._tools = tools
         self._directory = directory
         self.session = session or f"ses_{secrets.token_hex(8)}"
-        self._spec = TurnSpec(user(""), model=model, system=system, yolo=yolo, max_turns=max_turns)
+        self.on_approval = on_approval
+        self._spec = TurnSpec(
+            user(""), model=model, system=system, requester=_REQUESTER, yolo=yolo, max_turns=max_turns
+        )
         self._stack = AsyncExitStack()
         self._app: App | None = None
 
@@ -111,18 +159,31 @@ class Agent:
         self._app = None
 
     @asynccontextmanager
-    async def stream(self, text: str) -> AsyncGenerator[RunStream, None]:
-        """Starts a turn. Leaving the block before its end stops it (F76)."""
-        app = self._opened()
-        spec = msgspec.structs.replace(self._spec, message=user(text))
+    async def stream(self, text: str, *, on_approval: OnApproval | None = None) -> AsyncGenerator[RunStream, None]:
+        """Starts a turn. Leaving the block before its end stops it (F76). `on_approval`: for this turn alone."""
+        app, on_approval = self._opened(), on_approval or self.on_approval
+        spec = msgspec.structs.replace(self._spec, message=user(text), reachable=on_approval is not None)
         run = await app.agents.submit(spec, session=self.session)
+        answering: asyncio.Task[None] | None = None
+        if on_approval is not None:
+            answering = asyncio.get_running_loop().create_task(_answer_questions(app, run.id, on_approval))
+        is_parked = False
         try:
             yield RunStream(app, run.id)
+        except RunParked:
+            is_parked = True  # a person is to look at it: it is not ended here
+            raise
         finally:
-            await asyncio.shield(app.agents.stop(run.id))
+            if answering is not None:
+                answering.cancel()
+            if not is_parked:
+                await asyncio.shield(app.agents.stop(run.id))
+            if answering is not None:
+                await asyncio.wait([answering])
 
     async def run(self, text: str) -> RunResult:
-        """One turn, from the question to its end. Cancelling it stops the turn."""
+        """One turn, from the question to its end. Cancelling it stops the turn. Raises `RunParked` for a run that was
+        set aside."""
         async with self.stream(text) as run:
             return await run.result()
 
@@ -141,39 +202,111 @@ class Agent:
         return self._app
 
 
-def _result(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Of a coroutine that runs in the loop of another thread. A wait that is interrupted, as by Ctrl-C, cancels it:
-    nothing goes on acting behind the caller's back."""
-    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+# ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
 
+
+async def _answer_questions(app: App, run_id: str, on_approval: OnApproval) -> None:
+    """Answers the approvals of one run until it ends. Questions of tools that run side by side do not wait for each
+    other."""
+
+    async def answer(asked: ApprovalAsked) -> None:
+        decision = await _decision_of(on_approval, asked)
+        with suppress(RunSealed):
+            await app.agents.answer(run_id, asked.approval_id, decision, by=asked.requester)
+
+    async with asyncio.TaskGroup() as group:
+        async for batch in app.journal.tail(run_id):
+            for entry in batch:
+                if isinstance(entry.event, ApprovalAsked):
+                    group.create_task(answer(entry.event))
+
+
+async def _decision_of(on_approval: OnApproval, asked: ApprovalAsked) -> Decision:
+    """What the callback says; "deny" where it raises or says something else."""
+    try:
+        if inspect.iscoroutinefunction(on_approval):
+            answer = await on_approval(asked)
+        else:
+            answer = await asyncio.to_thread(on_approval, asked)
+            if inspect.isawaitable(answer):
+                answer = await answer
+    except Exception:
+        log.exception("on_approval raised, so the action is denied: %s", asked.command)
+        return "deny"
+    if isinstance(answer, bool):
+        return "once" if answer else "deny"
+    for decision in _DECISIONS:
+        if decision == answer:
+            return decision
+    log.error("on_approval returned %r, which is no decision, so the action is denied: %s", answer, asked.command)
+    return "deny"
+
+
+# ── the blocking facade ──────────────────────────────────────────────────────────────────────────────────────
 
 StreamCallback = Callable[[str | None], object]
 
 
+class _Question(NamedTuple):
+    """An approval that the loop asks the caller's thread for."""
+
+    asked: ApprovalAsked
+    answer: concurrent.futures.Future[Answer]
+
+
 class AIAgent:
     """The blocking facade. `stream_callback(text)` is called for each piece of the answer as it comes and
-    `stream_callback(None)` at the end of each streamed response; whatever it raises is ignored. Without one everything
-    works the same. Usable from any thread; close it, or use it in a `with` block, to let go of what it has open."""
+    `stream_callback(None)` at the end of each response of the model; an `Exception` of it is ignored. Without one
+    everything works the same. `on_approval` is as in `Agent`. Both may be set at any time.
+
+    Both are called in the thread that called `run_conversation`: what ends that thread there (`sys.exit()`, Ctrl-C)
+    stops the turn and is raised by `run_conversation`. Usable from any thread; close it, or use it in a `with` block,
+    to let go of what it has open."""
+
+    __slots__ = ("_agent", "_loop", "_open", "_opening", "_thread", "stream_callback")  # a misspelt name raises
 
     def __init__(self, *, stream_callback: StreamCallback | None = None, **options: Any) -> None:
-        self._callback = stream_callback
+        self.stream_callback = stream_callback
         self._agent = Agent(**options)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tailrace-agent", daemon=True)
         self._open = False
         self._opening = threading.Lock()
 
+    @property
+    def on_approval(self) -> OnApproval | None:
+        return self._agent.on_approval
+
+    @on_approval.setter
+    def on_approval(self, on_approval: OnApproval | None) -> None:
+        self._agent.on_approval = on_approval
+
     def run_conversation(self, text: str) -> JsonObject:
-        """One turn. `final_response`, `messages` (the conversation in OpenAI's form), `completed`, `usage`."""
-        return self._wait(self._converse(text))
+        """One turn: `final_response`, `messages` (the conversation in OpenAI's form), `completed`, `usage`, `status`,
+        `error` (why it did not complete, else None) and `not_executed` (a list of `{tool_name, command, reason, kind}`:
+        what the model wanted to do and was denied or refused). Raises `TailraceError` where the agent cannot be
+        opened, or the run was set aside."""
+        self._ensure_open()
+        happened: queue.SimpleQueue[AnyEvent | _Question | None] = queue.SimpleQueue()  # None: nothing more comes
+        future = asyncio.run_coroutine_threadsafe(self._converse(text, happened.put), self._loop)
+        pieces = _CallbackText()
+        try:
+            while (item := happened.get()) is not None:
+                if isinstance(item, _Question):
+                    self._ask(item)
+                else:
+                    for piece in pieces.of_event(item):
+                        self._say(piece)
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                with suppress(queue.Empty):  # the turn has ended when the coroutine has
+                    while happened.get(timeout=2 * _LAST_WORDS_S) is not None:
+                        pass
+            raise
 
     def interrupt(self) -> None:
-        """Stops the turn under way, from another thread; `run_conversation` returns what there is."""
+        """Stops the turn under way, from a callback or another thread; `run_conversation` returns what there is."""
         if self._open:
             self._wait(self._agent.stop())
 
@@ -193,46 +326,127 @@ class AIAgent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    # ── in the caller's thread ───────────────────────────────────────────────────────────────────────────────
+
+    def _ensure_open(self) -> None:
         with self._opening:
+            if self._loop.is_closed():
+                raise TailraceError("the agent is closed")
             if not self._open:
                 if not self._thread.is_alive():
                     self._thread.start()
-                try:
-                    _result(self._agent.__aenter__(), self._loop)
-                except BaseException:
-                    coroutine.close()
-                    raise
+                self._wait(self._agent.__aenter__())
                 self._open = True
-        return _result(coroutine, self._loop)
 
-    async def _converse(self, text: str) -> JsonObject:
-        finished: RunFinished | None = None
-        async with self._agent.stream(text) as run:
-            async for event in run:
-                self._tell(event)
-                if isinstance(event, RunFinished):
-                    finished = event
-        if finished is None:
-            raise TailraceError("the run ended without a result")
+    def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine returns, which runs in the loop. A wait that is interrupted, as by Ctrl-C, cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _say(self, piece: str | None) -> None:
+        if self.stream_callback is not None:
+            with suppress(Exception):  # a caller's callback must not break the turn
+                self.stream_callback(piece)
+
+    def _ask(self, question: _Question) -> None:
+        """Answers the question, or passes on what the callback raised: the action is then denied."""
+        if not question.answer.set_running_or_notify_cancel():
+            return
+        try:
+            answer = self._answer_to(question.asked)
+        except Exception as exc:  # noqa: BLE001 - the caller's code: logged, and the action is denied
+            question.answer.set_exception(exc)
+        else:
+            question.answer.set_result(answer)
+
+    def _answer_to(self, asked: ApprovalAsked) -> Answer:
+        if self.on_approval is None:  # it was removed during the turn
+            return "deny"
+        given = self.on_approval(asked)
+        if not inspect.isawaitable(given):
+            return given
+        outcome = self._wait(_outcome_of(given))
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    # ── in the loop ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _converse(self, text: str, put: Callable[[AnyEvent | _Question | None], None]) -> JsonObject:
+        async def ask(asked: ApprovalAsked) -> Answer:
+            question = _Question(asked, concurrent.futures.Future())
+            put(question)
+            return await asyncio.wrap_future(question.answer)
+
+        run: RunStream | None = None
+        try:
+            async with self._agent.stream(text, on_approval=ask if self.on_approval is not None else None) as run:
+                async for event in run:
+                    put(event)
+                result = await run.result()
+            return await self._as_dict(result)
+        except asyncio.CancelledError:
+            if run is not None:  # it was told to stop: let it say its last words
+                with suppress(TimeoutError, TailraceError):
+                    async with asyncio.timeout(_LAST_WORDS_S):
+                        await run.result()
+            raise
+        finally:
+            put(None)
+
+    async def _as_dict(self, result: RunResult) -> JsonObject:
         body = chat.encode_request(ModelRequest("", await self._agent.messages()), stream=False)
         return {
-            "final_response": finished.output,
+            "final_response": result.text.rstrip(),
             "messages": body["messages"],
-            "completed": finished.status == "completed",
-            "usage": msgspec.to_builtins(finished.usage),
-            "status": finished.status,
-            "error": finished.error.message if finished.error else None,
+            "completed": result.completed,
+            "usage": msgspec.to_builtins(result.usage),
+            "status": result.status,
+            "error": result.error.message if result.error else None,
+            "not_executed": [msgspec.to_builtins(action) for action in result.not_executed],
         }
 
-    def _tell(self, event: AnyEvent) -> None:
-        if self._callback is None:
-            return
-        with contextlib.suppress(Exception):  # a caller's callback must not break the turn
-            match event:
-                case MessageChunk(text=text):
-                    self._callback(text)
-                case MessageStop():
-                    self._callback(None)
-                case _:
-                    pass
+
+async def _outcome_of(given: Awaitable[Answer]) -> Answer | BaseException:
+    """What an async callback returns or raises. What would end the loop's thread is returned for the caller's."""
+    try:
+        return await given
+    except (SystemExit, KeyboardInterrupt) as exc:
+        return exc
+
+
+class _CallbackText:
+    """What a `stream_callback` is called with: the text as it comes, and None when a response of the model has ended,
+    also one that only called tools. A turn ends with None in any case."""
+
+    def __init__(self) -> None:
+        self._is_open = True  # None is still to come
+
+    def of_event(self, event: AnyEvent) -> Iterator[str | None]:
+        match event:
+            case MessageChunk(text) | Commentary(text):
+                self._is_open = True
+                yield text
+            case AttemptStarted():
+                self._is_open = True
+            case MessageRecorded(message) if message.role == "assistant":
+                yield from self._end()
+            case MessageStop(final=True) | RunFinished():
+                yield from self._end()
+            case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
+                pass
+            case RunStarted() | GatewayNotice() | Snapshot():
+                pass
+            case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
+                pass
+            case _:
+                assert_never(event)
+
+    def _end(self) -> Iterator[None]:
+        if self._is_open:
+            self._is_open = False
+            yield None

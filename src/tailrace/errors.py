@@ -23,7 +23,7 @@ class ConfigError(TailraceError):
     """The user must change something first. Names the file, the line and the key where they are known."""
 
     def __init__(self, message: str, *, file: str = "", line: int = 0, key: str = "") -> None:
-        self.file, self.line, self.key = file, line, key
+        self.message, self.file, self.line, self.key = message, file, line, key
         where = f"{file}:{line}" if file and line else file
         super().__init__(": ".join(part for part in (where, key, message) if part))
 
@@ -105,6 +105,11 @@ class Rejected(Permanent):
 
 class JournalError(TailraceError):
     """The journal could not read or write what was asked."""
+
+
+class StorageFailed(JournalError):
+    """Storage could not be read or written: a full disk, a lock that another process holds, an input/output error. The
+    same call may succeed later."""
 
 
 class RunNotFound(JournalError):

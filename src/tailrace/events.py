@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, dataclass_transform
 
 import msgspec
 
-from tailrace.messages import Message, Usage
+from tailrace.messages import Dialect, Message, ToolFile, Usage
 
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
@@ -138,6 +138,21 @@ class ReasoningChunk(Event):
     text: str
 
 
+class ProviderEvents(Event):
+    """Events of a raw model's provider with all their fields, for clients of its dialect that resume the answer. The
+    chunks beside them say the same in short. Hidden unless asked for, like reasoning."""
+
+    dialect: Dialect
+    events: tuple[dict[str, Any], ...]
+
+
+class ProviderAnswer(Event):
+    """The whole body of a raw model's answer, as its provider gives it to a client that does not stream."""
+
+    dialect: Dialect
+    body: dict[str, Any]
+
+
 class MessageRecorded(Event):
     """A message joined the history. It is complete, so a reader may skip every chunk before it. `stop` is how the
     model's answer ended: a neutral stop reason, "cut" where the stream broke for good, "stopped" by the user."""
@@ -146,17 +161,34 @@ class MessageRecorded(Event):
     stop: str = ""
 
 
+NotExecutedKind = Literal["denied", "no_answer", "no_one_to_ask", "forbidden", "failed"]
+
+
+class NotExecuted(msgspec.Struct, frozen=True):
+    """An action that the model called for and that was not carried out. `command` is what would have run, `reason`
+    says why it did not, in words; `kind` for programs: the user said no, gave no answer in time, could not be asked;
+    the rules forbid it; or what has to come before it failed."""
+
+    tool_name: str
+    command: str
+    reason: str
+    kind: NotExecutedKind
+
+
 class ToolOutputRecorded(Event):
-    """The output of a tool, recorded before the model gets it."""
+    """The output of a tool, recorded before the model gets it. `files` are for the user: the model reads `output`."""
 
     call_id: str
     tool_name: str
     output: str
     ok: bool = True
+    files: tuple[ToolFile, ...] = ()
+    not_executed: NotExecuted | None = None  # where the action was denied or refused
 
 
 class ApprovalAsked(Event):
-    """`digest` binds the answer to exactly what will run. Only `requester` may give the answer."""
+    """`digest` binds the answer to exactly what will run, to the directory and to the requester. Only `requester` may
+    give the answer. An answer for the session holds in `session`; without a name, in this run."""
 
     approval_id: str
     tool_name: str
@@ -165,6 +197,15 @@ class ApprovalAsked(Event):
     requester: str = ""
     call_id: str = ""
     reason: str = ""
+    directory: str = ""
+    session: str = ""
+
+    @property
+    def scope(self) -> str:
+        """Where it would run, who asked for it, and in which session: what an approval is bound to, in one line."""
+        where = f"in {self.directory}" if self.directory else ""
+        requester = f"for {self.requester}" if self.requester else ""
+        return ", ".join(filter(None, (where, requester, f"session {self.session}" if self.session else "")))
 
 
 class HistoryCompressed(Event):
@@ -340,25 +381,24 @@ class Snapshot(Event):
     state: InstanceState | None = None  # of a sequence
 
 
+SequenceFact: TypeAlias = (
+    StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
+)
 Fact: TypeAlias = (
     RunStarted
     | RunFinished
     | AttemptStarted
     | AttemptDiscarded
     | ReasoningChunk
+    | ProviderEvents
+    | ProviderAnswer
     | MessageRecorded
     | ToolOutputRecorded
     | HistoryCompressed
     | ApprovalAsked
     | ApprovalAnswered
     | UsageRecorded
-    | StateChanged
-    | StepStarted
-    | StepFailed
-    | StepFinished
-    | StepCancelled
-    | SignalReceived
-    | LlmDelta
+    | SequenceFact
     | Delivered
 )
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot

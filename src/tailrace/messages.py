@@ -40,6 +40,9 @@ class Text(Value, tag="text"):
     text: str
 
 
+READABLE_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})  # what models take
+
+
 class Image(Value, tag="image"):
     """Either `data` (base64, with `media_type`) or `url`."""
 
@@ -47,6 +50,15 @@ class Image(Value, tag="image"):
     data: str = ""
     media_type: str = ""
     detail: str = ""  # chat and responses: "low", "high", "auto"
+
+
+class File(Value, tag="file"):
+    """A document. Either `data` (base64, with `media_type`) or `url`."""
+
+    data: str = ""
+    media_type: str = ""
+    name: str = ""
+    url: str = ""
 
 
 class Reasoning(Value, tag="reasoning"):
@@ -80,8 +92,23 @@ class ToolCall(Value, tag="tool_call"):
 
 class ToolResult(Value, tag="tool_result"):
     call_id: str
-    content: str | tuple[Text | Image, ...] = ""
+    content: str | tuple[Text | Image | File, ...] = ""
     ok: bool = True
+
+    @property
+    def text(self) -> str:
+        """What it says in words, where the dialect has no other place for an error than the text."""
+        content = self.content
+        said = content if isinstance(content, str) else "".join(part.text for part in content if isinstance(part, Text))
+        return said if self.ok or said.lower().startswith("error") else f"Error: {said}"
+
+
+class ToolFile(Value):
+    """A file or an image that a tool gave beside its text, for the user. In JSON `data` is base64."""
+
+    name: str
+    media_type: str
+    data: bytes
 
 
 class Native(Value, tag="native"):
@@ -92,7 +119,7 @@ class Native(Value, tag="native"):
     maker: str = ""  # as in `Reasoning`
 
 
-Part: TypeAlias = Text | Image | Reasoning | Refusal | ToolCall | ToolResult | Native
+Part: TypeAlias = Text | Image | File | Reasoning | Refusal | ToolCall | ToolResult | Native
 
 
 class Message(Value):
@@ -150,9 +177,32 @@ class ModelRequest(Value):
     seed: int | None = None
     reasoning_effort: str | None = None
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
+    json_object: bool = False  # the answer's text must be a JSON object, of whatever form
+    verbosity: str | None = None  # "low", "medium", "high"
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
+    keep_events: bool = False  # the provider's own events come too, for a client of the same dialect
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
     required: tuple[str, ...] = ()  # fields of this request that are not left out for a provider that refuses them
+    verbatim: bool = False  # `extra` has every setting, as a client of the dialect wrote it: none is added to it
+    headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the dialect itself: versions, beta features
+
+    def without_settings(self) -> ModelRequest:
+        """The conversation alone: what `extra` does not have of a verbatim request."""
+        return msgspec.structs.replace(
+            self,
+            tools=(),
+            tool_choice=None,
+            parallel_tool_calls=None,
+            max_tokens=None,
+            temperature=None,
+            top_p=None,
+            stop=(),
+            seed=None,
+            reasoning_effort=None,
+            response_schema=None,
+            json_object=False,
+            verbosity=None,
+        )
 
 
 # ── the answer while it grows ────────────────────────────────────────────────────────────────────────────────
@@ -180,13 +230,15 @@ class RefusalDelta(Delta, tag="refusal_delta"):
 
 class ToolCallDelta(Delta, tag="tool_call_delta"):
     """A piece of the call at position `index` among this answer's calls. `id` and `name` are whole, and empty
-    in the pieces after the one that brought them; `arguments` is the next piece of the JSON text."""
+    in the pieces after the one that brought them; `arguments` is the next piece of the JSON text. With `replaces` it
+    is the whole text, and not what the pieces before it said: the provider contradicts itself."""
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
     choice: int = 0
+    replaces: bool = False
 
 
 class UsageDelta(Delta, tag="usage_delta"):
@@ -212,6 +264,17 @@ class NativeDelta(Delta, tag="native_delta"):
     choice: int = 0
 
 
+class EventDelta(Delta, tag="event_delta"):
+    """One event of the provider's stream with all its fields, for a client of the same dialect; dropped elsewhere. It
+    comes before the neutral deltas of the same event, and only where the request has `keep_events`.
+
+    `data` is its JSON text on one line, mended where it broke the dialect's rules."""
+
+    dialect: Dialect
+    name: str  # the type of the event; empty where the dialect has none
+    data: bytes
+
+
 class ErrorDelta(Delta, tag="error_delta"):
     """The stream failed; nothing follows. `status` is the HTTP status this error stands for, where one does."""
 
@@ -223,7 +286,15 @@ class ErrorDelta(Delta, tag="error_delta"):
 
 
 AnyDelta: TypeAlias = (
-    TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta | NativeDelta | UsageDelta | FinishDelta | ErrorDelta
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | NativeDelta
+    | EventDelta
+    | UsageDelta
+    | FinishDelta
+    | ErrorDelta
 )
 
 

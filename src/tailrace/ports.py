@@ -6,27 +6,28 @@ an edit anywhere else, the port is wrong.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, TypedDict, Unpack
+from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
 from tailrace.events import (
     AnyEvent,
     Entry,
+    ProviderEvents,
     ReasoningChunk,
     RunFailure,
     RunFinished,
     RunStatus,
     Snapshot,
     TextSoFar,
-    event_type,
+    from_json,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolFile, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -78,6 +79,14 @@ class Provider(Protocol):
         """The same call without streaming. Raises `ProviderError`."""
 
 
+@runtime_checkable
+class TokenCounter(Protocol):
+    """A provider that can be asked how long a request is, without answering it."""
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
+
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 EffectKind = Literal["none", "command", "write", "external"]
@@ -85,17 +94,22 @@ EffectKind = Literal["none", "command", "write", "external"]
 
 class Effect(msgspec.Struct, frozen=True):
     """What a call would do, so that the user can be asked first. `text` is exactly what would run or change, in full:
-    the approval shows it and is bound to it."""
+    the approval shows it and is bound to it. `directory` is where it would happen, relative to the working directory;
+    the approval shows that and is bound to it too."""
 
     kind: EffectKind = "none"
     text: str = ""
+    directory: str = "."
+    shell: str = "bash"  # that reads the text of a command: "sh" may read it otherwise
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """What the model reads. A tool that failed is an outcome, not an exception."""
+    """`output` is what the model reads, `files` what the user gets beside it. A tool that failed is an outcome, not an
+    exception."""
 
     output: str
     ok: bool = True
+    files: tuple[ToolFile, ...] = ()
 
 
 class ToolContext(Protocol):
@@ -171,7 +185,7 @@ class Run(msgspec.Struct, frozen=True):
     first_seq: int  # earlier token-level entries were compacted; a `Snapshot` at `first_seq - 1` replaces them
     created_at: float
     claims: int  # the number of claims; also the epoch of the newest one
-    kills: int = 0  # claims in a row that ended with the owner's death
+    kills: int = 0  # deaths of owners in a row, each without progress (`fold.is_progress`) in its claim
     owner: str = ""  # holds the newest claim, dead or alive; empty when the run was given back
     finished: RunFinished | None = None
     parked: RunFailure | None = None  # why it is not executed until a person unparks it
@@ -212,6 +226,38 @@ class Signal(msgspec.Struct, frozen=True):
     id: int = 0
 
 
+class StoredLine(NamedTuple):
+    """An entry as it is stored. Its event is not decoded."""
+
+    seq: int
+    attempt: int
+    json: bytes  # the event's
+
+    @property
+    def type(self) -> bytes:
+        """The event's type: the first field of its JSON."""
+        return self.json[_TYPE_AT : self.json.index(b'"', _TYPE_AT)]
+
+
+_TYPE_AT = len(b'{"type":"')
+Frame = Callable[[StoredLine], bytes]
+
+
+class LogPage(tuple[StoredLine, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was framed
+    """A few consecutive entries of a log, for viewers that pass them on as they are stored. Viewers at the same place
+    are handed the same page, so each entry is framed once."""
+
+    @cached_property
+    def _framed(self) -> dict[Frame, bytes]:
+        return {}
+
+    def framed(self, frame: Frame) -> bytes:
+        """What `frame` makes of each entry, joined. `frame` must be a function of a module: its result is kept."""
+        if frame not in self._framed:
+            self._framed[frame] = b"".join(map(frame, self))
+        return self._framed[frame]
+
+
 class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the dict holds what was encoded
     """Entries that a viewer is given together. Viewers at the same place are handed the same object, so each event is
     encoded once: for storage, or by the first viewer."""
@@ -229,39 +275,34 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
         return [to_json(entry.event) for entry in self]
 
     @cached_property
-    def sse(self) -> bytes:
-        """These entries as server-sent events: `id` is the seq, `event` the type, `data` the entry's JSON. What the
-        model thought is left out."""
-        if any(type(entry.event) in _WITH_REASONING for entry in self):
-            return b"".join(map(sse_frame, without_reasoning(self)))
-        return self.sse_with_reasoning
-
-    @cached_property
-    def sse_with_reasoning(self) -> bytes:
-        """The same for a viewer who asked to see the model think."""
-        return b"".join(map(sse_frame, self, self.lines))
+    def page(self) -> LogPage:
+        """The same entries as they are stored."""
+        return LogPage(map(StoredLine, [entry.seq for entry in self], [entry.attempt for entry in self], self.lines))
 
 
-_WITH_REASONING = (ReasoningChunk, Snapshot)
+def sse_with_reasoning(line: StoredLine) -> bytes:
+    """The entry as a server-sent event: `id` is the seq, `event` the type, `data` what `entry_to_json` returns."""
+    seq, attempt, json = line
+    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (seq, line.type, seq, attempt, json[1:])
 
 
-def sse_frame(entry: Entry, line: bytes = b"") -> bytes:
-    """`line` is the event's JSON where that is known. The data is what `entry_to_json` returns."""
-    name, json = event_type(entry.event).encode(), line or to_json(entry.event)
-    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (
-        entry.seq,
-        name,
-        entry.seq,
-        entry.attempt,
-        json[1:],
-    )
+def sse_without_reasoning(line: StoredLine) -> bytes:
+    """The same for a viewer that did not ask what the model thought: empty for such an entry."""
+    if line.type not in _WITH_REASONING:
+        return sse_with_reasoning(line)
+    entry = Entry(line.seq, from_json(line.json), line.attempt)
+    shown = [StoredLine(line.seq, line.attempt, to_json(each.event)) for each in without_reasoning([entry])]
+    return b"".join(map(sse_with_reasoning, shown))
+
+
+_WITH_REASONING = frozenset({b"reasoning_chunk", b"provider_events", b"snapshot"})
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
         match entry.event:
-            case ReasoningChunk():
+            case ReasoningChunk() | ProviderEvents():
                 continue
             case Snapshot(reasoning=TextSoFar(text=text)) if text:
                 hidden = msgspec.structs.replace(entry.event, reasoning=TextSoFar())
@@ -365,6 +406,10 @@ class Journal(Protocol):
         when the cursor names an entry that was never written. A slow viewer costs one cursor and loses nothing. Never
         polls for a run that this process executes."""
 
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        """The same entries as they are stored, in small pages that viewers share, for a viewer that only passes them
+        on. It costs a cursor while it holds no page: let go of each before waiting for a slow client (L141)."""
+
     # ── keeping ──
 
     async def compact(self, run_id: str) -> Run:
@@ -385,6 +430,12 @@ class Journal(Protocol):
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Replaces the value where it is still `old`; None stands for no value. Returns whether it did. Atomic, also
         between processes. `journal.key_values` retries with the newer value."""
+
+    # ── the journal itself ──
+
+    async def check(self) -> None:
+        """Raises `StorageFailed` with the reason where entries cannot be read or written now. Cheap: meant to be called
+        every few seconds."""
 
     async def close(self) -> None:
         """Commits what is queued and closes the storage. Runs that are still held stay claimed until their leases

@@ -6,10 +6,11 @@ library, and every layer may use it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import argparse
+    import asyncio
     from collections.abc import Callable, Sequence
     from typing import Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.application import Application
     from rich.color import ColorSystem
     from rich.console import Console
+
+Connection = TypeVar("Connection", bound="web.RequestHandler")
 
 # ── aiohttp ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -30,6 +33,11 @@ def buffered_bytes(content: aiohttp.StreamReader) -> bytes:
 def request_count(connection: web.RequestHandler) -> int:
     """How many requests this connection has brought. aiohttp has no deadline for the first one's head."""
     return connection._request_count
+
+
+def new_http_connection(kind: type[Connection], server: web.Server, loop: asyncio.AbstractEventLoop) -> Connection:
+    """A connection of our own class, with the runner's settings. `web.Server` always makes the library's."""
+    return kind(server, loop=loop, **server._kwargs)
 
 
 def send_head(response: web.StreamResponse, request: web.Request) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs, stage
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
+from tailrace.agent.tool_runner import MAX_FILES_BYTES
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.config.sections import CallPolicy
 from tailrace.events import (
@@ -24,8 +25,10 @@ from tailrace.events import (
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
+    from_json,
+    to_json,
 )
-from tailrace.messages import Dialect, Message, ModelRequest, ToolResult, Usage, assistant, user
+from tailrace.messages import Dialect, Message, ModelRequest, ToolFile, ToolResult, Usage, assistant, user
 from tailrace.ports import Effect, Signal, ToolContext, ToolOutcome
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply, think
@@ -228,6 +231,26 @@ async def test_J110_J111_only_the_requester_approves_exactly_what_runs(tmp_path:
     assert played.of(ApprovalAnswered) == [ApprovalAnswered(asked.approval_id, "once", "ann")]
 
 
+async def test_M152_a_directory_that_is_replaced_after_the_approval_makes_it_void(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("a")
+    note = Note(effect=Effect("command", "rm -rf build", "link"))
+    policy = ApprovalPolicy(scope=ApprovalScope("ann", str(tmp_path)))
+    script = [reply(call("note", {"text": "a"})), reply("Done.")]
+    async with stage(tmp_path, *script, note=note, asker=Asker("ann", timeout_s=30), policy=policy) as s:
+        run_id, runner = await s.start()
+        running = asyncio.ensure_future(runner.run(user("go")))
+        asked = await _event(s, run_id, ApprovalAsked)
+        assert asked.directory == str(tmp_path / "a")
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to("b")
+        answer = {"approval_id": asked.approval_id, "decision": "session"}
+        await s.journal.signal(run_id, Signal("approval", answer, by="ann"))
+        await running
+    assert note.notes == []
+
+
 @pytest.mark.parametrize(("effect", "times_asked"), [("rm -rf build", 1), ("rm -rf other", 2)])
 async def test_I106_an_answer_that_came_while_nobody_executed_the_run_counts(
     tmp_path: Path, effect: str, times_asked: int
@@ -367,6 +390,58 @@ async def test_A18_a_lone_surrogate_from_a_tool_is_replaced(tmp_path: Path) -> N
         asked = it.server.requests[1].json()["messages"]
     assert played.finished.status == "completed"
     assert asked[-1]["content"] == "half a pair: \ufffd"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    ("said", "shown", "status"),
+    [
+        ("The <think> tag is for thoughts.", "The <think> tag is for thoughts.", "completed"),
+        ("  1. Write `<think>`.", "  1. Write `<think>`.", "completed"),
+        ("<thought>Hm.</thought>\nYes.", "Yes.", "completed"),
+        ("<think>Hm, and no end", "", "incomplete"),
+        ("<think>Hm.</think>\n\n", "", "incomplete"),
+    ],
+)
+async def test_M150_C43_what_is_shown_of_an_answer_with_tags(
+    tmp_path: Path, said: str, shown: str, status: str, whole: bool
+) -> None:
+    """Streamed or whole. An answer that is nothing but thoughts is told as incomplete."""
+    scenario = Scenario(reply=reply(said), instead="no-streaming" if whole else None)
+    async with stage(tmp_path, *[scenario] * 2) as it:
+        played = await it.play()
+    assert (played.shown, played.finished.output, played.finished.status) == (shown, shown, status)
+    assert (played.finished.error is None) == (status == "completed")
+
+
+class _Drawing(Note):
+    async def execute(self, args: NoteArgs, context: ToolContext) -> ToolOutcome:
+        files = (
+            ToolFile("chart.png", "image/png", b"\x89PNG"),
+            ToolFile("all.bin", "application/octet-stream", bytes(MAX_FILES_BYTES)),
+            ToolFile("notes.txt", "text/plain", b"the key is sk-very-secret-key"),
+        )
+        return ToolOutcome("drawn", files=files)
+
+
+async def test_files_of_a_tool_are_on_record_for_the_user(tmp_path: Path) -> None:
+    """Without secrets, and within bounds; what does not fit is named to the model. They survive the log's JSON."""
+    script = (reply(call("note", {"text": "a"})), reply("Here it is."))
+    async with stage(tmp_path, *script, note=_Drawing(), secrets=["sk-very-secret-key"]) as it:
+        played = await it.play()
+    (fact,) = (event for event in played.events if isinstance(event, ToolOutputRecorded))
+    assert fact == ToolOutputRecorded(
+        fact.call_id,
+        "note",
+        f"drawn\n[all.bin: {MAX_FILES_BYTES} bytes, too large to be shown]",
+        files=(
+            ToolFile("chart.png", "image/png", b"\x89PNG"),
+            ToolFile("notes.txt", "text/plain", b"the key is [redacted]"),
+        ),
+    )
+    assert from_json(to_json(fact)) == fact
+    (asked,) = [message for message in it.server.requests[1].json()["messages"] if message["role"] == "user"][1:]
+    assert asked["content"] == [{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}}]
 
 
 async def test_parallel_tools_run_side_by_side(tmp_path: Path) -> None:

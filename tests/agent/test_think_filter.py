@@ -11,14 +11,26 @@ from tailrace.agent.think_filter import Filtered, ThinkFilter, split_thoughts
 CASES = {
     "plain": ("Hello <b>world</b>.", "Hello <b>world</b>.", ""),
     "at the start": ("<think>hm</think>\n\nHello", "Hello", "hm"),
-    "in the middle": ("A<thinking>x</thinking>B", "AB", "x"),
+    "on a line of its own": ("A\n<thinking>x</thinking>B", "A\nB", "x"),
+    "M150 in a sentence": ("The <think> tag is …\nand more.", "The <think> tag is …\nand more.", ""),
+    "M150 a pair in a sentence": ("A <think>x</think> B\n</think>", "A <think>x</think> B\n", ""),
+    "M150 closing tag in a sentence": ("Use </think> to close it.", "Use </think> to close it.", ""),
+    "M150 a format that is shown": ("Write <think>\nso\n</think>\nthen", "Write <think>\nso\n</think>\nthen", ""),
+    "M150 glued to a word": ("A<thinking>x</thinking>B", "A<thinking>x</thinking>B", ""),
+    "M150 in a list": ("- <think>: thoughts\n1. </think>: end", "- <think>: thoughts\n1. </think>: end", ""),
+    "M150 in a quotation": ("> <think>\nso", "> <think>\nso", ""),
+    "M150 mentioned in a thought": ("<think>the <think> tag\n</think>\nIt is.", "It is.", "the <think> tag\n"),
+    "indented code": ("So:\n\n    <think>\n\t<think>\nok", "So:\n\n    <think>\n\t<think>\nok", ""),
+    "indented by less": ("So:\n  <think>x</think>\nok", "So:\n  \nok", "x"),
+    "thought": ("<thought>x</thought>ok", "ok", "x"),
     "reasoning": ("<reasoning>r</reasoning>ok", "ok", "r"),
     "vendor": ("<mm:think>m</mm:think>ok", "ok", "m"),
     "upper case": ("<THINK>x</Think>ok", "ok", "x"),
     "attributes": ('<think budget="1">x</think >ok', "ok", "x"),
     "nested": ("<think>a<think>b</think>c</think>d", "d", "abc"),
     "other tag inside": ("<think>a<reasoning>b</think>c", "c", "a<reasoning>b"),
-    "C43 unclosed": ("Yes. <think>never shown", "Yes. ", "never shown"),
+    "C43 unclosed": ("Yes.\n<think>never shown", "Yes.\n", "never shown"),
+    "C43 unclosed from the start": ("\n <think>never shown", "\n ", "never shown"),
     "C43 cut in the closing tag": ("<think>never shown</thi", "", "never shown</thi"),
     "cut in the opening tag": ("Yes <thi", "Yes <thi", ""),
     "leaked closing tag": ("Hello</think> there", "Hello there", ""),
@@ -30,7 +42,17 @@ CASES = {
     "tilde fence": ("~~~\n<think>\n~~~\n<think>y</think>z", "~~~\n<think>\n~~~\nz", "y"),
     "longer fence": ("````\n```\n<think>\n````\nok", "````\n```\n<think>\n````\nok", ""),
     "ticks in a thought": ("<think>a ` b ``` c</think>d", "d", "a ` b ``` c"),
-    "leading blanks are kept when a word follows none": ("\n\n", "", ""),
+    "span that looks like a fence": ("```x``` is\n<think>y</think>z", "```x``` is\nz", "y"),
+    "open span of three": ("```x` is\n<think>y</think>z", "```x` is\nz", "y"),
+    "info line in a fence": ("```\n```py\n<think>\n```\n<think>y</think>z", "```\n```py\n<think>\n```\nz", "y"),
+    "fence in a list": ("1. ```xml\n<think>\n   ```  \n<think>y</think>z", "1. ```xml\n<think>\n   ```  \nz", "y"),
+    "leading blanks": ("\n\n    x = 1", "\n\n    x = 1", ""),
+    "nothing but blanks": (" \n\n", " \n\n", ""),
+    "blank lines after a thought": ("<think>x</think>  \n \n    y = 1\n\nz", "    y = 1\n\nz", "x"),
+    "many blanks after a thought": ("<think>x</think>" + " " * 201 + "\ny", " " * 201 + "\ny", "x"),
+    "two thoughts": ("<think>a</think>\n \n <thought>b</thought>\nok", "ok", "ab"),
+    "long attributes": (f'<think a="{"b" * 90}">x</think>ok', "ok", "x"),
+    "too long for a tag": (f"<think {'b' * 120}>x", f"<think {'b' * 120}>x", ""),
 }
 
 
@@ -53,7 +75,24 @@ def pieces(_text: str, parts: list[str]) -> Filtered:
     return Filtered("".join(o.shown for o in out), "".join(o.thought for o in out))
 
 
-BITS = ["<think>", "</think>", "<", ">", "`", "```", "~~~", "\n", " ", "a", "think", "/", "<mm:think>", "</mm:think>"]
+MORE_BITS = ["<think a", "</reasoning>", "    ", "\t", "- ", "1. ", "> ", ".", "``", "~", "\r\n", "é"]
+BITS = [
+    *MORE_BITS,
+    "<think>",
+    "</think>",
+    "<",
+    ">",
+    "`",
+    "```",
+    "~~~",
+    "\n",
+    " ",
+    "a",
+    "think",
+    "/",
+    "<mm:think>",
+    "</mm:think>",
+]
 
 
 @example(bits=["<think>", "</think>", "```", "\n", "</think>", "a"], cuts=[7, 9])  # a fence cut right after a thought
@@ -66,6 +105,24 @@ def test_C42_any_split_gives_the_same_halves(bits: list[str], cuts: list[int]) -
         at += cut
     parts.append(text[at:])
     assert pieces(text, parts) == split_thoughts(text)
+
+
+@given(bits=st.lists(st.sampled_from(BITS), max_size=30))
+def test_nothing_is_lost_but_tags_and_blanks(bits: list[str]) -> None:
+    text = "".join(bits)
+    halves = "".join(split_thoughts(text))
+    for character in "`~":  # they stand in no tag
+        assert halves.count(character) == text.count(character)
+
+
+@pytest.mark.parametrize("where", ["a", "A sentence with <think> ", "```\n", "<think>a</think>"])
+def test_L140_time_is_linear_in_the_text_however_it_comes(where: str) -> None:
+    """Counted, not timed: what is held back, and so looked at again, is bounded."""
+    filter_ = ThinkFilter()
+    filter_.feed(where)
+    for piece in ["<", "t", "h", "i", "n", "k", *[" "] * 2_000, *["x"] * 2_000, *["\n", " "] * 1_000]:
+        filter_.feed(piece)
+        assert sum(len(value) for value in vars(filter_).values() if isinstance(value, str)) < 600
 
 
 def test_a_thought_that_the_prompt_opened() -> None:

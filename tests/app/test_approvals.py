@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
-import pytest
-
-from tailrace.app.approvals import JournalApprovals, always_approved, import_approvals
-from tailrace.config.load import load
-from tailrace.errors import ConfigError
+from tailrace.app.approvals import JournalApprovals, always_approved
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.open_journal import open_journal
@@ -29,10 +24,11 @@ async def run_with_answer(journal: Journal, session: str, digest: str, decision:
 async def test_what_is_always_allowed_holds_after_a_restart(tmp_path: Path) -> None:
     for approved in (False, True):
         async with open_journal("sqlite:///t.db", tmp_path / "t.db") as journal:
-            approvals = JournalApprovals(journal)
+            run, _ = await started(journal, NewRun("agent"))
+            approvals = JournalApprovals(journal, run)
             assert await approvals.holds("d1") is approved
             await approvals.remember("d1", "always")
-            assert await JournalApprovals(journal).holds("d1")
+            assert await JournalApprovals(journal, run).holds("d1")
             assert not await approvals.holds("d2")
 
 
@@ -41,7 +37,8 @@ async def test_two_processes_that_approve_at_once_lose_nothing(tmp_path: Path) -
         open_journal("sqlite:///t.db", tmp_path / "t.db") as one,
         open_journal("sqlite:///t.db", tmp_path / "t.db") as two,
     ):
-        memories = [JournalApprovals(one), JournalApprovals(two)]
+        run, _ = await started(one, NewRun("agent"))
+        memories = [JournalApprovals(one, run), JournalApprovals(two, run)]
         await asyncio.gather(
             *(
                 memory.remember(f"d{number}-{index}", "always")
@@ -67,7 +64,6 @@ async def test_a_session_s_approvals_are_read_from_its_log() -> None:
     assert await approvals.holds("d4")
     other, _ = await started(journal, NewRun("agent", session="t"))
     assert not await JournalApprovals(journal, other).holds("d1")
-    assert not await JournalApprovals(journal).holds("d1"), "a step has no session"
 
 
 async def test_without_a_session_an_approval_is_the_run_s_own() -> None:
@@ -76,21 +72,3 @@ async def test_without_a_session_an_approval_is_the_run_s_own() -> None:
     assert await JournalApprovals(journal, run).holds("d1")
     other, _ = await started(journal, NewRun("agent"))
     assert not await JournalApprovals(journal, other).holds("d1")
-
-
-async def test_the_file_of_an_earlier_version_is_imported_once(tmp_path: Path) -> None:
-    config, file = load({}, tmp_path), tmp_path / "approvals.json"
-    file.write_text(json.dumps(["d1", "d2"]), encoding="utf-8")
-    async with open_journal("sqlite:///t.db", tmp_path / "t.db") as journal:
-        await JournalApprovals(journal).remember("d2", "always")
-        await import_approvals(journal, config)
-        await import_approvals(journal, config)
-        assert set(await always_approved(journal).all()) == {"d1", "d2"}
-    assert not file.exists()
-    assert (tmp_path / "approvals.json.imported").exists()
-
-
-async def test_a_broken_file_of_approvals_is_named_not_ignored(tmp_path: Path) -> None:
-    (tmp_path / "approvals.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"approvals\.json"):
-        await import_approvals(MemoryJournal(), load({}, tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tailrace.app.models import Models, endpoint_of, named
 from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
+from tailrace.providers.attempt import Route
 from tailrace.providers.transport import open_transport
 
 
@@ -33,6 +35,19 @@ def test_a_users_quirks_join_those_of_the_preset(tmp_path: Path) -> None:
 def test_a_quirk_that_does_not_exist_is_said_before_any_call(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"providers\.ollama\.quirks: no quirk is called ends-with-done; there are "):
         endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [ends-with-done]}}"), "ollama")
+
+
+async def test_the_names_that_clients_choose_are_not_kept(tmp_path: Path) -> None:
+    made = config(tmp_path, "providers: {mine: {base_url: 'http://127.0.0.1:9/v1'}}")
+    async with open_transport() as transport:
+        models = Models(made, transport)
+        routes = [models.routes(named(made, f"mine/model-{number}"))[0] for number in range(100)]
+        assert [route.model for route in routes] == [f"model-{number}" for number in range(100)]
+        assert len({id(route.provider) for route in routes}) == 1
+        assert len(models._providers) == 1
+        del routes
+        gc.collect()
+        assert not [route for route in gc.get_objects() if isinstance(route, Route) and route.model == "model-7"]
 
 
 async def test_a_provider_with_stream_false_is_asked_for_whole_answers(tmp_path: Path) -> None:

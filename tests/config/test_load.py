@@ -25,8 +25,8 @@ providers:
     stream: false
     idle_timeout_s: null
     max_attempts: 1
-streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, api_server: true,
-  edit_interval: 2, min_tokens: 5}
+streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
+  homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
   max_attempts: 6, backoff_s: 7, backoff_max_s: 8.5}
 agent:
@@ -40,7 +40,8 @@ store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
   compact_after_days: 1.5, delete_after_days: 90}
 bus: {url: "redis://bus:6379/0"}
 server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
-  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3}
+  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3,
+  aliases: {"*": "up/*"}, strict: true}
 flows: {env_allow: [MY_KEY]}
 platforms:
   telegram: {enabled: true, token_env: T, allow: [12345, 0042, "*"], base_url: null, respond: all}
@@ -184,6 +185,12 @@ def test_one_platforms_switch_is_its_own(tmp_path: Path) -> None:
     assert not config.streams("slack")
 
 
+@pytest.mark.parametrize("name", ["whatsapp", "homeassistant"])
+def test_a_platform_that_cannot_edit_may_have_a_switch_and_ignores_it(tmp_path: Path, name: str) -> None:
+    """Whether it is used depends on the platform's capabilities; see tests/platforms/runtime."""
+    assert config_of(f"streaming: {{{name}: true}}", tmp_path).streams(name)
+
+
 @pytest.mark.parametrize("word", ["1", "true", "TRUE", "yes", "on", " on "])
 def test_the_aliases_are_honoured(tmp_path: Path, word: str) -> None:
     config = load({"HERMES_STREAMING_ENABLED": word, "HERMES_YOLO_MODE": word}, tmp_path)
@@ -295,3 +302,15 @@ def test_the_documented_defaults_are_the_defaults() -> None:
         section = getattr(Sections(), name)
         for key in getattr(section, "__struct_fields__", (name,)):
             assert re.search(rf"\b{key}\b", document.read_text(encoding="utf-8")), f"{name}.{key} is not documented"
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\n", "\t \r\n"])
+def test_M151_a_variable_of_blanks_is_not_set(tmp_path: Path, blank: str) -> None:
+    config = config_of("server: {key_env: KEY}\n", tmp_path, KEY=blank)
+    assert config.secret("KEY") is None
+    with pytest.raises(ConfigError, match="KEY is not set"):
+        config.require_secret("KEY", "server.key_env")
+
+
+def test_M151_blanks_around_a_secret_are_dropped(tmp_path: Path) -> None:
+    assert config_of("", tmp_path, KEY=" sk-1\n").secret("KEY") == "sk-1"

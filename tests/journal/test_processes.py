@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
 import shutil
@@ -184,13 +185,65 @@ def test_a_pipe_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     assert second.has_peers
     answer_wakeup(first)
     peers = [first.has_peers]
-    second.close()
+    second._close_own()  # as the kernel does when a process dies
     assert not first.is_alive(name)
     first.wake_peers()
     peers.append(first.has_peers)
     assert peers == [True, False]
+    first.remove_dead(keep={name})
+    assert not first.is_alive(name)  # a run still names it
+    first.remove_dead(keep=())
+    assert first.is_alive(name)  # without its pipe nothing is known of it: its leases decide
     first.close()
     assert list((tmp_path / "x.db-bells").iterdir()) == []
+
+
+def test_a_process_that_cannot_make_its_pipe_again_does_not_look_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = WakeupPipe(tmp_path / "x.db"), WakeupPipe(tmp_path / "x.db")
+
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "mkfifo", no_space)
+    with pytest.raises(OSError, match="No space"):
+        second.reopen()
+    answer_wakeup(first)
+    assert first.is_alive(second.name)
+    answer_wakeup(second)
+    first.wake_peers()
+    assert is_woken(second)
+    shutil.rmtree(tmp_path / "x.db-bells")
+    with pytest.raises(OSError, match="No space"):
+        second.reopen()
+    assert first.is_alive(second.name)
+    first.close()
+    second.close()
+
+
+async def test_viewers_are_served_while_the_pipe_cannot_be_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(store, "RETRY_MAX_S", 0.001)
+    ours = await SqliteJournal.open(tmp_path / "runs.db")
+    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(ours)
+    viewer = theirs.tail(run.id, after=1)
+
+    def no_pipe(_: WakeupPipe) -> None:
+        raise RuntimeError("no pipe")
+
+    monkeypatch.setattr(WakeupPipe, "reopen", no_pipe)
+    shutil.rmtree(tmp_path / "runs.db-bells")
+    async with asyncio.timeout(10):
+        for text in ("a", "b"):
+            await written(ours, lease, [MessageChunk(text)])
+            assert texts_of(await anext(viewer)) == [text]
+    assert await theirs.orphans() == []  # its lease says that it lives
+    await ours.close()
+    await theirs.close()
 
 
 def is_woken(pipe: WakeupPipe) -> bool:

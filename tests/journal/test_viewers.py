@@ -20,7 +20,15 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.queries import rows_of
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Batch, Journal, Lease, NewRun, without_reasoning
+from tailrace.ports import (
+    Batch,
+    Journal,
+    Lease,
+    NewRun,
+    sse_with_reasoning,
+    sse_without_reasoning,
+    without_reasoning,
+)
 from tailrace.testing.conformance.journal import started
 from test_events import FACTS, STREAM_EVENTS
 
@@ -208,8 +216,9 @@ def test_what_a_commit_encoded_is_what_viewers_are_sent(events: list[tuple[AnyEv
     for after in range(len(entries)):
         batch = tail.entries_after(after) or Batch()
         assert list(batch) == entries[after:]
-        assert batch.sse_with_reasoning == frames_of(batch) == Batch(entries[after:]).sse_with_reasoning
-        assert batch.sse == frames_of(without_reasoning(batch)) == Batch(entries[after:]).sse
+        for page in (batch.page, Batch(entries[after:]).page):
+            assert page.framed(sse_with_reasoning) == frames_of(batch)
+            assert page.framed(sse_without_reasoning) == frames_of(without_reasoning(batch))
 
 
 async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(tmp_path: Path) -> None:
@@ -220,5 +229,5 @@ async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(tmp_path: P
     journal.append(lease, [MessageChunk("b")], attempt=2)
     batch = await anext(viewer)
     assert batch.stored == b'{"type":"message_chunk","text":"a"}\n{"type":"message_chunk","text":"b"}\n'
-    assert batch.sse == frames_of(batch)
+    assert batch.page.framed(sse_without_reasoning) == frames_of(batch)
     await journal.close()

@@ -73,13 +73,18 @@ class CutTransport:
         self.asked += 1
         return self.replies[self.asked - 1]
 
+    async def get(
+        self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
+    ) -> HttpReply:
+        raise AssertionError("a call never gets")
+
 
 async def recorded(dialect: Dialect, said: Reply) -> tuple[bytes, Completion]:
     """The bytes of the stream, as they came over a socket, and what they say."""
     taken: list[bytes] = []
     async with faulty(said) as bench:
         provider = bench.provider(dialect)
-        answer = await provider._post(ASK, stream=True)
+        answer = await provider._ask(ASK, stream=True)
         while data := await answer.read():
             taken.append(data)
         answer.close()

@@ -6,15 +6,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tailrace.errors import JournalError, RunNotFound, RunParked, TailraceError
+from tailrace.errors import CorruptLog, JournalError, RunNotFound, RunParked, StorageFailed, TailraceError
 from tailrace.events import MessageChunk, MessageStop, RunFailure, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import Lease, NewRun, Run, Signal
-from tailrace.runs.host import STORAGE_FAILURES, RunHost
+from tailrace.ports import Batch, Lease, NewRun, Run, Signal
+from tailrace.runs.host import LONGEST_PAUSE_S, RunHost
 from tailrace.runs.recovery import ClaimedRun, finished
 from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 from tailrace.testing.clock import driven
@@ -288,20 +289,15 @@ async def test_I102_waiting_for_a_run_ends_when_it_is_parked() -> None:
             await wait
 
 
-class Patient(Host):
-    def _is_given_back(self, error: Exception) -> bool:
-        return type(error) in STORAGE_FAILURES
-
-
 @driven
-async def test_a_run_that_storage_failed_is_taken_up_again_where_its_kind_says_so() -> None:
+async def test_L144_a_run_that_storage_failed_is_taken_up_again() -> None:
     async def fails_once(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
         if len(host.claimed) == 1:
-            raise JournalError("the disk is full")
+            raise StorageFailed("the disk is full")
         return await ends(journal, claimed)
 
     journal = MemoryJournal(clock=now)
-    async with Patient(journal, fails_once) as host, asyncio.TaskGroup() as group:
+    async with Host(journal, fails_once) as host, asyncio.TaskGroup() as group:
         looking = group.create_task(host.keep_recovering())
         run = await host.start_run(NewRun("call"))
         end = await finished(journal, run.id)
@@ -316,7 +312,53 @@ async def test_a_run_that_another_try_cannot_help_is_not_taken_up_again() -> Non
         raise RunNotFound("what was to be shown is deleted")
 
     journal = MemoryJournal(clock=now)
-    async with Patient(journal, fails) as host:
+    async with Host(journal, fails) as host:
         run = await host.start_run(NewRun("call"))
         await host.drain(5.0)
     assert (await journal.get(run.id)).state == "failed"
+
+
+@driven
+async def test_a_run_that_keeps_failing_is_tried_less_and_less_often_and_others_are_not() -> None:
+    tries: list[float] = []
+
+    async def fails(journal: MemoryJournal, claimed: ClaimedRun) -> RunFinished | None:
+        if claimed.run.new.session == "good":
+            return await ends(journal, claimed)
+        tries.append(now())
+        raise StorageFailed("the disk is full")
+
+    journal = MemoryJournal(clock=now)
+    async with Host(journal, fails) as host, asyncio.TaskGroup() as group:
+        looking = group.create_task(host.keep_recovering())
+        await host.start_run(NewRun("call"))
+        await asyncio.sleep(120.0)
+        good = await journal.create(NewRun("call", session="good"))
+        before = now()
+        await finished(journal, good.id)
+        assert now() - before <= LEASE_S
+        looking.cancel()
+    pauses = [round(after - before, 3) for before, after in pairwise(tries)]
+    assert len(pauses) > 5
+    assert pauses == sorted(pauses)
+    assert LONGEST_PAUSE_S <= pauses[-1] <= LONGEST_PAUSE_S + LEASE_S
+
+
+@driven
+async def test_a_run_that_cannot_be_read_keeps_no_other_from_being_taken_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Damaged(MemoryJournal):
+        async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+            if run_id == bad.id:
+                raise CorruptLog("checksum")
+            return await super().read(run_id, after=after, limit=limit)
+
+    journal = Damaged(clock=now)
+    bad = await journal.create(NewRun("call"))
+    good = await journal.create(NewRun("call"))
+    async with Host(journal) as host:
+        assert await host.recover() == [good.id]
+        assert await host.recover() == []
+    assert caplog.messages == [f"run {bad.id} cannot be taken over: checksum"]
+    assert (await journal.get(bad.id)).state == "pending"

@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import RunSealed, StaleEpoch
-from tailrace.events import MessageChunk, MessageRecorded, RunFinished, RunStarted, ToolOutputRecorded, UsageRecorded
+from tailrace.events import (
+    AnyEvent,
+    Delivered,
+    LlmDelta,
+    MessageChunk,
+    MessageRecorded,
+    RunFinished,
+    RunStarted,
+    StepFinished,
+    StepStarted,
+    ToolOutputRecorded,
+    UsageRecorded,
+)
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.retention import Retained, Retention, retain
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -48,7 +60,7 @@ async def test_I106_an_unfinished_run_is_handed_over_with_its_log(journal: Journ
     assert finished.id not in found
     assert [entry.event for entry in found[run.id].entries][1:] == [MessageChunk("I will"), said, ran]
     assert isinstance(found[run.id].entries[0].event, RunStarted)
-    assert (found[run.id].run.owner, found[run.id].run.kills) == ("the next", 1)
+    assert (found[run.id].run.owner, found[run.id].run.kills) == ("the next", 0)  # the tool had run: it got further
     assert found[untouched.id].run.kills == 0
     with pytest.raises(StaleEpoch):
         journal.append(lease, [MessageChunk("late")])
@@ -73,6 +85,43 @@ async def test_I102_a_run_that_killed_three_times_is_parked(journal: Journal, wa
     await journal.unpark(run.id)
     (again,) = [found async for found in recover(journal, "life 5")]
     assert again.run.kills == 0
+
+
+async def test_I102_deaths_between_which_the_run_got_further_do_not_count(
+    journal: Journal, wall_clock: WallClock
+) -> None:
+    run, lease = await started(journal)
+    for life, progress in enumerate(PROGRESS * 2):
+        journal.append(lease, [StepStarted("b"), LlmDelta("b", "x"), progress])
+        await journal.commit(lease)
+        wall_clock.now += 31.0
+        (found,) = [found async for found in recover(journal, f"life {life}")]
+        assert found.run.kills == 0
+        lease = found.lease
+    for life, kills in enumerate((1, 2)):  # what was done before its claim is no progress of this owner
+        journal.append(lease, [StepStarted("b"), LlmDelta("b", "x"), ToolOutputRecorded("c", "t", "cut", ok=False)])
+        await journal.commit(lease)
+        wall_clock.now += 31.0
+        (found,) = [found async for found in recover(journal, f"next life {life}")]
+        assert found.run.kills == kills
+        lease = found.lease
+    wall_clock.now += 31.0
+    assert [found async for found in recover(journal, "last life")] == []
+    assert (await journal.get(run.id)).state == "parked"
+
+
+async def test_an_owner_that_claims_its_own_run_again_has_not_died(journal: Journal) -> None:
+    run, _ = await started(journal, owner="me")
+    for _ in range(3):
+        await journal.claim(run.id, "me")
+    assert (await journal.get(run.id)).kills == 0
+
+
+PROGRESS: tuple[AnyEvent, ...] = (
+    StepFinished("a", 1),
+    ToolOutputRecorded("c", "t", "done"),
+    Delivered("k", "confirmed"),
+)
 
 
 async def test_what_was_given_back_counts_as_no_kill(journal: Journal) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tailrace.messages import (
+    File,
     Image,
     Message,
     Native,
@@ -74,7 +75,7 @@ def _clean_part(part: Part) -> Part | None:
             return ToolCall(part.id, part.name, arguments)
         case ToolResult(content=str() as content):
             return ToolResult(part.call_id, without_lone_surrogates(content), part.ok)
-        case Reasoning() | ToolResult() | Image() | Native():
+        case Reasoning() | ToolResult() | Image() | File() | Native():
             return part
 
 

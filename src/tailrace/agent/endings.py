@@ -1,4 +1,4 @@
-"""The last rung of the recovery ladder: the text that ends an answer whose stream broke for good.
+"""How a turn ends: the text that ends an answer whose stream broke for good, and what of it was not done.
 
 Pure. Earlier attempts are the call's part; this module decides what the user, the transcript and the next turn's model
 read. It names what was cut off, and never presents an action as done that was not.
@@ -6,12 +6,12 @@ read. It names what was cut off, and never presents an action as done that was n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tailrace.errors import Permanent, ProviderError
-from tailrace.events import GatewayNotice, RunFailure
+from tailrace.events import Entry, GatewayNotice, NotExecuted, RunFailure, ToolOutputRecorded
 from tailrace.messages import Stop, ToolCall
 from tailrace.runs.failures import failure_of
 
@@ -56,3 +56,9 @@ def limit_warning(reason: str, text: str) -> str:
     """A budget ran out before the model was done: said in the answer itself."""
     gap = "" if not text or text.endswith("\n\n") else "\n\n"
     return f"{gap}⚠ I {reason} and did not finish. Ask me to continue if you want me to go on."
+
+
+def not_executed_in(facts: Iterable[Entry]) -> tuple[NotExecuted, ...]:
+    """What a turn's model wanted to do and was denied or refused, in order; what it tried again is named once."""
+    found = (entry.event.not_executed for entry in facts if isinstance(entry.event, ToolOutputRecorded))
+    return tuple(dict.fromkeys(action for action in found if action is not None))

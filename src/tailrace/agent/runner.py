@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -77,21 +77,32 @@ class TurnRunner:
             settings.tool_settings,
             settings.snapshots,
         )
+        self._begun = False  # the question is on record
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
 
-    async def run(self, message: Message | None = None, *, stopped: bool = False) -> RunFinished:
-        """Runs the turn to its end and seals it. `message` is the question that begins a new one. `stopped`: the turn
-        was told to stop before it began.
+    async def run(
+        self,
+        message: Message | None = None,
+        *,
+        fetch: Callable[[], Awaitable[Message]] | None = None,
+        stopped: bool = False,
+    ) -> RunFinished:
+        """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
+        its files, and a turn that is stopped before that has it without them. `stopped`: the turn was told to stop
+        before it began.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
-        if message is not None:
-            self._record.add(MessageRecorded(message))
+        if message is not None and fetch is None:
+            self._begin(message)
         finish: RunFinished | None = None
         if not stopped:
             with suppress(Stopped):
-                finish = await run_beside(self._drive(), listen(self._journal, self._lease, self._on_signal))
+                work = self._drive(fetch if message is not None else None)
+                finish = await run_beside(work, listen(self._journal, self._lease, self._on_signal))
         if finish is None:
+            if message is not None:
+                self._begin(message)
             self._record.add(*self.turn.last_words())
             finish = self._end("stopped", RunFailure("stopped", "interrupted"))
         if not self.turn.stopped:
@@ -101,7 +112,14 @@ class TurnRunner:
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _drive(self) -> RunFinished:
+    def _begin(self, message: Message) -> None:
+        if not self._begun:
+            self._begun = True
+            self._record.add(MessageRecorded(message))
+
+    async def _drive(self, fetch: Callable[[], Awaitable[Message]] | None) -> RunFinished:
+        if fetch is not None:
+            self._begin(await fetch())
         while True:
             match self.turn.due():
                 case [Finish(status=status, reason=reason, calls=calls)]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,17 @@ log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
 
 
+class Unfetched(Value):
+    """What is still missing of a question: files that are fetched once its turn has begun, so that no other message
+    waits for them (L147). `source` is a key of `AgentService.sources`, `reference` what that source understands."""
+
+    source: str
+    reference: JsonObject
+
+
+Source = Callable[[JsonObject], Awaitable[Message]]
+
+
 class TurnSpec(Value):
     """Everything that one turn is made from. It is stored with the run, so that any process can go on with it."""
 
@@ -48,6 +60,8 @@ class TurnSpec(Value):
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
+    ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
+    unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
@@ -80,6 +94,7 @@ class AgentService(RunHost["_TurnExecution"]):
         self._observer = observer
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
+        self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
         return _TurnExecution(self, claimed)
@@ -170,7 +185,15 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = any(isinstance(entry.event, MessageRecorded) for entry in claimed.entries)
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
-        return await runner.run(message, stopped=self.is_stopping(run.id))
+        fetch = partial(self._completed, spec) if spec.unfetched is not None else None
+        return await runner.run(message, fetch=fetch, stopped=self.is_stopping(run.id))
+
+    async def _completed(self, spec: TurnSpec) -> Message:
+        """The question with its files; as it is where this process does not know their source."""
+        source = self.sources.get(spec.unfetched.source) if spec.unfetched is not None else None
+        if source is None or spec.unfetched is None:
+            return spec.message
+        return self._redactor.redact_message(cleaned(await source(spec.unfetched.reference)))
 
 
 class _TurnExecution:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker, Judgement
+from tailrace.agent.safety.approval import NO_SURFACE, TIMED_OUT, ApprovalPolicy, Asker, Judgement, escaped
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool, Turn
 from tailrace.errors import TailraceError
@@ -24,17 +24,26 @@ from tailrace.events import (
     Decision,
     GatewayNotice,
     LongToolHint,
+    NotExecuted,
+    NotExecutedKind,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import JsonObject, ToolCall
+from tailrace.messages import JsonObject, ToolCall, ToolFile
 from tailrace.ports import Tool, ToolOutcome
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
 
 INTERRUPTED = "This call was interrupted before it finished; it may or may not have taken effect. It was not run again."
 DENIED = "The user did not approve this action; it was not executed."
+# What became of a question, by who answered it. Anyone else is a person who said no.
+_DENIALS: dict[str, tuple[NotExecutedKind, str]] = {
+    NO_SURFACE: ("no_one_to_ask", "no one could be asked"),
+    TIMED_OUT: ("no_answer", "no answer in time"),
+}
+MAX_FILES_BYTES = 8 * 2**20  # of one call's files together: they are kept in the log
+MOVED = "Not executed: the directory was replaced after the approval was given. Make the call again."
 _PROGRESS_EVERY_S = 1.0  # a chatty tool must not fill the log
 
 
@@ -58,6 +67,13 @@ class _Context(NamedTuple):
     directory: Path
     roots: tuple[Path, ...]
     progress: Callable[[str], None]
+
+
+class _Refusal(NamedTuple):
+    """Why a call is not made: for the model, and for the user."""
+
+    output: str
+    not_executed: NotExecuted
 
 
 class ToolRunner:
@@ -107,9 +123,12 @@ class ToolRunner:
             return self._settle(index, call, ToolOutcome(INTERRUPTED, ok=False))
         args = call.parsed()
         problem = self._problem(tool, call, args)
+        refusal: _Refusal | None = None
         if not problem and tool is not None and args is not None:
-            problem = await self._refusal(tool, command, args) or await self._snapshot(tool, args)
+            refusal = await self._refusal(tool, command, args) or await self._snapshot(tool, call, args)
         self._announce(index, call, tool, args)
+        if refusal is not None:
+            return self._settle(index, call, ToolOutcome(refusal.output, ok=False), not_executed=refusal.not_executed)
         if problem or tool is None or args is None:
             return self._settle(index, call, ToolOutcome(problem, ok=False))
         await self._record.commit()  # durable before it happens: after a crash it counts as begun (I106)
@@ -124,22 +143,35 @@ class ToolRunner:
             return "The arguments were not a complete JSON object; the call was not executed. Make it again."
         return tool.invalid(args)
 
-    async def _refusal(self, tool: Tool, command: RunTool | SettleTool, args: JsonObject) -> str:
-        """Why this call may not be made; empty when it may."""
+    async def _refusal(self, tool: Tool, command: RunTool | SettleTool, args: JsonObject) -> _Refusal | None:
+        """Why this call may not be made; None when it may."""
         call = command.call
         judgement = await self._policy.judge(call.name, tool.effect(args))
         if judgement.verdict == "allow":
-            return ""
+            return None
         if judgement.verdict == "refuse":
-            return f"Refused: {judgement.reason}. This is never executed."
+            not_executed = self._not_executed(call, judgement.text, judgement.reason, "forbidden")
+            return _Refusal(f"Refused: {judgement.reason}. This is never executed.", not_executed)
         # The question that was put about exactly this before a crash, and its answer (J111).
         before = command if isinstance(command, RunTool) else None
         asked = before.asked if before and before.asked and before.asked.digest == judgement.digest else None
-        decision = (before.decision if before and asked else None) or await self._ask(call, judgement, asked)
+        if before and asked and before.decision:
+            decision, by = before.decision, ""
+        else:
+            decision, by = await self._ask(call, judgement, asked)
+        if decision == "deny":
+            kind, words = _DENIALS.get(by, ("denied", "denied"))
+            return _Refusal(DENIED, self._not_executed(call, judgement.text, f"{judgement.reason}; {words}", kind))
         await self._policy.remember(judgement, decision)
-        return DENIED if decision == "deny" else ""
+        now = await self._policy.judge(call.name, tool.effect(args))
+        if now.digest == judgement.digest:
+            return None
+        return _Refusal(MOVED, self._not_executed(call, judgement.text, "the directory was replaced", "failed"))
 
-    async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> Decision:
+    def _not_executed(self, call: ToolCall, command: str, reason: str, kind: NotExecutedKind) -> NotExecuted:
+        return NotExecuted(call.name, self._storable(command), self._storable(reason), kind)
+
+    async def _ask(self, call: ToolCall, judgement: Judgement, before: ApprovalAsked | None) -> tuple[Decision, str]:
         """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
         asked = before or ApprovalAsked(
             approval_id=self._asker.new_id(),
@@ -149,6 +181,8 @@ class ToolRunner:
             requester=self._asker.requester,
             call_id=call.id,
             reason=judgement.reason,
+            directory=self._redactor.redact(judgement.directory),
+            session=judgement.session,
         )
         with self._asker.expecting(asked) as answer:
             if asked is not before:
@@ -157,16 +191,19 @@ class ToolRunner:
             decision, by = await answer()
         self._record.add(ApprovalAnswered(asked.approval_id, decision, by))
         await self._record.commit()
-        return decision
+        return decision, by
 
-    async def _snapshot(self, tool: Tool, args: JsonObject) -> str:
-        if self._snapshots is None or tool.effect(args).kind == "none":
-            return ""
+    async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:
+        effect = tool.effect(args)
+        if self._snapshots is None or effect.kind == "none":
+            return None
         try:
             await self._snapshots.before_change()
         except TailraceError as exc:
-            return f"Not executed: the checkpoint before the first change failed ({exc})."
-        return ""
+            reason = f"the checkpoint before the first change failed ({exc})"
+            not_executed = self._not_executed(call, escaped(effect.text) or call.name, reason, "failed")
+            return _Refusal(f"Not executed: {reason}.", not_executed)
+        return None
 
     def _announce(self, index: int, call: ToolCall, tool: Tool | None, args: JsonObject | None) -> None:
         preview = self._storable(tool.preview(args)) if tool is not None and args is not None else None
@@ -185,7 +222,7 @@ class ToolRunner:
                 context = _Context(self._settings.directory, self._settings.roots, self._progress_of(call))
                 outcome = await tool.run(args, context)
                 ended(outcome)
-        except Exception as exc:  # noqa: BLE001 - a tool is foreign code: whatever it raises is for the model to read
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - a tool is foreign code: what it raises, the model reads
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
         finally:
             hint.cancel()
@@ -204,16 +241,42 @@ class ToolRunner:
 
         return progress
 
-    def _settle(self, index: int, call: ToolCall, outcome: ToolOutcome, duration: float = 0.0) -> None:
+    def _settle(
+        self,
+        index: int,
+        call: ToolCall,
+        outcome: ToolOutcome,
+        duration: float = 0.0,
+        *,
+        not_executed: NotExecuted | None = None,
+    ) -> None:
         """The outcome first, then the end of the tool's line: a viewer never sees an end that is not on record."""
+        files, left_out = self._storable_files(outcome.files)
+        output = self._storable(outcome.output + left_out)
         self._record.add(
-            ToolOutputRecorded(call.id, call.name, self._storable(outcome.output), outcome.ok),
+            ToolOutputRecorded(call.id, call.name, output, outcome.ok, files, not_executed),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
         )
 
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return without_lone_surrogates(self._redactor.redact(text))
+
+    def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], str]:
+        """The files that fit into the log, those of text without secrets, and a line about each that does not fit."""
+        kept: list[ToolFile] = []
+        left_out = ""
+        room = MAX_FILES_BYTES
+        for file in files:
+            if len(file.data) > room:
+                left_out += f"\n[{file.name}: {len(file.data)} bytes, too large to be shown]"
+                continue
+            room -= len(file.data)
+            data = file.data
+            if file.media_type.startswith("text/") and not self._redactor.idle:
+                data = self._redactor.redact(data.decode(errors="replace")).encode()
+            kept.append(ToolFile(self._storable(file.name), file.media_type, data))
+        return tuple(kept), left_out
 
 
 def _redacted(args: JsonObject, redactor: Redactor) -> JsonObject:

@@ -6,6 +6,7 @@ turn, its recovery after a crash and its tests are the same thing: apply the fac
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Iterable
 from typing import TypeAlias
 
@@ -31,7 +32,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
-from tailrace.messages import Message, Text, ToolCall, ToolResult, Usage
+from tailrace.messages import READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,8 +272,8 @@ class Turn:
                 self._calls[index].started = True
             case ToolCallFinished(index=index) if index < len(self._calls):
                 self._calls[index].finished = True
-            case ToolOutputRecorded(call_id=call_id, output=output, ok=ok):
-                self._call_with(call_id).result = ToolResult(call_id, output, ok)
+            case ToolOutputRecorded(call_id=call_id):
+                self._call_with(call_id).result = _result(event)
             case ApprovalAsked(call_id=call_id):
                 self._call_with(call_id).asked = event
             case ApprovalAnswered(approval_id=approval_id, decision=decision):
@@ -301,6 +302,18 @@ class Turn:
         """Happens between calls: the results of finished tools are among these messages."""
         self._messages = list(messages)
         self._unfinished = len(self._calls)
+
+
+def _result(recorded: ToolOutputRecorded) -> ToolResult:
+    """What the model is given of a tool's output: the text, and the images that models read."""
+    images = tuple(
+        Image(data=base64.b64encode(file.data).decode(), media_type=file.media_type)
+        for file in recorded.files
+        if file.media_type in READABLE_IMAGES
+    )
+    if not images:
+        return ToolResult(recorded.call_id, recorded.output, recorded.ok)
+    return ToolResult(recorded.call_id, (Text(recorded.output), *images), recorded.ok)
 
 
 def text_message(text: str, calls: tuple[ToolCall, ...] = ()) -> Message:

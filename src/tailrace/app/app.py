@@ -19,15 +19,17 @@ import msgspec
 from tailrace.agent.model_call import ModelSettings
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnSettings
-from tailrace.agent.safety.approval import ApprovalPolicy, Asker
+from tailrace.agent.safety.allow import check_patterns
+from tailrace.agent.safety.approval import ApprovalPolicy, ApprovalScope, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.agent.think_filter import DEFAULT_TAGS
 from tailrace.agent.tool_runner import Snapshots, ToolSettings
 from tailrace.agent.turn import TurnLimits
-from tailrace.app.approvals import JournalApprovals, import_approvals
+from tailrace.app.approvals import JournalApprovals
 from tailrace.app.flow_handlers import handlers_of, visible_environment
 from tailrace.app.housekeeping import retention_loop, retention_of
+from tailrace.app.model_catalogue import ModelCatalogue
 from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.calls.raw_model import verbatim_routes
@@ -74,6 +76,7 @@ class App:
         self.config = config
         self.journal = journal
         self.models = models
+        self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self._observer: Observer = UNOBSERVED
         if tracer_provider is not None:
@@ -85,8 +88,10 @@ class App:
         self.caller = Caller(middleware=middleware)
         self.secrets = secrets_of(config)
         self.redactor = redactor_of(config)
+        _check_allow(config)
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
+        self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
         self._own_tools = {tool.spec.name: tool for tool in tools}
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = {**builtin, **self._own_tools}
@@ -107,7 +112,7 @@ class App:
         )
         self.flows = FlowService(
             journal,
-            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._policy),
+            handlers_of(config, models, self.caller, self.agents, journal, self._step_tools(), self._step_policy),
             owner=owner,
             directory=directory,
             environment=visible_environment(config),
@@ -136,7 +141,8 @@ class App:
         `ConfigError` for a model that is not there, `UnsupportedParameter` for what it cannot be asked."""
         choice, configured = named(self.config, asked.model), self.config.model
         same = (choice.provider, choice.name) == (configured.provider, configured.name)
-        return verbatim_routes(self.models.routes(configured if same else choice), asked)
+        routes = self.models.routes(configured if same else choice)
+        return verbatim_routes(routes, asked, strict=self.config.server.strict)
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
@@ -156,7 +162,7 @@ class App:
             ),
             tools=tools,
             tool_settings=ToolSettings(directory, self._roots, observer=self._observer),
-            policy=self._policy(run, yolo=spec.yolo),
+            policy=self._turn_policy(spec, run, directory),
             asker=Asker(spec.requester, reachable=spec.reachable, timeout_s=self.config.approvals.timeout_s),
             redactor=self.redactor,
             snapshots=self._snapshots(spec, run, directory),
@@ -183,10 +189,18 @@ class App:
 
         return {name: TracedTool(tool, self._observer) for name, tool in self._tools.items()}
 
-    def _policy(self, run: Run | None = None, *, yolo: bool = False) -> ApprovalPolicy:
-        """What the approvals of a turn's run allow; without a run, those that hold everywhere."""
-        mode = "yolo" if self.config.yolo or yolo else self.config.approvals.mode
-        return ApprovalPolicy(mode, allow=self.config.approvals.allow, memory=JournalApprovals(self.journal, run))
+    def _turn_policy(self, spec: TurnSpec, run: Run, directory: Path) -> ApprovalPolicy:
+        return ApprovalPolicy(
+            "yolo" if self.config.yolo or spec.yolo else self.config.approvals.mode,
+            allow=self.config.approvals.allow,
+            memory=JournalApprovals(self.journal, run),
+            scope=ApprovalScope(spec.requester, str(directory), run.new.session, tuple(map(str, self._roots))),
+        )
+
+    def _step_policy(self) -> ApprovalPolicy:
+        """A step has no requester, so that no approval of a person holds for it; the mode and the patterns do."""
+        mode = "yolo" if self.config.yolo else self.config.approvals.mode
+        return ApprovalPolicy(mode, allow=self.config.approvals.allow)
 
     def _snapshots(self, spec: TurnSpec, run: Run, directory: Path) -> Snapshots | None:
         if not (spec.checkpoints or self.config.checkpoints.enabled):
@@ -195,6 +209,13 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+def _check_allow(config: Config) -> None:
+    try:
+        check_patterns(config.approvals.allow)
+    except ValueError as exc:
+        raise ConfigError(str(exc), key="approvals.allow") from exc
 
 
 def redactor_of(config: Config) -> Redactor:
@@ -235,10 +256,6 @@ async def open_app(
         open_transport() as transport,
         open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
     ):
-        try:
-            await import_approvals(journal, config)
-        except ConfigError as exc:  # what it allowed is asked about again
-            log.warning("approvals of an earlier version were not read: %s", exc)
         models = Models(config, transport)
         try:
             if warm_up and config.model.provider == LOCAL:

@@ -6,34 +6,24 @@ from collections.abc import Sequence
 
 from tailrace.agent.safety.approval import ApprovalMemory
 from tailrace.agent.session import TURN_KIND
-from tailrace.config.load import Config
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
-from tailrace.journal.key_values import KeyValues, imported_file
+from tailrace.journal.key_values import KeyValues
 from tailrace.ports import RUNS_LIMIT, Journal, Run
 
 
 def always_approved(journal: Journal) -> KeyValues[bool]:
-    """By digest."""
+    """By digest, which holds the requester and the directory too."""
     return KeyValues(journal, "approvals.always", bool)
 
 
-async def import_approvals(journal: Journal, config: Config) -> None:
-    """Raises `ConfigError` for a file that cannot be read."""
-    always = always_approved(journal)
-    async with imported_file(config.home / "approvals.json", set[str], keep=config.database is None) as digests:
-        for digest in digests or ():
-            await always.set_default(digest, True)
-
-
 class JournalApprovals(ApprovalMemory):
-    """The approvals that hold in one turn; without a run, those that hold everywhere. The session's log is read once,
-    when the first question would be asked."""
+    """The approvals that hold in one turn. The session's log is read once, when the first question would be asked."""
 
-    def __init__(self, journal: Journal, run: Run | None = None) -> None:
+    def __init__(self, journal: Journal, run: Run) -> None:
         super().__init__()
         self._journal = journal
         self._always = always_approved(journal)
-        self._unread = run
+        self._unread: Run | None = run
 
     async def holds(self, digest: str) -> bool:
         if self._unread is not None:
@@ -65,6 +55,9 @@ async def session_approved(journal: Journal, run: Run) -> set[str]:
 def _approved_in(facts: Sequence[Entry]) -> set[str]:
     events = [entry.event for entry in facts]
     approved = {
-        event.approval_id for event in events if isinstance(event, ApprovalAnswered) and event.decision == "session"
+        (event.approval_id, event.by)
+        for event in events
+        if isinstance(event, ApprovalAnswered) and event.decision == "session"
     }
-    return {event.digest for event in events if isinstance(event, ApprovalAsked) and event.approval_id in approved}
+    asked = (event for event in events if isinstance(event, ApprovalAsked))
+    return {event.digest for event in asked if (event.approval_id, event.requester) in approved}

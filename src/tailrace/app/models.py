@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
@@ -36,13 +38,24 @@ def chosen(config: Config, provider: str | None, model: str | None) -> ModelChoi
 
 
 def named(config: Config, name: str) -> ModelChoice:
-    """The model that `<provider>/<model>` names; empty: the configured one. Raises `ConfigError`."""
+    """The model that `<provider>/<model>` names, or an alias of one; empty: the configured one. Raises
+    `ConfigError`."""
     if not name:
         return config.model
-    provider, slash, model = name.partition("/")
+    provider, slash, model = _unaliased(config, name).partition("/")
     if not slash or not model:
         raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
     return ModelChoice(provider=provider, name=model)
+
+
+def _unaliased(config: Config, name: str) -> str:
+    """What a bare name stands for by `server.aliases`; the first pattern that matches wins."""
+    if "/" in name:
+        return name
+    for pattern, target in config.server.aliases.items():
+        if fnmatchcase(name, pattern):
+            return target.replace("*", name)
+    return name
 
 
 def check_known(config: Config, provider: str) -> None:
@@ -77,13 +90,14 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
 
 
 class Models:
-    """Routes to models by name, made as they are asked for and kept."""
+    """Routes to models by name, made as they are asked for. The providers that they lead to are kept, the routes are
+    not: clients choose the names of models, and may choose any number of them."""
 
     def __init__(self, config: Config, transport: Transport) -> None:
         self._config = config
         self._transport = transport
         self._refused = RefusedFields()
-        self._routes: dict[ModelRef, Route] = {}
+        self._providers: dict[str, HttpProvider | LocalProvider] = {}  # by name: no more than the config and presets
         settings = config.providers.get(LOCAL)
         path = config.path(settings.model_path) if settings and settings.model_path else None
         directory = config.home / "models"
@@ -93,6 +107,12 @@ class Models:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
 
+    async def listed_by(self, provider: str) -> tuple[str, ...]:
+        """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""
+        if provider == LOCAL:
+            return (MODEL_NAME,)
+        return await HttpProvider(endpoint_of(self._config, provider), self._transport).list_models()
+
     def route_to(self, endpoint: Endpoint, model: str) -> Route:
         """A model at an address that the config may not name; not kept."""
         provider = HttpProvider(endpoint, self._transport, self._refused)
@@ -100,19 +120,21 @@ class Models:
         return Route(provider, model, policy, local=endpoint.is_local, streams=streams)
 
     def _route(self, ref: ModelRef) -> Route:
-        if ref not in self._routes:
-            if ref.provider == LOCAL:
-                self._routes[ref] = self._local_route(ref.name)
-            else:
-                self._routes[ref] = self.route_to(endpoint_of(self._config, ref.provider), ref.name)
-        return self._routes[ref]
+        if (provider := self._providers.get(ref.provider)) is None:
+            provider = self._local() if ref.provider == LOCAL else self._http(ref.provider)
+            self._providers[ref.provider] = provider
+        is_local = not isinstance(provider, HttpProvider) or provider.is_local
+        policy, streams = self._config.call_for(ref.provider), self._streams(ref.provider)
+        return Route(provider, ref.name, policy, local=is_local, streams=streams)
 
-    def _local_route(self, model: str) -> Route:
+    def _http(self, name: str) -> HttpProvider:
+        return HttpProvider(endpoint_of(self._config, name), self._transport, self._refused)
+
+    def _local(self) -> LocalProvider:
         settings = self._config.providers.get(LOCAL, ProviderSettings())
-        provider = LocalProvider(
+        return LocalProvider(
             self.local, self._transport, dialect=settings.dialect or "chat", extra_body=settings.extra_body
         )
-        return Route(provider, model, self._config.call_for(LOCAL), local=True, streams=self._streams(LOCAL))
 
     def _streams(self, provider: str) -> bool:
         settings = self._config.providers.get(provider)

@@ -7,7 +7,7 @@ A stored one is written at every read, because its viewers read the log.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tailrace.errors import ProviderError
@@ -16,16 +16,21 @@ from tailrace.events import (
     MessageChunk,
     MessageRecorded,
     MessageStop,
+    ProviderAnswer,
+    ProviderEvents,
     ReasoningChunk,
     RunFailure,
     RunFinished,
     RunStatus,
 )
-from tailrace.messages import AnyDelta, Completion, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta
 from tailrace.ports import Journal, Lease
 from tailrace.providers.call import CallResult
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
+from tailrace.wire.body_events import events_of
+from tailrace.wire.peer_json import decode_object
+from tailrace.wire.responses.relay import ENDINGS
 
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
@@ -33,10 +38,18 @@ REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can ta
 
 
 class CallLog(DeltaLog):
-    """Writes a call as the run of its lease. `shown` and `attempts` are what an earlier process has logged."""
+    """Writes a call as the run of its lease. `shown` and `attempts` are what an earlier process has logged. With
+    `keep_events` the provider's own events are logged too, because clients are fed from the log."""
 
     def __init__(
-        self, journal: Journal, lease: Lease, *, flush_every_s: float = 0.0, shown: str = "", attempts: int = 0
+        self,
+        journal: Journal,
+        lease: Lease,
+        *,
+        flush_every_s: float = 0.0,
+        shown: str = "",
+        attempts: int = 0,
+        keep_events: bool = False,
     ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
@@ -44,16 +57,20 @@ class CallLog(DeltaLog):
         super().__init__(write, self._raw_events, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
         self._journal = journal
         self._lease = lease
+        self._keeps_events = keep_events
+        self._ending: EventDelta | None = None  # the provider's last event, which has its whole answer
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = False
+        self._ending = None
         super().attempt_started(number, provider, model)
 
     def _raw_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
-        """The text and the thoughts of the first choice, neighbours of a kind as one chunk."""
-        events: list[AnyEvent] = []
+        """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
+        events."""
+        events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
         for delta in deltas:
@@ -69,15 +86,30 @@ class CallLog(DeltaLog):
                 self.called = True
         return events + _chunk("".join(pieces), thinking=thinking)
 
+    def _provider_events(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
+        """The answer's last event is kept for its end: it has the whole body."""
+        kept: list[JsonObject] = []
+        for delta in deltas:
+            if isinstance(delta, EventDelta):
+                if delta.name in ENDINGS:
+                    self._ending = delta
+                else:
+                    kept.append(decode_object(delta.data))
+        return [ProviderEvents("responses", tuple(kept))] if kept else []
+
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def completed(self, result: CallResult) -> RunFinished:
         """The answer as it was given, or as far as it came."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
+            if self._keeps_events and completion.dialect == "responses":
+                self.add(*self._provider_events(events_of(completion)))
             self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)
+        if self._ending is not None:
+            self.add(ProviderAnswer("responses", decode_object(self._ending.data)["response"]))
         self.add(MessageRecorded(completion.message, completion.stop))
         return await self._seal("completed")
 

@@ -1,6 +1,6 @@
 """A client's request on its way to a raw model: where it can go, and in which words.
 
-Owns that every parameter is honoured or refused. Knows no server: requests come read.
+Owns that every parameter is honoured, left out by name or refused. Knows no server: requests come read.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tailrace.messages import Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerStream, Provider
+from tailrace.ports import AnswerStream, Provider, TokenCounter
 from tailrace.providers.attempt import Route
-from tailrace.wire.client_request import ClientRequest, UnsupportedParameter, extra_for, first_unsupported_param
+from tailrace.wire.client_request import (
+    ClientRequest,
+    UnsupportedParameter,
+    extra_for,
+    first_unsupported_param,
+    ignored_params,
+)
 
 
 class VerbatimProvider:
@@ -31,21 +37,43 @@ class VerbatimProvider:
     async def complete(self, request: ModelRequest) -> Completion:
         return await self._provider.complete(self._with_client_fields(request))
 
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        if not isinstance(self._provider, TokenCounter):
+            return None
+        return await self._provider.count_tokens(self._with_client_fields(request))
+
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
-        the beginning of an answer that was cut."""
+        the beginning of an answer that was cut. Its answer comes with the provider's own events, where the client
+        understands them and the answer begins with them."""
         verbatim = not request.prefill and len(request.messages) == len(self._client_request.request.messages)
         extra = extra_for(self._client_request, self.dialect, conversation=verbatim)
-        return msgspec.structs.replace(request, extra=extra)
+        if self.dialect != self._client_request.dialect:
+            return msgspec.structs.replace(request, extra=extra)
+        return msgspec.structs.replace(
+            request,
+            extra=extra,
+            verbatim=True,
+            headers=self._client_request.headers,
+            keep_events=not request.prefill,
+        )
 
 
-def verbatim_routes(routes: Sequence[Route], client_request: ClientRequest) -> tuple[Route, ...]:
+def verbatim_routes(
+    routes: Sequence[Route], client_request: ClientRequest, *, strict: bool = False
+) -> tuple[Route, ...]:
     """These routes for this request. A stand-in that could not honour all of it is passed over. Raises
-    `UnsupportedParameter` for what the first of them cannot be asked."""
+    `UnsupportedParameter` for what the first of them cannot be asked; `strict`: for what it is not told, too."""
+
+    def refused_by(route: Route) -> str | None:
+        dialect = route.provider.dialect
+        ignored = ignored_params(client_request, dialect) if strict else ()
+        return first_unsupported_param(client_request, dialect) or next(iter(ignored), None)
+
     first, *others = routes
-    if (param := first_unsupported_param(client_request, first.provider.dialect)) is not None:
+    if (param := refused_by(first)) is not None:
         raise UnsupportedParameter(param, client_request.model, first.provider.dialect)
-    able = [route for route in others if first_unsupported_param(client_request, route.provider.dialect) is None]
+    able = [route for route in others if refused_by(route) is None]
     return tuple(
         msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, client_request))
         for route in (first, *able)

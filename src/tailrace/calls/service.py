@@ -37,6 +37,8 @@ class CallSpec(Value):
     body: JsonObject  # as the client wrote it, in the words of the Responses API
     history: tuple[Message, ...] = ()  # what was said before it
     origin: JsonObject = msgspec.field(default_factory=dict)  # as with a turn
+    headers: dict[str, str] = msgspec.field(default_factory=dict)  # of the request, for a provider of its dialect
+    ignored: tuple[str, ...] = ()  # parameters that the model is not told
 
 
 class CallService(RunHost["_CallExecution"]):
@@ -79,8 +81,8 @@ class _CallExecution:
         self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
 
     async def run(self) -> RunFinished:
-        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts)
-        asked = parse_client_request(self._spec.body)
+        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
+        asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
         call = self._caller.complete(request, self._routes_for(asked), listener=record)
         try:

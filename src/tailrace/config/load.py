@@ -36,8 +36,9 @@ class Environment:
         return "Environment(…)"
 
     def get(self, name: str) -> str | None:
-        """A variable that is set to nothing counts as not set."""
-        return self._variables.get(name) or None
+        """A variable that is set to nothing, or to blanks alone, counts as not set (M151)."""
+        value = self._variables.get(name, "")
+        return value if value.strip() else None
 
     def without(self, names: Collection[str]) -> dict[str, str]:
         """All variables but these, for a child process."""
@@ -74,8 +75,10 @@ class Config(Sections, kw_only=True):
         return settings.over(self.call) if settings else self.call
 
     def secret(self, variable: str | None) -> str | None:
-        """The value of the variable that a `…_env` key names, or None where it is not set."""
-        return self.environment.get(variable) if variable else None
+        """The value of the variable that a `…_env` key names, or None where it is not set. Blanks around it are
+        dropped: a secret that was read from a file often ends in a newline."""
+        value = self.environment.get(variable) if variable else None
+        return value.strip() if value is not None else None
 
     def require_secret(self, variable: str | None, key: str) -> str:
         """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`."""

@@ -192,6 +192,8 @@ class Streaming(Section):
     discord: bool | None = None
     slack: bool | None = None
     matrix: bool | None = None
+    whatsapp: bool | None = None  # ignored, as is the next: nothing can be edited there, so that each text comes whole
+    homeassistant: bool | None = None
     api_server: bool | None = None
     edit_interval: Seconds | None = None  # None: the platform's own (1.5 s, Discord 1.2 s)
     min_tokens: Annotated[int, Meta(ge=0, description="a whole number of at least 0")] = 20
@@ -255,7 +257,7 @@ Scope: TypeAlias = Literal["models", "runs", "admin"]
 
 
 class ServerKey(Section):
-    """The key of one caller. `models`: /v1; `runs`: /runs; `admin`: every route and the metrics."""
+    """The key of one caller. `models`: raw models; `runs`: runs, sequences and the agent; `admin`: every route."""
 
     name: str
     key_env: EnvName
@@ -274,6 +276,10 @@ class Server(Section):
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
     max_requests: Count = 4096  # in flight at once, streams included
     drain_s: Seconds = 20.0  # for requests in flight when the server stops
+    aliases: dict[str, str] = msgspec.field(
+        default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}
+    )  # a model's name without a provider → `<provider>/<model>`; `*` on the right is the name that was asked for
+    strict: bool = False  # refuse a parameter that a model's API has no word for, instead of leaving it out
 
     def secret_variables(self) -> set[str]:
         """The environment variables that hold the server's keys."""
@@ -294,7 +300,8 @@ class PlatformSettings(Section):
     allow: tuple[Identifier, ...] = ()
     respond: Literal["mentions", "all"] = "mentions"
     busy: Literal["interrupt", "queue"] = "interrupt"  # what a new message does to the answer in progress
-    tools: Literal["lines", "verbose", "none"] = "lines"  # how tool calls are shown
+    # how tool calls are shown: a line each, a line where another tool is called than before, more of each, or nothing
+    tools: Literal["lines", "new", "verbose", "none"] = "lines"
 
 
 class Telegram(PlatformSettings):

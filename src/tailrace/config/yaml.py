@@ -21,10 +21,11 @@ TEXT: Final = "tag:yaml.org,2002:str"
 MERGE: Final = "tag:yaml.org,2002:merge"
 
 
-def read_yaml(text: str, file: str) -> tuple[Any, dict[str, int]]:
-    """The JSON value of the text, and the line of each value in it by its path. Raises `ConfigError`."""
+def read_yaml(text: str, file: str, *, fast: bool = False) -> tuple[Any, dict[str, int]]:
+    """The JSON value of the text, and the line of each value in it by its path. `fast`: by libyaml where there is one;
+    it words some mistakes otherwise. Raises `ConfigError`."""
     with translated_errors(text, file):
-        reader = YamlReader(text, file)
+        reader = YamlReader(text, file, fast=fast)
         return (None if reader.root is None else reader.json_value(reader.root, "")), reader.lines
 
 
@@ -47,8 +48,9 @@ def translated_errors(text: str, file: str) -> Iterator[None]:
 class YamlReader:
     """One pass over one text. `root` is None for an empty text."""
 
-    def __init__(self, text: str, file: str) -> None:
-        self._loader = yaml.SafeLoader(text)
+    def __init__(self, text: str, file: str, *, fast: bool = False) -> None:
+        fast_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader) if fast else yaml.SafeLoader
+        self._loader: yaml.SafeLoader = fast_loader(text)
         self._file = file
         self._values = 0
         self.root: yaml.Node | None = self._loader.get_single_node()

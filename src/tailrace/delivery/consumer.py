@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
+from weakref import WeakSet, WeakValueDictionary
 
 from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import Capabilities, Place, Platform
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Platform, Purpose, Unknown
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
 from tailrace.runs.signals import run_beside
@@ -29,20 +31,37 @@ class ChatLine:
     def __init__(self, capabilities: Capabilities) -> None:
         self.pace = Pace(capabilities.windows)
         self.lock = asyncio.Lock()
+        self.drivers: WeakSet[_Driver] = WeakSet()  # of the deliveries under way
 
 
 class ChatLines:
-    """The `ChatLine` of each chat of one platform, made on first use."""
+    """The `ChatLine` of each chat of one platform, made on first use. A delivery keeps its line alive. Of the others
+    the `limit` that were used last are kept, so that their rate limits are not forgotten between two answers."""
 
-    def __init__(self, platform: Platform) -> None:
+    def __init__(self, platform: Platform, *, limit: int = 4096) -> None:
         self._platform = platform
-        self._lines: dict[str, ChatLine] = {}
+        self._limit = limit
+        self._lines: WeakValueDictionary[str, ChatLine] = WeakValueDictionary()
+        self._recent: OrderedDict[str, ChatLine] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def wake(self) -> None:
+        """The platform can be reached again: every delivery tries at once what waits for another try."""
+        for line in list(self._lines.values()):
+            for driver in list(line.drivers):
+                driver.wake()
 
     def to(self, place: Place) -> ChatLine:
         """Threads of a chat share its line, because they share its rate limits."""
-        if place.chat not in self._lines:
-            self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
-        return self._lines[place.chat]
+        if (line := self._lines.get(place.chat)) is None:
+            line = self._lines[place.chat] = ChatLine(self._platform.capabilities(place))
+        self._recent[place.chat] = line
+        self._recent.move_to_end(place.chat)
+        if len(self._recent) > self._limit:
+            self._recent.popitem(last=False)
+        return line
 
 
 class _Driver:
@@ -53,6 +72,7 @@ class _Driver:
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
+        line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
         self.planner.apply(entry)
@@ -61,6 +81,10 @@ class _Driver:
 
     def suspend(self) -> None:
         self.planner.suspend()
+        self._changed.set()
+
+    def wake(self) -> None:
+        self.planner.try_again()
         self._changed.set()
 
     async def drive(self) -> None:
@@ -72,7 +96,7 @@ class _Driver:
                     if self._ledger is not None and (ahead := self.planner.write_ahead):
                         self._ledger.write([ahead])
                         await self._ledger.commit()
-                    reply = await self._platform.perform(self.planner.state.place, step)
+                    reply = await self._perform(step)
                     facts = self.planner.replied(reply, _now())
                     if self._ledger is not None:
                         self._ledger.write(facts)
@@ -80,6 +104,15 @@ class _Driver:
             if isinstance(step, Done):
                 return
             await self._wait(step)
+
+    async def _perform(self, action: AnyAction) -> AnyReply:
+        """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
+        decided as for any unknown outcome. The delivery goes on."""
+        try:
+            return await self._platform.perform(self.planner.state.place, action)
+        except Exception as exc:
+            log.exception("%s failed unexpectedly", self._platform.name)
+            return Unknown(f"{type(exc).__name__} in the adapter", raised=True)
 
     async def _wait(self, wait: Wait) -> None:
         self._patient = wait.patient
@@ -149,7 +182,19 @@ class GatewayStreamConsumer:
         await run_beside(self._driver.drive(), self._tail_log(seq))
         if self._suspended and planner.outline.finished is None:
             return None
-        return await self._ledger.close(error="the chat is gone" if planner.state.over else "")
+        return await self._ledger.close(error=self._error())
+
+    def _error(self) -> str:
+        """Why something of the answer is not in the chat; empty where all of it is."""
+        state = self._driver.planner.state
+        if state.over:
+            log.warning("%s: the chat of run %s is gone", state.place.platform, self.spec.run_id)
+            return "the chat is gone"
+        if not state.unshown:
+            return ""
+        reasons = "; ".join(sorted(set(state.unshown.values())))
+        log.error("%s: a part of run %s could not be shown: %s", state.place.platform, self.spec.run_id, reasons)
+        return f"a part could not be shown: {reasons}"
 
     async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:
@@ -164,11 +209,13 @@ class GatewayStreamConsumer:
         self._driver.apply_entry(entry)
 
 
-async def deliver_text(platform: Platform, line: ChatLine, place: Place, text: str, *, key: str) -> None:
+async def deliver_text(
+    platform: Platform, line: ChatLine, place: Place, text: str, *, key: str, purpose: Purpose = "answer"
+) -> None:
     """Sends a text that belongs to no run, in the chat's order and within its rate limits. It has no ledger: a restart
     drops it."""
     capabilities = platform.capabilities(place)
-    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace)
+    planner = Planner(key, place, capabilities, Presenter("none"), showing=Showing(), pace=line.pace, purpose=purpose)
     driver = _Driver(platform, line, planner, None)
     driver.apply_entry(Entry(1, RunFinished("completed", text)))
     await driver.drive()

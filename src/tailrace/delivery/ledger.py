@@ -29,7 +29,8 @@ class DeliverySpec(Value):
     place: Place
     showing: Showing = Showing()
     chrome: Chrome = "lines"
-    requester: str = ""  # the user who asked and may be shown a hint; empty: none
+    requester: str = ""  # the user who asked; empty: none
+    hints: bool = False  # the user has not been told of `/verbose`
 
 
 def new_delivery(spec: DeliverySpec) -> NewRun:

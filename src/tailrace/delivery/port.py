@@ -91,6 +91,8 @@ class Button(Value):
 
 
 CardStatus = Literal["running", "done", "failed"]
+# What a message is for. A platform that passes messages on, to a loudspeaker say, must tell an answer from the rest.
+Purpose = Literal["answer", "tools", "notice", "approval", "pairing"]
 
 
 class Card(Value):
@@ -114,6 +116,7 @@ class Send(PlatformAction):
     markup: bool = True
     final: bool = True
     buttons: tuple[Button, ...] = ()
+    purpose: Purpose = "answer"
 
 
 class LookUp(PlatformAction):
@@ -133,6 +136,7 @@ class Edit(PlatformAction):
     markup: bool = True
     final: bool = True
     buttons: tuple[Button, ...] = ()
+    purpose: Purpose = "answer"
 
 
 class Draft(PlatformAction):
@@ -220,9 +224,10 @@ class TooLong(PlatformReply):
 
 class Unknown(PlatformReply):
     """The action may have been done or not: a time-out, a connection cut after the request was written, a 5xx from a
-    proxy in between."""
+    proxy in between. `raised`: the adapter itself failed, with an exception that it should have translated."""
 
     reason: str = ""
+    raised: bool = False
 
 
 class Gone(PlatformReply):
@@ -352,6 +357,11 @@ class Platform(Protocol):
     @property
     def hook_path(self) -> str:
         """The path of its webhook, `/platforms/<name>/…`; empty: it has none."""
+
+    @property
+    def stops_when_refused(self) -> bool:
+        """Whether a permanent error of `run` is the end until the process starts again: some servers ban the address
+        of a client that tries a refused token again."""
 
     def capabilities(self, place: Place) -> Capabilities:
         """Constant for a place while the process lives."""

@@ -18,7 +18,10 @@ from tailrace.attempt_text import AttemptText
 from tailrace.events import AnyEvent, Entry
 from tailrace.messages import Usage
 
-_SHOWN_ONLY = (*get_args(events.StreamEvent), events.ReasoningChunk, events.LlmDelta, events.Snapshot)
+_SHOWN_ONLY = (
+    *get_args(events.StreamEvent),
+    *(events.ReasoningChunk, events.ProviderEvents, events.LlmDelta, events.Snapshot),
+)
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
 _NO_TEXT = events.TextSoFar()
@@ -28,6 +31,16 @@ _NO_STEP = events.StepSoFar("")
 def is_fact(event: AnyEvent) -> bool:
     """Whether compaction keeps the event: what is only shown survives in the snapshot alone."""
     return not isinstance(event, _SHOWN_ONLY)
+
+
+def is_progress(event: AnyEvent) -> bool:
+    """Whether the event says that work was completed and will not be done again. A run whose owner died after such an
+    event is not the run that kills its owners. What merely began, and what failed at once, is no progress."""
+    match event:
+        case events.StepFinished() | events.ToolOutputRecorded(ok=True) | events.Delivered(state="confirmed"):
+            return True
+        case _:
+            return False
 
 
 class _Text(AttemptText):
@@ -174,6 +187,8 @@ class Fold:
                 self._restore(event)
             case events.MessageRecorded() | events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
+            case events.ProviderEvents() | events.ProviderAnswer():
+                pass  # for clients of the provider's dialect; the chunks beside them say the same
             case events.AttemptStarted() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():

@@ -7,15 +7,18 @@ There is one `Tail` per run for any number of viewers. A viewer is a cursor: no 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 from tailrace.errors import CursorAhead, JournalError, RunNotFound
 from tailrace.events import Entry, RunFinished
-from tailrace.ports import Batch
+from tailrace.ports import Batch, LogPage
 
 WINDOW_ENTRIES = 64  # kept for viewers that are nearly up to date; the others read from storage
-PAGE_ENTRIES = 4096  # the most that a viewer far behind is given at a time
+PAGE_ENTRIES = 1024  # the most that a viewer far behind is given at a time
+PAGE_LINES = 256  # the same for a viewer of entries as they are stored
+PAGE_BYTES = 64 * 1024
 
 NOTHING = Batch()
 
@@ -43,23 +46,41 @@ class Waiters:
 class Tail(Waiters):
     """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 
-    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq")
+    __slots__ = ("_batches", "_kept", "_shared", "_window", "closed", "ended", "failure", "last_seq", "unreadable")
 
     def __init__(self, *, last_seq: int = 0, ended: bool = False, window: int | None = WINDOW_ENTRIES) -> None:
         super().__init__()
         self.last_seq = last_seq
         self.ended = ended  # no entry will follow `last_seq`
         self.closed = False  # the journal is closed: no viewer will be woken again
-        self.failure: JournalError | None = None  # why the next entries cannot be read
+        self.failure: JournalError | None = None  # why no entry follows for now: they cannot be written
+        self.unreadable: JournalError | None = None  # why what another process has written cannot be read
         self._window = window  # None keeps everything
         self._batches: list[Batch] = []
         self._kept = 0
         self._shared: tuple[int, Batch] = (0, NOTHING)  # the newest joined batch and the cursor it was made for
 
     def publish(self, batch: Batch) -> None:
-        """Adds the next committed entries and wakes the viewers."""
+        """Adds committed entries and wakes the viewers. Storage may have told of some of them before: those are not
+        added again, and where entries in between are not known, viewers read them from storage."""
+        if batch[0].seq != self.last_seq + 1:
+            if batch[-1].seq <= self.last_seq:
+                return
+            if batch[0].seq > self.last_seq:
+                self.forget()
+            else:
+                batch = Batch(batch[self.last_seq + 1 - batch[0].seq :])
+        self._add(batch)
+
+    def replace_all(self, batch: Batch) -> None:
+        """Keeps these entries alone: the ones before them were compacted."""
+        self.forget()
+        self._add(batch)
+
+    def _add(self, batch: Batch) -> None:
         self.last_seq = batch[-1].seq
         self.ended = isinstance(batch[-1].event, RunFinished)
+        self.failure = None
         self._batches.append(batch)
         self._kept += len(batch)
         if self._window is not None and self._kept > 2 * self._window:
@@ -78,8 +99,13 @@ class Tail(Waiters):
         self.wake()
 
     def fail(self, error: JournalError) -> None:
+        """Viewers that have everything are told why nothing follows, until `recover` or the next entry."""
         self.failure = error
         self.wake()
+
+    def recover(self) -> None:
+        """What has failed works again."""
+        self.failure = None
 
     def forget(self) -> None:
         """Drops the entries and keeps `last_seq`: viewers read them from storage from here on."""
@@ -90,6 +116,7 @@ class Tail(Waiters):
         if seq > self.last_seq:
             self.forget()
             self.last_seq = seq
+            self.failure = None
             self.wake()
 
     def entries_after(self, after: int) -> Batch | None:
@@ -126,14 +153,24 @@ class Source(Protocol):
     async def attach(self, run_id: str) -> Tail:
         """The one tail of this run. Raises `RunNotFound`."""
 
+    async def last_seq(self, run_id: str) -> int:
+        """The newest entry in storage. The tail of the run hears of it soon, if it has not yet."""
+
     async def page(self, run_id: str, after: int) -> Batch:
         """Entries from storage for a cursor that the tail no longer covers."""
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        """The same as they are stored: at most `PAGE_LINES` and, but for one entry, `PAGE_BYTES`. It ends where a
+        multiple of `PAGE_LINES` does, so that viewers who began at different places come to share their pages."""
 
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state now."""
 
 
-class Viewer:
+P = TypeVar("P", Batch, LogPage)
+
+
+class Viewer(ABC, Generic[P]):
     """A cursor in one run. Cancelling a wait does not move it: the next one goes on from the same place."""
 
     __slots__ = ("_run_id", "_snapshot", "_source", "_tail", "cursor")
@@ -145,35 +182,82 @@ class Viewer:
         self._tail: Tail | None = None
         self.cursor = after
 
-    def __aiter__(self) -> Viewer:
+    @abstractmethod
+    def _shared(self, batch: Batch) -> P | None:
+        """What the viewer is given of a batch of the tail; None where it takes a page from storage instead."""
+
+    @abstractmethod
+    async def _from_storage(self) -> P: ...
+
+    def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Batch:
+    async def __anext__(self) -> P:
         if self._tail is None:
-            self._tail = tail = await self._source.attach(self._run_id)
-            if self.cursor > tail.last_seq and not self._snapshot:
-                raise CursorAhead(f"run {self._run_id} has {tail.last_seq} entries; the cursor says {self.cursor}")
+            self._tail = await self._attach()
+        page: P | None
         if self._snapshot:
-            batch = Batch((await self._source.snapshot(self._run_id),))
+            page = self._shared(Batch((await self._source.snapshot(self._run_id),)))
             self._snapshot = False
-            self.cursor = batch[-1].seq
-            return batch
-        while not (batch := await self._next(self._tail)):
-            pass
-        self.cursor = batch[-1].seq
-        return batch
+        else:
+            page = None
+        while not page:
+            page = await self._next(self._tail)
+        self.cursor = page[-1].seq
+        return page
 
-    async def _next(self, tail: Tail) -> Batch:
+    async def _attach(self) -> Tail:
+        """The run's tail. It hears of a commit a little later than storage has it, so a cursor that was read from
+        storage may be ahead of the tail; only one that is ahead of storage names no entry."""
+        tail = await self._source.attach(self._run_id)
+        if self.cursor > tail.last_seq and not self._snapshot:
+            stored = await self._source.last_seq(self._run_id)
+            if self.cursor > stored:
+                raise CursorAhead(f"run {self._run_id} has {stored} entries; the cursor says {self.cursor}")
+        return tail
+
+    async def _next(self, tail: Tail) -> P | None:
+        """The next entries; None where they have only just arrived."""
         arrival = tail.next_time()
         batch = tail.entries_after(self.cursor)
-        if batch is None:
-            batch = await self._source.page(self._run_id, self.cursor)
-            if not batch:
-                raise RunNotFound(f"run {self._run_id} was deleted")
-        elif not batch:
+        if batch is not None and not batch:
             if tail.ended or tail.closed:
                 raise StopAsyncIteration
-            if tail.failure is not None:
-                raise tail.failure
+            if (failure := tail.failure or tail.unreadable) is not None:
+                raise failure
             await arrival.wait()
+            return None
+        page = self._shared(batch) if batch is not None else None
+        if page is None and not (page := await self._from_storage()):
+            raise RunNotFound(f"run {self._run_id} was deleted")
+        return page
+
+
+class EntryViewer(Viewer[Batch]):
+    """Given decoded entries."""
+
+    __slots__ = ()
+
+    def _shared(self, batch: Batch) -> Batch:
         return batch
+
+    async def _from_storage(self) -> Batch:
+        return await self._source.page(self._run_id, self.cursor)
+
+
+class PageViewer(Viewer[LogPage]):
+    """Given entries as they are stored."""
+
+    __slots__ = ()
+
+    def _shared(self, batch: Batch) -> LogPage | None:
+        small = len(batch) <= PAGE_LINES and len(batch.stored) <= PAGE_BYTES
+        return batch.page if small else None
+
+    async def _from_storage(self) -> LogPage:
+        return await self._source.stored_page(self._run_id, self.cursor)
+
+
+def next_page_end(after: int) -> int:
+    """The last entry of the page that begins after this one."""
+    return (after // PAGE_LINES + 1) * PAGE_LINES

@@ -16,10 +16,10 @@ import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
-from tailrace.journal.fold import Fold, fold, is_fact
-from tailrace.journal.live_tail import NOTHING, Tail, Viewer, Waiters
+from tailrace.journal.fold import Fold, fold, is_fact, is_progress
+from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
 from tailrace.journal.open_log import OpenLog, new_run_id
-from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, NewRun, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 
 class _MemoryRun:
@@ -30,6 +30,7 @@ class _MemoryRun:
         self.log = OpenLog(run.id, 0, Fold())
         self.tail = Tail(window=None)
         self.lease_until = 0.0
+        self.claimed_seq = 0  # the last entry before the newest claim
         self.ended_at = 0.0
         self.signals: list[Signal] = []
         self.signalled = Waiters()
@@ -38,6 +39,15 @@ class _MemoryRun:
     def set(self, **changes: object) -> Run:
         self.run = msgspec.structs.replace(self.run, **changes)
         return self.run
+
+    def has_progress(self) -> bool:
+        """Since the newest claim."""
+        after = self.claimed_seq
+        while batch := self.tail.entries_after(after):
+            if any(is_progress(entry.event) for entry in batch):
+                return True
+            after = batch[-1].seq
+        return False
 
     def matches(self, wanted: RunFilter) -> bool:
         run = self.run
@@ -105,7 +115,10 @@ class MemoryJournal:
     def _claim(self, known: _MemoryRun, owner: str, lease_s: float) -> Lease:
         self._publish()
         run = known.run
-        kills = run.kills + (run.state == "running")
+        kills = run.kills
+        if run.state == "running" and run.owner != owner:
+            kills = 0 if known.has_progress() else kills + 1
+        known.claimed_seq = known.tail.last_seq
         known.set(state="running", owner=owner, claims=run.claims + 1, kills=kills)
         known.lease_until = self._clock() + lease_s
         known.log.epoch = known.run.claims
@@ -252,10 +265,20 @@ class MemoryJournal:
         return fold(await self.read(run_id)).entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return Viewer(self, run_id, after, snapshot=snapshot)
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        batch = await self.page(run_id, after)
+        return Batch(batch[: next_page_end(after) - after]).page
 
     async def attach(self, run_id: str) -> Tail:
         return self._run(run_id).tail
+
+    async def last_seq(self, run_id: str) -> int:
+        return self._run(run_id).tail.last_seq
 
     # ── keeping ──
 
@@ -264,8 +287,7 @@ class MemoryJournal:
         if known.compacted is None:
             *before, last = await self.read(run_id)
             known.compacted = (fold(before).entry(), [entry for entry in before if is_fact(entry.event)])
-            known.tail.forget()
-            known.tail.publish(Batch((last,)))
+            known.tail.replace_all(Batch((last,)))
             known.set(first_seq=last.seq)
         return known.run
 
@@ -293,6 +315,9 @@ class MemoryJournal:
         else:
             self._values[namespace, key] = new
         return True
+
+    async def check(self) -> None:
+        """Memory cannot fail."""
 
     async def close(self) -> None:
         self._publish()

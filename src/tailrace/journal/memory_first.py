@@ -7,19 +7,20 @@ process dies before that, the run is lost, as its durability says.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import wraps
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from tailrace.events import AnyEvent, Entry, RunFinished
+from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import RUNS_LIMIT, Journal, Lease, NewRun, Run, RunFilter
+from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class Storage(Journal, Protocol):
+class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None: ...
@@ -47,8 +48,9 @@ class MemoryFirst:
         self.get_value = storage.get_value
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
+        self.check = storage.check
 
-    def _having(self, run_id: str) -> Journal:
+    def _having(self, run_id: str) -> MemoryJournal | Storage:
         return self._memory if run_id in self._memory else self._storage
 
     claim = _routed(Journal.claim)
@@ -63,7 +65,10 @@ class MemoryFirst:
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)
     snapshot = _routed(Journal.snapshot)
-    tail = _routed(Journal.tail)
+    attach = _routed(Source.attach)
+    last_seq = _routed(Source.last_seq)
+    page = _routed(Source.page)
+    stored_page = _routed(Source.stored_page)
     compact = _routed(Journal.compact)
     delete = _routed(Journal.delete)
 
@@ -83,6 +88,14 @@ class MemoryFirst:
         if known is None and new.idempotency_key and new.durability == "memory":
             return await self._storage.run_with_key(new.idempotency_key)
         return known
+
+    # A viewer's source is this journal and not the one that has the run now: storage may have it before it attaches.
+
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
 
     def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
         return self._having(lease.run_id).append(lease, events, attempt=attempt)  # not `_routed`: the hot path

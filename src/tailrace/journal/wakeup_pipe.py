@@ -3,7 +3,8 @@
 Each process that has the journal open owns a named pipe in `<database>-bells/`. After a commit the writer puts one
 byte into the pipe of every other process, so a viewer in another process need not poll. The kernel closes a pipe with
 its process, however that process died. A pipe without a reader therefore belongs to a dead process: no heartbeat is
-needed, and no process id that may have been reused.
+needed, and no process id that may have been reused. A pipe that is not there says nothing: its process may have been
+unable to make it again. Pipes of dead processes are therefore kept for as long as a run names them.
 
 Where named pipes do not exist (Windows, some network mounts) `fd` is None: the journal polls, and a dead owner is known
 by its lease alone.
@@ -12,9 +13,11 @@ by its lease alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import threading
+from collections.abc import Collection
 from pathlib import Path
 
 
@@ -32,29 +35,37 @@ class WakeupPipe:
         self.name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.fd: int | None = None
         self._own_writer: int | None = None
-        if self._create():
-            self.discover_peers()
-        else:
+        try:
+            self._create()
+        except (OSError, AttributeError):
             self.name = ""  # other processes must not judge by a pipe whether this one lives
+        else:
+            self.discover_peers()
 
-    def _create(self) -> bool:
+    def _create(self) -> None:
+        """Replaces the pipe, if there is one. Raises `OSError` and changes nothing where that cannot be done."""
         hidden = self._directory / f".{self.name}"  # under its own name a pipe without a reader would count as dead
+        opened: list[int] = []
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._directory.chmod(0o700)  # made by an earlier version, or by hand
+            hidden.unlink(missing_ok=True)
             os.mkfifo(hidden, 0o600)
-            self.fd = os.open(hidden, os.O_RDONLY | os.O_NONBLOCK)
-            self._own_writer = os.open(hidden, os.O_WRONLY | os.O_NONBLOCK)  # without a writer it is at its end
+            opened.append(os.open(hidden, os.O_RDONLY | os.O_NONBLOCK))
+            opened.append(os.open(hidden, os.O_WRONLY | os.O_NONBLOCK))  # without a writer it is at its end
             hidden.rename(self._directory / self.name)
-        except (OSError, AttributeError):
-            self._close_own()
-            return False
-        return True
+        except BaseException:
+            for fd in opened:
+                os.close(fd)
+            raise
+        self._close_own()
+        self.fd, self._own_writer = opened
 
     def reopen(self) -> None:
-        """Makes the pipe again, under the same name. A peer that writes to the old one finds the new one instead."""
+        """Makes the pipe again, under the same name. A peer that writes to the old one finds the new one instead.
+        Raises `OSError` where it cannot be made: the old one stays open, so that this process does not look dead."""
         if self.name:
             with self._lock:
-                self._close_own()
                 self._create()
 
     def drain(self) -> None:
@@ -80,14 +91,22 @@ class WakeupPipe:
         return bool(self._peers)
 
     def is_alive(self, name: str) -> bool:
-        """Whether the process that owns this pipe lives; True where that cannot be known."""
-        if not name or self.fd is None or name == self.name:
-            return True
-        fd = self._open(name)
-        if fd is None:
-            return False
-        os.close(fd)
-        return True
+        """Whether the process that owns this pipe lives; True where that cannot be known, as without such a pipe."""
+        return not name or self.fd is None or name == self.name or not self._is_dead(name)
+
+    def _is_dead(self, name: str) -> bool:
+        try:
+            os.close(os.open(self._directory / name, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as exc:
+            return exc.errno == errno.ENXIO  # it is there and has no reader
+        return False
+
+    def remove_dead(self, keep: Collection[str]) -> None:
+        """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead."""
+        with contextlib.suppress(OSError):
+            for path in list(self._directory.iterdir()):
+                if path.name not in keep and path.name != self.name and self._is_dead(path.name):
+                    self._remove(path.name)
 
     def wake_peers(self) -> None:
         if self._peers:
@@ -101,7 +120,7 @@ class WakeupPipe:
             os.close(fd)
         self._peers.clear()
         if self.name:
-            self._remove_dead_pipe(self.name)
+            self._remove(self.name)
 
     def _close_own(self) -> None:
         for fd in (self.fd, self._own_writer):
@@ -110,11 +129,8 @@ class WakeupPipe:
         self.fd = self._own_writer = None
 
     def _connect(self, name: str) -> None:
-        fd = self._open(name)
-        if fd is None:
-            self._remove_dead_pipe(name)
-        else:
-            self._peers[name] = fd
+        with contextlib.suppress(OSError):  # no such pipe, or it has no reader
+            self._peers[name] = os.open(self._directory / name, os.O_WRONLY | os.O_NONBLOCK)
             self._wake(name)
 
     def _wake(self, name: str) -> None:
@@ -126,12 +142,6 @@ class WakeupPipe:
             os.close(self._peers.pop(name))
             self._connect(name)
 
-    def _open(self, name: str) -> int | None:
-        try:
-            return os.open(self._directory / name, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # no such pipe, or it has no reader
-            return None
-
-    def _remove_dead_pipe(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             (self._directory / name).unlink()

@@ -18,6 +18,7 @@ from tailrace.errors import Permanent, ProviderError
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    EventDelta,
     FinishDelta,
     ModelRequest,
     Reasoning,
@@ -53,7 +54,7 @@ class StoppedByListener(Exception):
 
 
 # Deltas that show no viewer anything.
-_SILENT: Final = (UsageDelta, FinishDelta)
+_SILENT: Final = (EventDelta, UsageDelta, FinishDelta)
 DeltaSink = Callable[[list[AnyDelta]], StopCall | None]
 
 
@@ -175,7 +176,7 @@ class Attempt:
                         if not deltas:
                             note_bytes(advanced=False)
                             continue
-                        note_bytes(advanced=True)
+                        note_bytes(advanced=any(delta.__class__ is not EventDelta for delta in deltas))
                         self._has_deltas = True
                         if not self._has_shown:
                             self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)

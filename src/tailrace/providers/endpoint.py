@@ -22,6 +22,7 @@ from tailrace.redact import without_secrets
 
 ANTHROPIC_VERSION = "2023-06-01"
 _PATHS: dict[Dialect, str] = {"chat": "/chat/completions", "responses": "/responses", "anthropic": "/messages"}
+_COUNT_ROUTES: dict[Dialect, str] = {"responses": "/input_tokens", "anthropic": "/count_tokens"}
 _VERSION = re.compile(r"v\d+[a-z0-9]*")
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -55,6 +56,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def url(self) -> str:
         return url_of(self.base_url, self.dialect)
 
+    def models_url(self) -> str:
+        """Where the endpoint lists its models."""
+        parts = urlsplit(self.url())
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + "/models"))
+
+    def count_url(self) -> str | None:
+        """Where the dialect counts the tokens of a request; None where it has no such route."""
+        if (route := _COUNT_ROUTES.get(self.dialect)) is None:
+            return None
+        parts = urlsplit(self.url())
+        return urlunsplit(parts._replace(path=parts.path + route))
+
     def request_headers(self) -> dict[str, str]:
         """Ours first, then the user's, which win in whatever case they are written."""
         headers = {
@@ -74,6 +87,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         for name, value in headers.items():
             if not value.isascii() or not value.isprintable():
                 raise ConfigError("holds a character that no HTTP header can", key=f"providers.{self.name}: {name}")
+        return headers
+
+    def headers_with(self, asked: Mapping[str, str]) -> dict[str, str]:
+        """The headers of a request that brings some of its own (K128): lists of features are joined, and any other
+        header of the request stands unless the user has set it for this endpoint."""
+        headers, chosen = self.request_headers(), {name.lower() for name in self.headers}
+        for name, value in asked.items():
+            if name.endswith("-beta") and name in headers:
+                features = (item.strip() for item in f"{headers[name]},{value}".split(","))
+                headers[name] = ",".join(dict.fromkeys(filter(None, features)))
+            elif name not in chosen:
+                headers[name] = value
         return headers
 
     def redacted(self, text: str) -> str:

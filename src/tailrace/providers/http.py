@@ -24,15 +24,24 @@ from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.providers.transport import HttpReply, Transport
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception
-from tailrace.wire.peer_json import decode_object, encode_object, object_of
+from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
 
 log = logging.getLogger("tailrace.providers")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
 MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
+MAX_MODELS = 2000  # that are listed of one endpoint
+MAX_MODEL_CHARS = 200
 LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_NO_ROUTE = (404, 405, 501)
+# The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
+_COUNTED: dict[Dialect, frozenset[str]] = {
+    "chat": frozenset(),
+    "responses": frozenset({"model", "input", "instructions", "tools", "tool_choice", "text", "reasoning"}),
+    "anthropic": frozenset({"model", "messages", "system", "tools", "tool_choice", "thinking"}),
+}
 _ANSWER_FIELD: dict[Dialect, str] = {"chat": "choices", "responses": "output", "anthropic": "content"}
 
 
@@ -56,7 +65,7 @@ class HttpProvider:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
-        reply = await self._post(request, stream=True)
+        reply = await self._ask(request, stream=True)
         try:
             yield await self._answer(reply, request)
         except ProviderError as exc:
@@ -66,7 +75,7 @@ class HttpProvider:
             reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
-        reply = await self._post(request, stream=False)
+        reply = await self._ask(request, stream=False)
         try:
             answer = await self._answer(reply, request)
             async for _ in answer:  # a peer that streams unasked is understood
@@ -85,7 +94,45 @@ class HttpProvider:
         quirks = quirks_of(endpoint, request.model)
         return adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
 
-    async def _post(self, request: ModelRequest, *, stream: bool) -> HttpReply:
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises
+        `ProviderError`."""
+        if (url := self._endpoint.count_url()) is None:
+            return None
+        fields, asked = _COUNTED[self.dialect], request.extra.keys()
+        body = self.request_body(request, stream=False)
+        body = {name: value for name, value in body.items() if name in fields or name in asked}
+        try:
+            reply = await self._post(request, body, url=url)
+        except ProviderError as exc:
+            if exc.status in _NO_ROUTE:
+                return None
+            raise
+        try:
+            counted = decode_object(await _read_some(reply, MAX_ERROR_BYTES)).get("input_tokens")
+        finally:
+            reply.close()
+        return counted if isinstance(counted, int) and counted >= 0 else None
+
+    async def list_models(self) -> tuple[str, ...]:
+        """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
+        endpoint = self._endpoint
+        reply = await self._transport.get(
+            endpoint.models_url(),
+            headers=self._headers,
+            connect_timeout_s=endpoint.connect_timeout_s,
+            socket_path=endpoint.socket_path,
+        )
+        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
+            listed = decode_object(await _read_some(reply, MAX_BODY_BYTES)).get("data")
+        finally:
+            reply.close()
+        names = (text_of(model.get("id")) for model in objects_of(listed))
+        return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
+
+    async def _ask(self, request: ModelRequest, *, stream: bool) -> HttpReply:
         """The reply, once it is known to be a success. A field of ours that the endpoint refuses by name is left out
         and the request sent again, at most once for each."""
         place = self.name, self._url, request.model
@@ -93,30 +140,28 @@ class HttpProvider:
         left_out: set[str] = set()
         while True:
             body = self.request_body(request, stream=stream, refused=known | left_out)
-            reply = await self._send(body)
-            if 200 <= reply.status < 300:
-                break
             try:
-                error = await self._refusal(reply)
-            finally:
-                reply.close()
-            chosen = merged(self._endpoint.extra_body, request.extra)
-            field = refused_field(error, body, request, self.dialect, chosen)
-            if field is None:
-                raise error
-            left_out.add(field)
-            log.info("%s/%s refuses the field %s and is asked without it", self.name, request.model, field)
-            log.debug("%s/%s refuses %s: %s", self.name, request.model, field, error)
-        if left_out:
-            self._refused.remember(place, left_out)
-        return reply
+                reply = await self._post(request, body)
+            except ProviderError as exc:
+                chosen = merged(self._endpoint.extra_body, request.extra)
+                field = refused_field(exc, body, request, self.dialect, chosen)
+                if field is None:
+                    raise
+                left_out.add(field)
+                log.info("%s/%s refuses the field %s and is asked without it", self.name, request.model, field)
+                log.debug("%s/%s refuses %s: %s", self.name, request.model, field, exc)
+                continue
+            if left_out:
+                self._refused.remember(place, left_out)
+            return reply
 
-    async def _send(self, body: JsonObject) -> HttpReply:
+    async def _post(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
+        """The reply, once it is known to be a success."""
         endpoint = self._endpoint
         try:
-            return await self._transport.post(
-                self._url,
-                headers=self._headers,
+            reply = await self._transport.post(
+                url or self._url,
+                headers=self._endpoint.headers_with(request.headers) if request.headers else self._headers,
                 body=encode_object(body),
                 connect_timeout_s=endpoint.connect_timeout_s,
                 socket_path=endpoint.socket_path,
@@ -124,6 +169,12 @@ class HttpProvider:
         except ProviderError as exc:
             exc.provider = self.name
             raise
+        if 200 <= reply.status < 300:
+            return reply
+        try:
+            raise await self._refusal(reply)
+        finally:
+            reply.close()
 
     async def _refusal(self, reply: HttpReply) -> ProviderError:
         """What a status other than success says."""
@@ -164,7 +215,8 @@ class HttpProvider:
                     return _WholeAnswer(await self._whole(reply, head))
                 if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
                     raise await self._not_a_stream(reply, kind or "no content type", head)
-        decoder = self._wire.decoder(wire_quirks_of(quirks_of(self._endpoint, request.model)))
+        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
+        decoder = self._wire.decoder(quirks, keep_events=request.keep_events)
         return _StreamedAnswer(self._wire, decoder, reply, head, self._failed)
 
     async def _whole(self, reply: HttpReply, head: bytes = b"") -> Completion:

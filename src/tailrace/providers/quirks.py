@@ -153,6 +153,8 @@ def adapted_body(
     quirks = tuple(quirks)
     chosen = merged(extra, request.extra)
     request, fields = _continued(request, quirks, chosen)
+    if request.verbatim:
+        request = request.without_settings()
     body = wire.encode_request(msgspec.structs.replace(request, extra={**fields, **chosen}), stream=stream)
     for quirk in quirks:
         if quirk.routing is not None:

@@ -57,6 +57,11 @@ class Transport(Protocol):
         """Sends the request and returns when the headers of the answer are there. Follows no redirect. Cancelling
         drops the connection. Raises `TimedOut` ("connect"), `Unavailable`, `PeerError` or `Rejected`."""
 
+    async def get(
+        self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
+    ) -> HttpReply:
+        """The same without a body."""
+
 
 class _AiohttpReply:
     __slots__ = ("_content", "_response")
@@ -116,6 +121,23 @@ class AiohttpTransport:
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, connect_timeout_s: float, socket_path: str = ""
     ) -> HttpReply:
+        data = io.BytesIO(body) if len(body) > _LARGE_BODY_BYTES else body
+        return await self._request("POST", url, headers, data, connect_timeout_s, socket_path)
+
+    async def get(
+        self, url: str, *, headers: Mapping[str, str], connect_timeout_s: float, socket_path: str = ""
+    ) -> HttpReply:
+        return await self._request("GET", url, headers, None, connect_timeout_s, socket_path)
+
+    async def _request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        data: io.BytesIO | bytes | None,
+        connect_timeout_s: float,
+        socket_path: str,
+    ) -> HttpReply:
         session = await self._session_for(socket_path)
         # The threshold keeps aiohttp from rounding the deadline up to a full second.
         timeout = aiohttp.ClientTimeout(total=None, connect=connect_timeout_s, ceil_threshold=float("inf"))
@@ -123,9 +145,10 @@ class AiohttpTransport:
             trace = _Trace()
             try:
                 return _AiohttpReply(
-                    await session.post(
+                    await session.request(
+                        method,
                         url,
-                        data=io.BytesIO(body) if len(body) > _LARGE_BODY_BYTES else body,
+                        data=data,
                         headers=headers,
                         timeout=timeout,
                         allow_redirects=False,

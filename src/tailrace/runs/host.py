@@ -18,7 +18,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
-from tailrace.errors import CursorAhead, JournalError, RunSealed, StaleEpoch, TailraceError
+from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
@@ -28,10 +28,8 @@ from tailrace.runs.recovery import ClaimedRun, finished, recover, seal_as, take_
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
 
-# After these a run may be taken up again: storage could not read or write, or a viewer was ahead of its tail. The other
-# classes of `JournalError` say something about the run itself that another try does not change.
-STORAGE_FAILURES = (JournalError, CursorAhead)
-LONGEST_PAUSE_S = 60.0  # between two looks for abandoned runs, while looking fails
+LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
+MAX_PUT_OFF = 1024  # runs whose next try is remembered
 OnEnd = Callable[[Run, RunFinished], None]
 
 
@@ -52,6 +50,13 @@ class _Hosted(msgspec.Struct, Generic[E]):
     execution: E | None  # None: it could not be made
     task: asyncio.Task[None]
     stopping: bool = False
+
+
+class _PutOff(msgspec.Struct, frozen=True):
+    """A run that was given back after a failure, and is not taken up again by this host before `until`."""
+
+    tries: int = 0
+    until: float = 0.0  # the loop's clock
 
 
 class RunHost(ABC, Generic[E]):
@@ -78,6 +83,7 @@ class RunHost(ABC, Generic[E]):
         self._on_end = on_end
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
+        self._put_off: dict[str, _PutOff] = {}
         self._claiming = asyncio.Lock()  # two claims of one run by the same owner would fence each other off
 
     # ── for a kind of run to say ─────────────────────────────────────────────────────────────────────────────
@@ -93,9 +99,14 @@ class RunHost(ABC, Generic[E]):
     def _failure_of(self, error: Exception) -> RunFailure:
         return unexpected_failure(error)
 
-    def _is_given_back(self, _error: Exception) -> bool:
-        """Whether a run that raised this is left unfinished, for the next look at abandoned runs to go on with."""
-        return False
+    def _is_given_back(self, error: Exception, _tries: int) -> bool:
+        """Whether a run that raised this is left unfinished: this process or another goes on with it, after a pause
+        that grows. `_tries` is how many such failures of the run this host has seen, with this one. By default where
+        storage failed: what could not be written can neither go on nor be ended now."""
+        return isinstance(error, StorageFailed)
+
+    def _on_failed(self, _run: Run, _failure: RunFailure) -> None:
+        """Called when the host has ended a run as failed. Must return quickly."""
 
     def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
@@ -135,12 +146,18 @@ class RunHost(ABC, Generic[E]):
         machine was suspended (L146)."""
 
         def abandoned(run: Run) -> bool:
-            ours = run.new.kind == self._kind and run.id not in self._hosted
+            ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_put_off(run.id)
             return ours and session in (None, run.new.session) and self._wants(run)
+
+        def put_off(run: Run, error: JournalError) -> None:
+            self._put_off_run(run.id)
+            self._log.warning("run %s cannot be taken over: %s", run.id, error)
 
         found: list[str] = []
         async with self._claiming:
-            async for claimed in recover(self._journal, self._owner, wanted=abandoned, lease_s=self._lease_s):
+            async for claimed in recover(
+                self._journal, self._owner, wanted=abandoned, lease_s=self._lease_s, on_unreadable=put_off
+            ):
                 self._go_on(claimed)
                 found.append(claimed.run.id)
         return found
@@ -229,9 +246,13 @@ class RunHost(ABC, Generic[E]):
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.
         Raises `RunParked` for a run that is set aside."""
+        await self.left(run_id)
+        return await finished(self._journal, run_id)
+
+    async def left(self, run_id: str) -> None:
+        """Returns when this process no longer executes the run."""
         if (hosted := self._hosted.get(run_id)) is not None:
             await asyncio.wait([hosted.task])
-        return await finished(self._journal, run_id)
 
     async def drain(self, timeout_s: float) -> None:
         """Waits so long for what runs to end. What has not ended by then is given back when the host is closed."""
@@ -267,31 +288,49 @@ class RunHost(ABC, Generic[E]):
         if isinstance(execution, Exception):
             return await self._fail(run, lease, execution)
         try:
-            return await execution.run()
+            finished = await execution.run()
         except (StaleEpoch, RunSealed):
             self._log.warning("run %s was taken over by another process", run.id)
             return None
         except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
-            if self._is_given_back(exc):
+            if self._is_given_back(exc, self._put_off.get(run.id, _PutOff()).tries + 1):
+                self._put_off_run(run.id)
                 self._log.warning("run %s is given back and will be taken up again: %s", run.id, exc)
                 return None
             return await self._fail(run, lease, exc)
+        self._put_off.pop(run.id, None)
+        return finished
+
+    def _is_put_off(self, run_id: str) -> bool:
+        put_off = self._put_off.get(run_id)
+        return put_off is not None and put_off.until > asyncio.get_running_loop().time()
+
+    def _put_off_run(self, run_id: str) -> None:
+        tries = self._put_off.pop(run_id, _PutOff()).tries + 1
+        pause_s = min(LONGEST_PAUSE_S, self._lease_s / RENEWALS_PER_LEASE * 2 ** min(tries - 1, 16))
+        self._put_off[run_id] = _PutOff(tries, asyncio.get_running_loop().time() + pause_s)
+        if len(self._put_off) > MAX_PUT_OFF:
+            del self._put_off[next(iter(self._put_off))]
 
     async def _fail(self, run: Run, lease: Lease, error: Exception) -> RunFinished | None:
         """Ends the run with what its log shows. One that cannot be ended is left to the next process."""
         level = logging.INFO if isinstance(error, TailraceError) else logging.ERROR
         self._log.log(level, "run %s failed: %s", run.id, error, exc_info=_unless_ours(error))
-        seal = partial(seal_as, self._journal, run, status="failed", at=self._clock(), error=self._failure_of(error))
+        failure = self._failure_of(error)
+        seal = partial(seal_as, self._journal, run, status="failed", at=self._clock(), error=failure)
         try:
             try:
-                return await seal(lease=lease)
+                finished = await seal(lease=lease)
             except (StaleEpoch, RunSealed):
                 raise
             except JournalError:  # a lease is void once storage has refused an entry; a new claim is not
-                return await seal(lease=await self._journal.claim(run.id, self._owner, lease_s=self._lease_s))
+                finished = await seal(lease=await self._journal.claim(run.id, self._owner, lease_s=self._lease_s))
         except JournalError as exc:
             self._log.warning("run %s failed and could not be ended: %s", run.id, exc)
             return None
+        self._put_off.pop(run.id, None)
+        self._on_failed(run, failure)
+        return finished
 
 
 def _unless_ours(error: Exception) -> Exception | None:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunParked, RunSealed, StorageFailed
 from tailrace.events import (
     AnyEvent,
     Entry,
@@ -44,13 +44,25 @@ async def recover(
     wanted: Callable[[Run], bool] = lambda _: True,
     lease_s: float = LEASE_S,
     max_kills: int = MAX_KILLS,
+    on_unreadable: Callable[[Run, JournalError], None] | None = None,
 ) -> AsyncIterator[ClaimedRun]:
-    """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it."""
+    """The wanted runs that no living process executes, oldest first. Each is claimed when the iterator reaches it.
+    `on_unreadable` is told of a run that cannot be taken over, and the runs after it follow; without it the error is
+    raised. `StorageFailed` is always raised: it is no matter of one run."""
     for orphan in await journal.orphans():
-        if wanted(orphan):
+        if not wanted(orphan):
+            continue
+        try:
             claimed = await take_over(journal, orphan.id, owner, lease_s=lease_s, max_kills=max_kills)
-            if claimed is not None:
-                yield claimed
+        except StorageFailed:
+            raise
+        except JournalError as exc:
+            if on_unreadable is None:
+                raise
+            on_unreadable(orphan, exc)
+            continue
+        if claimed is not None:
+            yield claimed
 
 
 async def take_over(
@@ -58,7 +70,8 @@ async def take_over(
 ) -> ClaimedRun | None:
     """The run, claimed; None where it has ended, is parked, or another process has it.
 
-    I102: a run whose last `max_kills` owners died while they had it is parked.
+    I102: a run whose last `max_kills` owners died while they had it is parked, unless it made progress meanwhile: a
+    death after which less is left to do than before does not count.
     """
     try:
         lease = await journal.claim(run_id, owner, lease_s=lease_s)
@@ -68,8 +81,8 @@ async def take_over(
         run = await journal.get(run_id)
         if run.kills >= max_kills:
             message = (
-                f"the process died {run.kills} times while it executed this run, so it is set aside; "
-                f"find out why before you let it go on, or end it: tailrace stop {run.id}"
+                f"the process died {run.kills} times while it executed this run, which got no further meanwhile, so it "
+                f"is set aside; find out why before you let it go on, or end it: tailrace stop {run.id}"
             )
             await journal.park(lease, RunFailure("crash_loop", message))
             return None

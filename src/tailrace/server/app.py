@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
+from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.listener import ConnectionLimits, listening
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
@@ -21,6 +22,7 @@ from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import health, openapi, page, runs, sequences
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, responses
 
+BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
@@ -59,6 +61,7 @@ def build(
         metrics=metrics,
         timing=timing,
         max_requests=settings.max_requests,
+        body_budget=BodyBudget(int(settings.max_body_mb * 1_000_000) * BODIES_AT_ONCE),
     )
     routes = [route for module in (*MODULES, *extra) for route in module(pipeline)]
     routes += openapi.routes(routes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import os
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from tailrace.tools.paths import PathRefused, placed
 from tailrace.tools.process import run_process
 from tailrace.tools.typed import Arguments, TypedTool, failed, preview_line
 
+# bash where there is one: commands are judged by its grammar, and other shells read some lines otherwise.
+SHELL = next((shell for shell in ("/bin/bash", "/usr/bin/bash") if os.access(shell, os.X_OK)), "/bin/sh")
 DEFAULT_TIMEOUT_S = 120
 MAX_TIMEOUT_S = 1800
 HEAD_CHARS = 20_000
@@ -50,7 +53,8 @@ class Terminal(TypedTool[TerminalArgs]):
         return preview_line(str(args.get("command", "")))
 
     def effect(self, args: JsonObject) -> Effect:
-        return Effect("command", str(args.get("command", "")))
+        shell = SHELL.rpartition("/")[2]
+        return Effect("command", str(args.get("command", "")), str(args.get("directory", ".")), shell)
 
     async def execute(self, args: TerminalArgs, context: ToolContext) -> ToolOutcome:
         if "\0" in args.command:
@@ -67,7 +71,7 @@ class Terminal(TypedTool[TerminalArgs]):
 
         try:
             code = await run_process(
-                ("/bin/sh", "-c", args.command),
+                (SHELL, "-c", "--", args.command),
                 take,
                 directory=directory,
                 environment=self._environment,

@@ -1,24 +1,28 @@
 """What a client of one of our APIs asks for: what every dialect can express, and what only the client's own can.
 
-Owns the value that the three dialects' parsers of requests return, and the check whether a provider of another dialect
-can be asked the same. Nothing is ever dropped in silence. No I/O; knows no server.
+Owns the value that the three dialects' parsers of requests return, and what becomes of it at a provider of another
+dialect: a field that asks nothing of the model, or only tunes it, is left out and named; a field that changes the
+meaning is refused (K129). Nothing is ever dropped in silence. No I/O; knows no server.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from tailrace.errors import TailraceError, validation_mistake
-from tailrace.messages import Dialect, JsonObject, ModelRequest, NamedTool, Value
+from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
 
 T = TypeVar("T")
 
 
 class InvalidRequest(TailraceError):
     """The request is malformed, or cannot be served. `param` names the field at fault, as the client wrote it."""
+
+    details: JsonObject | None = None  # for programs, in the words of the client's API
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(f"{param}: {message}" if param else message)
@@ -32,6 +36,14 @@ class UnsupportedParameter(InvalidRequest):
         super().__init__(f"{model} cannot honour it: its API ({dialect}) has no such parameter", param)
 
 
+class ThreadsUnsupported(InvalidRequest):
+    """Raised for a conversation that Anthropic would keep. Its SDKs know the code, and go on without a thread."""
+
+    def __init__(self) -> None:
+        super().__init__("threads are not kept here; send the whole conversation", "thread")
+        self.details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
 class ClientRequest(Value):
     """One request. `request` is its neutral form; `body` is what the client wrote, for a provider of the client's
     dialect, which may know more fields than we do."""
@@ -42,15 +54,24 @@ class ClientRequest(Value):
     stream: bool = False
     include_usage: bool = False  # chat: a last chunk with the usage
     user: str = ""  # the client's own id of its end user
-    dialect_only_fields: tuple[str, ...] = ()  # fields that only the client's dialect has
+    dialect_only_fields: tuple[str, ...] = ()  # fields that only the client's dialect has, and that change the meaning
+    optional_fields: tuple[str, ...] = ()  # likewise, and they ask nothing of the model or only tune it
     opaque_at: str = ""  # the place of the first message or part that only the client's dialect has
     reasoning: bool = False  # the client wants to see the model think
+    headers: dict[str, str] = msgspec.field(default_factory=dict)  # of `FORWARDED_HEADERS`, as the client sent them
 
     @property
     def model(self) -> str:
         return self.request.model
 
 
+# The headers of a request that a provider of the client's dialect is sent too (K128). Never a credential.
+FORWARDED_HEADERS: dict[Dialect, tuple[str, ...]] = {
+    "chat": ("openai-beta",),
+    "responses": ("openai-beta",),
+    "anthropic": ("anthropic-version", "anthropic-beta"),
+}
+MAX_USER_CHARS = 64  # the longest id of an end user that every API takes
 _STOP: dict[Dialect, str] = {"chat": "stop", "responses": "stop", "anthropic": "stop_sequences"}
 _CONVERSATION: dict[Dialect, tuple[str, ...]] = {
     "chat": ("messages",),
@@ -65,33 +86,65 @@ def first_unsupported_param(client_request: ClientRequest, dialect: Dialect) -> 
     """The first parameter that a provider of this dialect does not support; None where it supports all of them."""
     if dialect == client_request.dialect:
         return None
-    request = client_request.request
     if client_request.dialect_only_fields:
         return client_request.dialect_only_fields[0]
     if client_request.opaque_at:
         return client_request.opaque_at
-    if request.seed is not None and dialect != "chat":
-        return "seed"
-    if request.stop and dialect == "responses":
+    if client_request.request.stop and dialect == "responses":
         return _STOP[client_request.dialect]
-    if dialect == "anthropic" and request.temperature is not None and request.temperature > 1:
-        return "temperature"
+    if dialect == "chat" and _names_a_file(client_request.request):
+        return _CONVERSATION[client_request.dialect][0]  # the API takes the files themselves
     return None
+
+
+def _names_a_file(request: ModelRequest) -> bool:
+    """A document is given by its address."""
+    return any(isinstance(part, File) and part.url for message in request.messages for part in message.parts)
+
+
+def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim: bool = True) -> tuple[str, ...]:
+    """The parameters that a provider of this dialect is not told, or is told less of: they only tune the answer.
+    `verbatim`: a provider of the client's own dialect is sent what the client wrote."""
+    if verbatim and dialect == client_request.dialect:
+        return ()
+    request, ignored = client_request.request, [*client_request.optional_fields]
+    if request.seed is not None and dialect != "chat":
+        ignored.append("seed")
+    if dialect == "anthropic" and request.temperature is not None and request.temperature > 1:
+        ignored.append("temperature")  # its scale ends at 1
+    if dialect == "anthropic" and request.verbosity is not None:
+        ignored.append("text.verbosity" if client_request.dialect == "responses" else "verbosity")
+    return tuple(ignored)
 
 
 def extra_for(client_request: ClientRequest, dialect: Dialect, *, conversation: bool = True) -> JsonObject:
     """The fields that a provider of this dialect gets beside the neutral ones: in the client's own dialect all that the
     client wrote. Without `conversation` the neutral messages stand, for an answer that continues after a cut."""
     if dialect != client_request.dialect:
-        user = client_request.user
+        user = _short_id(client_request.user)
         return {} if not user else {"metadata": {"user_id": user}} if dialect == "anthropic" else {"user": user}
     excluded = _OURS if conversation else _OURS.union(_CONVERSATION[dialect])
     return {name: value for name, value in client_request.body.items() if name not in excluded}
 
 
+def _short_id(user: str) -> str:
+    """An id that is too long for another API still tells one user from the next (K132)."""
+    return user if len(user) <= MAX_USER_CHARS else hashlib.sha256(user.encode()).hexdigest()
+
+
 # ── for the parsers ──────────────────────────────────────────────────────────────────────────────────────────
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | None
+
+
+def image_url(url: str, where: str = "") -> str:
+    """An address that a provider can be given for an image; nothing is fetched here. Raises `InvalidRequest`."""
+    scheme = url.partition(":")[0].lower() if ":" in url[:64] else ""
+    if scheme in ("http", "https") or url[:11].lower() == "data:image/":
+        return url
+    found = url.partition(",")[0][:40] if scheme == "data" else f"{scheme}:" if scheme else "no scheme"
+    raise InvalidRequest(f"an image's address is https:, http: or data:image/…, not {found}", where or None)
 
 
 def converted(body: object, kind: type[T], where: str = "") -> T:
@@ -103,12 +156,29 @@ def converted(body: object, kind: type[T], where: str = "") -> T:
         raise InvalidRequest(message, f"{where}{place}".lstrip(".") or None) from exc
 
 
-def dialect_only_fields(
-    body: Mapping[str, Any], known: Collection[str], defaults: Mapping[str, tuple[Any, ...]]
-) -> list[str]:
-    """The fields that the neutral request has no place for. A field at its default asks for nothing."""
-    return [
-        name
-        for name, value in body.items()
-        if name not in known and value is not None and not any(value == default for default in defaults.get(name, ()))
-    ]
+class FieldsBeyond:
+    """The fields of one request that the neutral one has no place for, in the order in which the client wrote them.
+    `only`: they change the meaning; `optional`: they ask nothing of the model, or only tune it."""
+
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        *,
+        known: Collection[str],
+        defaults: Mapping[str, tuple[Any, ...]],
+        meaning: Collection[str],
+    ) -> None:
+        """A field at one of its `defaults` asks for nothing. `meaning` are the fields that change the meaning."""
+        self.only: list[str] = []
+        self.optional: list[str] = []
+        for name, value in body.items():
+            if name not in known and value is not None and not any(value == same for same in defaults.get(name, ())):
+                (self.only if name in meaning else self.optional).append(name)
+
+    def named_in(self, client_request: ClientRequest) -> ClientRequest:
+        """The request, with these fields named."""
+        return msgspec.structs.replace(
+            client_request,
+            dialect_only_fields=tuple(dict.fromkeys(self.only)),
+            optional_fields=tuple(dict.fromkeys(self.optional)),
+        )

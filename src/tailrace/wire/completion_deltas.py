@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.messages import AnyDelta, Completion, FinishDelta, UsageDelta
+from tailrace.wire.body_events import events_of
 from tailrace.wire.chat import completion_from_body
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import object_of
 
 
 def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelta]:
-    """Every choice, usage and finish reasons included. Without `texts`: what follows once the texts were streamed."""
+    """Every choice, usage and finish reasons included, after the events for a client of the same dialect. Without
+    `texts`: what follows once the texts were streamed."""
+    yield from events_of(completion)
     choices = completion.body.get("choices")
     if completion.dialect == "chat" and isinstance(choices, list) and len(choices) > 1:
         for number, choice in enumerate(choices):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from tailrace.messages import Dialect, Image, JsonObject, Message, Native, Part, Text, ToolResult
+from tailrace.messages import Dialect, File, Image, JsonObject, Message, Native, Part, Text, ToolResult
 from tailrace.wire.client_request import InvalidRequest
 
 
@@ -46,10 +46,10 @@ class Conversation(ABC):
             self.messages.append(Message("tool", (result,)))
 
 
-def result_content(parts: Iterable[Part]) -> str | tuple[Text | Image, ...]:
-    """What a tool returned: plain text where there is no image in it."""
-    content = tuple(part for part in parts if isinstance(part, Text | Image))
-    return content if any(isinstance(part, Image) for part in content) else joined_text(content)
+def result_content(parts: Iterable[Part]) -> str | tuple[Text | Image | File, ...]:
+    """What a tool returned: plain text where there is nothing else in it."""
+    content = tuple(part for part in parts if isinstance(part, Text | Image | File))
+    return joined_text(content) if all(isinstance(part, Text) for part in content) else content
 
 
 def joined_text(parts: Iterable[Part]) -> str:

@@ -12,6 +12,11 @@ from tailrace.wire import anthropic, chat, responses
 from tailrace.wire.quirks import WireQuirks
 
 
+class NewDecoder(Protocol):
+    def __call__(self, quirks: WireQuirks = ..., *, keep_events: bool = False) -> StreamDecoder:
+        """A decoder for one answer. `keep_events`: it gives the provider's own events too, as `EventDelta`s."""
+
+
 class EncodeRequest(Protocol):
     def __call__(self, request: ModelRequest, *, stream: bool) -> JsonObject:
         """The body of the request in this dialect."""
@@ -22,7 +27,7 @@ class Wire:
     """What a dialect's package offers."""
 
     dialect: Dialect
-    decoder: Callable[[WireQuirks], StreamDecoder]
+    decoder: NewDecoder
     completion_from_body: Callable[[JsonObject], Completion]
     encode_request: EncodeRequest
 

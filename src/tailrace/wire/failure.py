@@ -60,6 +60,12 @@ def protocol_error(message: str, excerpt: bytes = b"") -> ErrorDelta:
     return ErrorDelta("retryable", f"{message}: {shown!r}" if shown else message, code="protocol_error")
 
 
+def contradiction() -> ErrorDelta:
+    """The arguments of a call are not what their pieces were, and the client has seen the pieces."""
+    message = "the provider's last word on a tool call's arguments differs from what it streamed; the call must not run"
+    return ErrorDelta("retryable", message, code="protocol_error")
+
+
 def failure_in(body: JsonObject, *, status: int | None = None) -> ErrorDelta | None:
     """The error that a JSON object reports, in any shape that providers use; None where it reports none."""
     error: Any = body.get("error")

@@ -6,11 +6,15 @@ of its own (`nested`).
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
-from tailrace.messages import Image, JsonObject, NamedTool, ToolSpec
-from tailrace.wire.client_request import InvalidRequest, ToolChoice, converted
-from tailrace.wire.peer_json import text_of
+from tailrace.messages import File, Image, JsonObject, NamedTool, ToolSpec
+from tailrace.wire.client_request import FieldsBeyond, InvalidRequest, ToolChoice, converted, image_url
+from tailrace.wire.peer_json import objects_of, text_of
+
+DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)
 
 
 class _Function(msgspec.Struct):
@@ -20,13 +24,16 @@ class _Function(msgspec.Struct):
     strict: bool | None = None
 
 
-def function_tools(tools: list[JsonObject], dialect_only: list[str], *, nested: bool) -> tuple[ToolSpec, ...]:
-    """The functions among the tools. Another kind of tool, one that the provider runs or defines, makes `tools` a field
-    that only the client's dialect has. Raises `InvalidRequest`."""
+def function_tools(tools: list[JsonObject], beyond: FieldsBeyond, *, nested: bool) -> tuple[ToolSpec, ...]:
+    """The functions among the tools. Another kind of tool, one that the provider runs or defines, is an offer that
+    other providers are not made. Raises `InvalidRequest`."""
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
-        if tool.get("type", "function" if nested else None) != "function":
-            dialect_only.append("tools")
+        kind = tool.get("type", "function" if nested else None)
+        if not isinstance(kind, str):
+            raise InvalidRequest("expected an object with a type", f"tools[{index}]")
+        if kind != "function":
+            beyond.optional.append(f"tools.{kind}")
             continue
         given, where = (tool.get("function"), ".function") if nested else (tool, "")
         function = converted(given, _Function, f"tools[{index}]{where}")
@@ -37,8 +44,10 @@ def function_tools(tools: list[JsonObject], dialect_only: list[str], *, nested: 
     return tuple(specs)
 
 
-def tool_choice(choice: str | JsonObject | None, dialect_only: list[str], *, nested: bool) -> ToolChoice:
-    """Raises `InvalidRequest`."""
+def tool_choice(choice: str | JsonObject | None, beyond: FieldsBeyond, *, nested: bool) -> ToolChoice:
+    """A choice of a tool that only the client's dialect has changes the meaning. Raises `InvalidRequest`."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return _mode(_allowed(choice, nested=nested))
     match choice:
         case None | "auto" | "none" | "required":
             return choice
@@ -47,23 +56,57 @@ def tool_choice(choice: str | JsonObject | None, dialect_only: list[str], *, nes
         case {"type": "function", "name": str(name)} if not nested:
             return NamedTool(name)
         case {"type": str()}:
-            dialect_only.append("tool_choice")
+            beyond.only.append("tool_choice")
             return None
         case _:
             raise InvalidRequest("expected auto, none, required or a tool", "tool_choice")
 
 
-def response_schema(form: object, field: str, dialect_only: list[str], *, nested: bool) -> JsonObject | None:
+def offered_tools(
+    tools: tuple[ToolSpec, ...], choice: str | JsonObject | None, *, nested: bool
+) -> tuple[ToolSpec, ...]:
+    """The tools that a choice of `allowed_tools` leaves; all of them with any other choice."""
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return tools
+    given = _allowed(choice, nested=nested).get("tools")
+    named = [tool.get("function") if nested and isinstance(tool, dict) else tool for tool in objects_of(given)]
+    names = {tool.get("name") for tool in named if isinstance(tool, dict)}
+    return tuple(tool for tool in tools if tool.name in names)
+
+
+def _allowed(choice: JsonObject, *, nested: bool) -> JsonObject:
+    allowed = choice.get("allowed_tools") if nested else choice
+    if not isinstance(allowed, dict):
+        raise InvalidRequest("expected an object with a mode and tools", "tool_choice.allowed_tools")
+    return allowed
+
+
+def _mode(allowed: JsonObject) -> ToolChoice:
+    match allowed.get("mode"):
+        case "auto":
+            return "auto"
+        case "required":
+            return "required"
+        case _:
+            raise InvalidRequest("expected auto or required", "tool_choice.mode")
+
+
+def is_json_object(form: object) -> bool:
+    """Any JSON object is asked for, with no schema."""
+    return isinstance(form, dict) and form.get("type") == "json_object"
+
+
+def response_schema(form: object, field: str, beyond: FieldsBeyond, *, nested: bool) -> JsonObject | None:
     """The JSON schema that the answer must satisfy; its name becomes its title. Raises `InvalidRequest`."""
     match form:
-        case None | {"type": "text"}:
+        case None | {"type": "text" | "json_object"}:
             return None
         case {"type": "json_schema", "json_schema": {"schema": dict(schema), **more}} if nested:
             return _titled(schema, more.get("name"))
         case {"type": "json_schema", "schema": dict(schema), **more} if not nested:
             return _titled(schema, more.get("name"))
         case {"type": str()}:
-            dialect_only.append(field)
+            beyond.only.append(field)
             return None
         case _:
             raise InvalidRequest("expected an object with a type", field)
@@ -73,5 +116,24 @@ def _titled(schema: JsonObject, name: object) -> JsonObject:
     return {"title": name, **schema} if isinstance(name, str) and name else schema
 
 
-def image_of(url: str, detail: object) -> Image:
-    return Image(url=url, detail=text_of(detail))
+def file_of(file: JsonObject, url: str = "") -> File | None:
+    """A file that the request brings along or names by its address; None for one that the provider keeps."""
+    name, data = text_of(file.get("filename")), file.get("file_data")
+    if url:
+        return File(url=url, name=name)
+    if not isinstance(data, str) or not data:
+        return None
+    if (inline := DATA_URL.fullmatch(data)) is None:
+        return File(data=data, media_type="application/pdf", name=name)
+    return File(data=inline["data"], media_type=inline["media_type"], name=name)
+
+
+def file_fields(file: File) -> JsonObject:
+    """A file in the words of both APIs."""
+    kind = file.media_type or "application/pdf"
+    return {"filename": file.name or "document.pdf", "file_data": f"data:{kind};base64,{file.data}"}
+
+
+def image_of(url: str, detail: object, where: str) -> Image:
+    """Raises `InvalidRequest` for an address that is not an image's."""
+    return Image(url=image_url(url, where), detail=text_of(detail))

@@ -136,6 +136,11 @@ class SseDecoder:
         self._buffer = bytearray()
 
 
+def is_event_name(name: str) -> bool:
+    """Whether a peer's name of an event can be sent on: one plain word (J121)."""
+    return name.isascii() and name.isprintable()
+
+
 def encode_event(data: bytes | str, *, event: str = "", id: str = "") -> bytes:  # noqa: A002 - the field's own name
     """One event as bytes. Line ends inside `data` become several `data` lines. Raises `ValueError` where `event`
     or `id` holds CR, LF or NUL: they could end the field and begin another (J121)."""

@@ -8,7 +8,19 @@ from typing import Final, assert_never
 
 import msgspec
 
-from tailrace.messages import Image, Message, ModelRequest, Native, Part, Reasoning, Refusal, Text, ToolCall, ToolResult
+from tailrace.messages import (
+    File,
+    Image,
+    Message,
+    ModelRequest,
+    Native,
+    Part,
+    Reasoning,
+    Refusal,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 CHARS_PER_TOKEN: Final = 4
 _IMAGE_TOKENS: Final = 1000
@@ -18,6 +30,12 @@ _MESSAGE_TOKENS: Final = 4  # for its role and its limits
 def request_tokens(request: ModelRequest) -> int:
     """The system prompt, the messages and the beginning of the answer."""
     return (len(request.system) + len(request.prefill)) // CHARS_PER_TOKEN + message_tokens(request.messages)
+
+
+def input_tokens(request: ModelRequest) -> int:
+    """The same, and the tools that are offered."""
+    tools = sum(len(msgspec.json.encode(tool)) for tool in request.tools)
+    return request_tokens(request) + tools // CHARS_PER_TOKEN
 
 
 def message_tokens(messages: Iterable[Message]) -> int:
@@ -34,6 +52,8 @@ def _chars(part: Part) -> int:
             return len(content) if isinstance(content, str) else sum(map(_chars, content))
         case Image():
             return _IMAGE_TOKENS * CHARS_PER_TOKEN
+        case File(data=data):
+            return max(len(data) // 4, _IMAGE_TOKENS * CHARS_PER_TOKEN)  # a page or two at least
         case Native(item=item):
             return len(msgspec.json.encode(item))
         case _:

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+import pytest
+
+from tailrace.agent.safety.allow import check_patterns
 from tailrace.agent.safety.approval import (
+    MAX_EARLY,
     NO_SURFACE,
     TIMED_OUT,
     ApprovalMemory,
     ApprovalPolicy,
+    ApprovalScope,
     Asker,
     digest_of,
     escaped,
@@ -46,20 +52,106 @@ async def test_J111_an_approval_holds_for_exactly_what_was_shown() -> None:
     assert (await policy.judge("terminal", RM)).verdict == "allow"
     assert (await policy.judge("terminal", Effect("command", "rm -rf  build"))).verdict == "ask"
     assert (await policy.judge("other", RM)).verdict == "ask"
-    assert memory.digests == {digest_of("terminal", RM)}
+    assert memory.digests == {digest_of("terminal", RM, str(Path.cwd()), "")}
 
 
-async def test_an_allowed_pattern_speaks_of_one_command_alone() -> None:
-    policy = ApprovalPolicy(allow=["rm -rf build*", "git push --force*"])
-    for line in ("rm -rf build", "rm  -rf 'build'", "git push --force origin"):
-        assert (await policy.judge("terminal", Effect("command", line))).verdict == "allow"
-    for line in (
+async def test_M152_an_approval_is_bound_to_its_directory_and_its_requester(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    memory = ApprovalMemory()
+
+    async def verdict(effect: Effect, directory: str = "", requester: str = "ann") -> str:
+        scope = ApprovalScope(requester, str(tmp_path / directory), "s")
+        return (await ApprovalPolicy(memory=memory, scope=scope).judge("terminal", effect)).verdict
+
+    in_a = Effect("command", "rm -rf build", "a")
+    policy = ApprovalPolicy(memory=memory, scope=ApprovalScope("ann", str(tmp_path), "s"))
+    judgement = await policy.judge("terminal", in_a)
+    assert (judgement.text, judgement.directory, judgement.session) == ("rm -rf build", str(tmp_path / "a"), "s")
+    await policy.remember(judgement, "always")
+    assert await verdict(in_a) == "allow"
+    assert await verdict(RM, "a") == "allow", "the same directory, named otherwise"
+    assert await verdict(RM) == "ask"
+    assert await verdict(Effect("command", "rm -rf build", "b")) == "ask"
+    assert await verdict(in_a, "b") == "ask"
+    assert await verdict(in_a, requester="bob") == "ask"
+    (tmp_path / "a").rename(tmp_path / "old")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    assert await verdict(in_a) == "ask", "the link leads to another directory"
+
+
+def test_M152_no_part_of_what_is_approved_can_pass_for_another() -> None:
+    effects = [("t", Effect("command", "a", "b"), "c", "d"), ("t", Effect("command", "ab"), "", "cd")]
+    assert len({digest_of(*effect) for effect in effects}) == 2
+
+
+async def test_M152_the_question_shows_what_the_approval_is_bound_to() -> None:
+    asked = ApprovalAsked("a1", "terminal", "rm x", "d", "telegram:1", directory="/srv/a", session="s1")
+    assert asked.scope == "in /srv/a, for telegram:1, session s1"
+    scope = ApprovalScope("ann", "/srv/a\u202e\nb", "s")
+    assert (await ApprovalPolicy(scope=scope).judge("terminal", RM)).directory == "/srv/a\\u{202e}\\nb"
+
+
+ALLOW = ["rm -rf build*", "git push --force origin *", "rm -rf 'my dir'", "npm uninstall *"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf build",
+        "rm  -rf 'build'",
+        "rm -rf build-2",
+        "rm -rf build/x",
+        "rm -rf build*",
+        "git push --force origin topic",
+        'rm -rf "my dir"',
+        "npm uninstall left-pad",
+    ],
+)
+async def test_an_allowed_pattern_lets_one_command_pass(line: str) -> None:
+    assert (await ApprovalPolicy(allow=ALLOW).judge("terminal", Effect("command", line))).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rm -rf build ~/Documents",
+        "rm -rf build src",
+        "rm -rf build/../../x",
+        "rm -rf build/..",
+        "rm -rf build # \\\nrm -rf y",
+        "rm -rf build\nrm -rf y",
         "rm -rf build; rm -rf src",
         "rm -rf build && curl x | sh",
+        "rm -rf build & rm -rf src",
         "rm -rf build$(x)",
+        "rm -rf build`x`",
+        "rm -rf build$x",
         "rm -rf build > /etc/x",
-    ):
-        assert (await policy.judge("terminal", Effect("command", line))).verdict == "ask"
+        "rm -rf build{,/../src}",
+        "rm -rf build*/x",
+        "rm -rf b*",
+        "rm -rf build\\ x",
+        "PATH=. rm -rf build",
+        "x=1; rm -rf build",
+        "sudo rm -rf build",
+        "git push --force origin",
+        "git push --force origin a b",
+        "git push --force origin --mirror",
+        "npm uninstall --global",
+        "( rm -rf build )",
+        "! rm -rf build",
+    ],
+)
+async def test_M152_an_allowed_pattern_speaks_of_nothing_else(line: str) -> None:
+    assert (await ApprovalPolicy(allow=ALLOW).judge("terminal", Effect("command", line))).verdict == "ask"
+
+
+@pytest.mark.parametrize("pattern", ["", " ", "rm 'x", "make && rm -rf x", "rm -rf $x", "rm x # y"])
+def test_a_pattern_that_matches_nothing_is_named(pattern: str) -> None:
+    check_patterns(ALLOW)
+    with pytest.raises(ValueError, match="words"):
+        check_patterns([pattern])
 
 
 def test_J111_nothing_is_hidden_from_who_approves() -> None:
@@ -87,3 +179,11 @@ async def test_J110_only_the_requester_answers_and_only_once() -> None:
         assert not asker.answer("a1", "deny", "ann")
         assert await asyncio.wait_for(answer(), 1) == ("once", "ann")
     assert not asker.answer("a1", "once", "ann")
+
+
+def test_answers_to_questions_that_are_never_put_are_not_kept_for_ever() -> None:
+    asker = Asker("me")
+    for number in range(10 * MAX_EARLY):
+        assert not asker.answer(f"apr_{number}", "once", by="me")
+    assert len(asker._early) == MAX_EARLY
+    assert f"apr_{10 * MAX_EARLY - 1}" in asker._early

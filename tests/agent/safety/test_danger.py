@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ CORPUS = Path(__file__).parent / "corpus"
 
 
 def lines(name: str) -> list[str]:
-    return [line for line in (CORPUS / name).read_text(encoding="utf-8").split("\n") if line]
+    """The command lines of a file, one per line; ⏎ stands for a line end within one."""
+    text = (CORPUS / name).read_text(encoding="utf-8")
+    return [line.replace("⏎", "\n") for line in text.split("\n") if line]
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("refuse.txt", "refuse"), ("ask.txt", "ask"), ("harmless.txt", "allow")])
@@ -26,8 +29,10 @@ def test_J109_every_spelling_is_seen_for_what_it_does(name: str, verdict: str) -
 
 
 def test_the_lists_are_long_enough() -> None:
-    assert len(lines("refuse.txt")) + len(lines("ask.txt")) >= 200
-    assert len(lines("harmless.txt")) >= 200
+    every = [line for name in ("refuse.txt", "ask.txt", "harmless.txt") for line in lines(name)]
+    assert len(set(every)) == len(every)
+    assert len(every) >= 2000
+    assert len(lines("harmless.txt")) >= 800
 
 
 @pytest.mark.parametrize(
@@ -169,6 +174,8 @@ HOSTILE = [
     *["(", ")", "$(", "{", "{a,", "{a,b}", "${x:-", "`", "'", "a=(", "[[(", "a(", "a(){", "a|"],
     '"',
     *("{ ", '"a" ', "<<A ", "<<A\n", "[[ ( ", "a | ", "\n", "a && ", "if ", "case x in a) ", "a=$a$a;"),
+    *("sudo ", "sudo sudo ls; ", "env -Q ", "nice nice ls; ", "cd a; ", "x=1; eval a; ", "find . -exec ", "s/a/b/;"),
+    *("sed 's/a/b/;s/[/]/c/' x; ", "awk 'print|' x; ", "psql -c 'copy ' ; ", "for x in a; do ", "f() { f & "),
     *("eval 'eval ls'; ", "bash -c 'ls;ls'; ", "cat <<'A'\nx\nA\n"),
 ]
 
@@ -191,7 +198,24 @@ def test_L140_the_cost_of_a_hostile_line_is_linear(unit: str) -> None:
 
     assess("ls")
     assert cost(8000) < 2.5 * max(cost(4000), 2000)
-    assert cost(400_000) < 300_000  # past the bounds it is not read
+    assert cost(400_000) < 500_000  # past the bounds it is not read
+
+
+@pytest.mark.parametrize(
+    "line", ["awk '{}'", "sed '{}'", "psql -c '{}'", "perl -e '{}'", "python3 -c '{}'", "git -c {} log", "rm {}"]
+)
+@pytest.mark.parametrize("unit", ["print ", "s/[/", "/\\", "copy ", "a.", "(", "\\1 ", "~/../", "drop  "])
+def test_L140_the_cost_of_code_in_another_language_is_linear(line: str, unit: str) -> None:
+    """Counted in processor time: a regular expression is one call."""
+
+    def cost(count: int) -> float:
+        text = line.format(unit * count)
+        began = time.process_time()
+        assess(text)
+        return time.process_time() - began
+
+    few = min(cost(15_000 // len(unit) // 4) for _ in range(3))
+    assert min(cost(15_000 // len(unit)) for _ in range(3)) < 12 * few + 0.05
 
 
 def test_L140_a_line_past_the_bounds_is_asked_about() -> None:

@@ -193,6 +193,14 @@ async def test_J108_with_nobody_to_ask_a_dangerous_command_is_denied_and_exits_3
     assert not victim.exists()
 
 
+async def test_what_the_hard_list_forbids_is_told_and_exits_3(cli: Cli) -> None:
+    cli.server.extend(reply(call("terminal", {"command": "rm -rf /"})), reply("I may not."))
+    code, out, err = await cli.run("-q", "Go.", "--yolo")
+    assert (code, out) == (3, "I may not.\n")
+    assert "not executed: rm -rf / (" in err
+    assert "--yolo" not in err
+
+
 @pytest.mark.parametrize("switch", ["--stream", "--no-stream"])
 async def test_text_before_a_tool_is_a_message_of_its_own(cli: Cli, switch: str) -> None:
     cli.server.extend(reply("Let me look.", call("terminal", {"command": "echo hi"})), reply("It says hi."))

@@ -124,6 +124,35 @@ async def test_a_run_that_cannot_end_in_time_goes_on_in_the_next_process(tmp_pat
     assert seen[-1]["status"] == "completed"
 
 
+async def test_during_the_drain_a_new_connection_gets_503_and_when_to_retry(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["silence"]) as provider:
+        config_for(provider, tmp_path, config="server: {drain_s: 600}\n")
+        async with served(tmp_path) as process:
+            await process.start()
+            await provider.request()
+            process.child.send_signal(signal.SIGTERM)
+            assert process.child.stderr is not None
+            async for line in process.child.stderr:
+                if b"stopping" in line:
+                    break
+            async with aiohttp.ClientSession() as fresh:
+                async with fresh.post(process.url + "/runs", json={"input": "late"}) as response:
+                    assert response.status == 503
+                    assert response.headers["Retry-After"] == "5"
+                    assert (await response.json())["error"]["kind"] == "server_stopping"
+                async with fresh.get(process.url + "/healthz") as response:
+                    assert response.status == 200
+
+
+@pytest.mark.parametrize("port", ["99999", "65536", "-1", "80x", "٨"])
+async def test_a_port_that_is_none_is_a_mistake_in_one_line(tmp_path: Path, port: str) -> None:
+    async with command(tmp_path, f"--port={port}") as child:
+        out, err = await child.communicate()
+    assert (child.returncode, out) == (2, b"")
+    assert f"argument --port: expected a whole number from 0 to 65535; found {port!r}" in err.decode()
+    assert b"Traceback" not in err
+
+
 async def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with FaultyProvider(script=["silence"]) as provider:
         config_for(provider, tmp_path, config="server: {drain_s: 600}\n")

@@ -18,6 +18,7 @@ from cli.screen.vt import VirtualTerminal
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
+from tailrace.extras import install_command
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 
@@ -72,7 +73,11 @@ def test_init_replaces_nothing_unless_told_to(tmp_path: Path) -> None:
     done = tailrace(tmp_path, "init")
     assert (done.returncode, "--force" in done.stderr) == (1, True)
     assert (tmp_path / "config.yaml").read_text() == "broken: ["
-    assert tailrace(tmp_path, "init", "--force").returncode == 0
+    written = [(tmp_path / "config.yaml").read_text()]
+    for number in (1, 2):  # no copy replaces an earlier one (M156)
+        assert tailrace(tmp_path, "init", "--force", "--provider", "openai", "--model", f"m{number}").returncode == 0
+        assert (tmp_path / f"config.yaml.bak{number}").read_text() == written[-1]
+        written.append((tmp_path / "config.yaml").read_text())
     assert tailrace(tmp_path, "init", "--force", "--provider", "nobody").returncode == 2
 
 
@@ -161,7 +166,7 @@ async def test_doctor_checks_platforms_and_their_extras(
     )
     monkeypatch.setattr("tailrace.cli.commands.doctor.find_spec", lambda name: None)
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
-    assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", "pip install 'tailrace[telegram]'")
+    assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", install_command("telegram"))
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
 
 

@@ -227,11 +227,12 @@ def test_reasoning_is_hidden_unless_asked_for() -> None:
 
 def test_J111_an_approval_shows_all_that_would_run() -> None:
     command = "rm -rf ./" + "x" * 300 + "\necho done"
-    asked = ApprovalAsked("apr_1", "terminal", command, "digest", reason="deletes")
+    asked = ApprovalAsked("apr_1", "terminal", command, "digest", reason="deletes", directory="/srv/a", session="s1")
     drawn = Drawn().see(MessageChunk("I will."), asked)
     assert drawn.transcript.approval == asked
     assert "".join(line.strip() for line in drawn.settled).count("x") == 300
     assert any("echo done" in line for line in drawn.settled)
+    assert any(line.strip() == "in /srv/a, session s1" for line in drawn.settled), "M152"
     assert any(line.startswith("╰") for line in drawn.settled)  # the message before it is closed
     drawn.see(ApprovalAnswered("apr_1", "deny", "timeout"))
     assert drawn.settled[-1] == "  ✗ denied (no answer in time)"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
-from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.planning.presenter import Chrome, Presenter
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Window
 from tailrace.events import AnyEvent, Delivered, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 from tailrace.testing.platforms.base import ChatView, Fault
@@ -50,6 +50,7 @@ class Stage:
     place: Place = PLACE
     latency_s: float = 0.0
     fault: Callable[[AnyAction], Fault] | None = None
+    chrome: Chrome = "lines"
     now: float = 1000.0
     actions: list[AnyAction] = field(default_factory=list)
     replies: list[AnyReply] = field(default_factory=list)
@@ -62,7 +63,13 @@ class Stage:
 
     def new_planner(self) -> Planner:
         return Planner(
-            "d1", self.place, self.capabilities, Presenter(), showing=self.showing, pace=self.pace, hints=True
+            "d1",
+            self.place,
+            self.capabilities,
+            Presenter(self.chrome),
+            showing=self.showing,
+            pace=self.pace,
+            hints=True,
         )
 
     def feed(self, events: Sequence[Entry]) -> None:

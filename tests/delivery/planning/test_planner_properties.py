@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delivery.planning.played_plans import PLACE, Stage, numbered
+from tailrace.delivery.planning.outline import TextSlot
 from tailrace.delivery.planning.planner import NOTHING_MORE, Done, Showing
 from tailrace.delivery.port import (
     AnyAction,
@@ -210,6 +211,14 @@ def test_G77_G78_G80_G81_G82_one_final_message_whatever_happens(
     if faults.in_doubt or (not mendable and streaming and _revised(log)):
         return  # a message may be missing by the rules, or could not be mended
     assert shown_of(stage, answer.key).strip() == finished.output.strip()
+    for slot in stage.planner.outline.slots:  # M149: what came before the answer is there too
+        messages = stage.planner.state.chain(slot.key).messages
+        if any(message.state == "unresolved" for message in messages):
+            continue  # it may have been sent, and is never sent again (G80)
+        if isinstance(slot, TextSlot):
+            assert shown_of(stage, slot.key).strip() == slot.text.strip()
+        else:
+            assert any(message.key.split(".")[1] == slot.key for message in stage.chat.visible)
 
 
 def _revised(log: list[Entry]) -> bool:

@@ -20,7 +20,7 @@ from tailrace.flows.definition.definition import (
     seconds_of,
     walk,
 )
-from tailrace.flows.definition.source import parse_source
+from tailrace.flows.definition.source import INLINE_CHARS, parse_source, parse_yaml
 from tailrace.flows.definition.validate import check_definition
 from tailrace.messages import JsonObject
 
@@ -188,3 +188,32 @@ def test_a_budget_in_dollars_needs_prices(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_schema_of_the_input_that_cannot_be_checked_is_a_mistake() -> None:
     with pytest.raises(DefinitionError, match="input_schema"):
         checked(step(), input_schema={"type": "nothing"})
+
+
+# ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_L142_long_yaml_is_parsed_elsewhere_and_means_the_same() -> None:
+    long = YAML + "".join(f"  - {{type: step, id: s{n}, handler: do, params: {{n: {n}}}}}\n" for n in range(200))
+    assert len(long) > INLINE_CHARS
+    assert await parse_yaml(long) == parse_source(long).definition()
+    assert await parse_yaml(YAML) == parse_source(YAML).definition()
+    with pytest.raises(ConfigError, match="missing required field `handler`") as missing:
+        await parse_yaml(long + "  - {type: step, id: x}\n")
+    assert (missing.value.line, missing.value.key) == (213, "blocks[202]")
+    with pytest.raises(ConfigError, match="not YAML"):
+        await parse_yaml(long + "  - {type: step\n")
+
+
+def test_L140_a_check_counts_before_it_works() -> None:
+    with pytest.raises(DefinitionError, match="more than 5000 blocks"):
+        checked(*(step(f"a{number}") for number in range(5001)))
+    many = [step(f"{'x' * 90}{number}") for number in range(4000)]
+    with pytest.raises(DefinitionError, match="there is no block"):
+        checked(*many, step("b", params={"t": "{{steps." + "y" * 5000 + ".output}}"}))
+
+
+def test_L140_the_blocks_of_sub_sequences_are_looked_at_once() -> None:
+    """Each of these has names of its own; the time is linear in their number."""
+    inner = [step("a", params={"t": "{{input.x}}"})]
+    checked(*({"type": "sub_sequence", "id": f"s{number}", "blocks": inner} for number in range(2400)))

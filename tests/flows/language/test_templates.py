@@ -128,3 +128,27 @@ def test_a_value_comes_through_a_template_unchanged(value: object) -> None:
 def test_no_text_makes_the_parser_fail_otherwise_than_by_saying_so(text: str) -> None:
     with contextlib.suppress(ExpressionError):
         evaluate(parse_expression(text), SCOPE, strict=False)
+
+
+# ── cost ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_L140_braces_that_are_never_closed_are_found_at_once() -> None:
+    """A search from each brace to the end would take hours."""
+    with pytest.raises(ExpressionError, match="never closed"):
+        resolved("{{" * 1_000_000, SCOPE)
+    assert resolved("}}" * 1_000_000, SCOPE) == "}}" * 1_000_000
+
+
+@pytest.mark.parametrize("chain", [" or ".join(["item"] * 2000), "??".join(["item"] * 2000), "not " * 2000 + "item"])
+def test_L140_a_long_chain_is_refused_or_means_something(chain: str) -> None:
+    with contextlib.suppress(ExpressionError):
+        evaluate(parse_condition(chain), SCOPE)
+    short = " or ".join(["input.none"] * 199 + ["item"])
+    assert evaluate(parse_condition(short), SCOPE)
+
+
+def test_L140_a_text_does_not_grow_past_its_limit() -> None:
+    scope = Names(input={"x": "y" * 1_000_000})
+    with pytest.raises(ExpressionError, match="grows past"):
+        resolved("a{{input.x}}" * 1000, scope)

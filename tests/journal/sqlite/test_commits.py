@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import JournalError
+from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.sqlite.commits import MAX_ROWS
 from tailrace.journal.sqlite.schema import connect, prepare
@@ -120,13 +120,17 @@ async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Pat
     connection = connect(path, writer=True)
     journal = SqliteJournal(path, WakeupPipe(path), connection, time.time)
     run, lease = await started(journal)
-    watching = asyncio.ensure_future(everything(journal.tail(run.id)))
+    viewer = journal.tail(run.id)
+    assert texts_of(await anext(viewer)) == []
     await written(journal, lease, [MessageChunk("a")])
+    assert texts_of(await anext(viewer)) == ["a"]
     (most,) = connection.execute("PRAGMA max_page_count").fetchone()
     connection.execute("PRAGMA max_page_count = 1")
     journal.append(lease, [MessageChunk("x" * 100_000)])
-    with pytest.raises(JournalError, match="no space left"):
+    with pytest.raises(StorageFailed, match="no space left"):
         await journal.commit(lease)
+    with pytest.raises(StorageFailed, match="no space left"):  # not a silent stream (L144)
+        await anext(viewer)
     with pytest.raises(JournalError, match="no space left"):
         journal.append(lease, [MessageChunk("more")])
     connection.execute(f"PRAGMA max_page_count = {most}")
@@ -136,7 +140,7 @@ async def test_a_full_disk_is_said_and_nothing_unwritten_was_shown(tmp_path: Pat
     assert (await journal.get(run.id)).kills == 0  # and not counted as a death
     assert await written(journal, lease, [MessageChunk("b")]) == 3
     await journal.seal(lease, RunFinished("completed", "ab"))
-    assert texts_of(await watching) == ["a", "b"]
+    assert texts_of(await everything(viewer)) == ["b"]  # the same viewer goes on
     await journal.close()
 
 

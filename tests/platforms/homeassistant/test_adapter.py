@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -24,9 +24,11 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.homeassistant.adapter import HomeAssistantPlatform
+from tailrace.platforms.homeassistant.socket import connected as home_socket
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant, Fired, Loss
+from tailrace.testing.platforms.played_runs import show
 
 KITCHEN = Place("homeassistant", "kitchen")
 
@@ -36,6 +38,23 @@ async def connected(home: FakeHomeAssistant) -> AsyncIterator[tuple[HomeAssistan
     platform = HomeAssistantPlatform(home.url, home.token, answer_s=5.0)
     async with running(platform) as inbox:
         yield platform, inbox
+
+
+@asynccontextmanager
+async def reconnecting(home: FakeHomeAssistant) -> AsyncIterator[HomeAssistantPlatform]:
+    """The adapter, connected again as soon as its connection is lost."""
+    platform, inbox = HomeAssistantPlatform(home.url, home.token, answer_s=5.0), CollectingInbox()
+
+    async def run() -> None:
+        while True:
+            with suppress(PlatformError):
+                await platform.run(inbox)
+
+    task = asyncio.ensure_future(run())
+    await inbox.wait_connected()
+    yield platform
+    task.cancel()
+    await asyncio.wait([task])
 
 
 @driven
@@ -147,6 +166,54 @@ async def test_an_event_that_makes_no_sense_is_passed_over() -> None:
         [update] = await inbox.wait_for(1)
         assert isinstance(update, MessageReceived)
         assert update.text == "hello"
+
+
+@driven
+async def test_nothing_is_subscribed_to_or_sent_before_it_is_running() -> None:
+    async with FakeHomeAssistant() as home:
+        await home.restart(start_s=None)
+        platform, inbox = HomeAssistantPlatform(home.url, home.token), CollectingInbox()
+        run = asyncio.ensure_future(platform.run(inbox))
+        await home.until(lambda: home.called("get_config"))
+        await asyncio.sleep(60)
+        assert home.called("subscribe_trigger") == []
+        assert await platform.perform(KITCHEN, Send("k", "x")) == Failed("not connected")
+        await home.start()
+        await inbox.wait_connected()
+        await home.until(lambda: home.called("subscribe_trigger"))
+        await home.say_to_assist("how warm is it", user="u1")
+        [update] = await inbox.wait_for(1)
+        assert update.sender == Sender("u1")
+        run.cancel()
+        await asyncio.wait([run])
+
+
+@driven
+async def test_the_fake_drops_what_comes_too_early_as_the_real_one_does() -> None:
+    async with FakeHomeAssistant() as home:
+        await home.restart(start_s=None)
+        async with home_socket(home.url, home.token) as socket:
+            reading = asyncio.ensure_future(anext(socket.events()))
+            heard = await socket.command("subscribe_trigger", {"trigger": {"platform": "conversation"}})
+            fired = await socket.command("fire_event", {"event_type": "tailrace_response", "event_data": {}})
+            assert heard.success
+            assert fired.success
+            await home.start()
+            await home.say_to_assist("is it warm")
+            await asyncio.sleep(1)
+            assert not reading.done()
+            reading.cancel()
+        assert (home.fired, home.unheard) == ([], [Fired("tailrace_response", {})])
+
+
+@driven
+async def test_a_cut_between_the_notification_and_its_reply_is_told_once() -> None:
+    async with FakeHomeAssistant() as home, reconnecting(home) as platform:
+        home.lose("after")
+        await show(platform, KITCHEN, "It is 21 degrees.", streaming=False)
+        assert home.messages == ["It is 21 degrees."]
+        assert [fired.data["text"] for fired in home.fired] == ["It is 21 degrees."]
+        assert home.connections == 2
 
 
 @driven

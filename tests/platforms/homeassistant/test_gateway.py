@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from platforms.gateways import running_gateway
+import pytest
+
+from platforms.gateways import config_for, running_gateway
+from tailrace.app import open_app
+from tailrace.platforms.runtime.gateway import Gateway
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.homeassistant import FakeHomeAssistant
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply
 
 
 @asynccontextmanager
@@ -17,7 +22,7 @@ async def served(home: Path, *script: Reply | Scenario) -> AsyncIterator[tuple[F
     async with FakeHomeAssistant() as fake:
         settings = f'homeassistant: {{enabled: true, allow: [ada, home], url: "{fake.url}"}}'
         async with running_gateway(home, script, settings, {"HASS_TOKEN": fake.token}) as (_, provider):
-            await fake.until(lambda: fake.called("subscribe_events"))
+            await fake.until(lambda: fake.called("subscribe_trigger"))
             yield fake, provider
 
 
@@ -34,12 +39,73 @@ async def test_an_event_is_answered_whole_in_its_conversation(tmp_path: Path) ->
 
 
 @driven
-async def test_an_answer_waits_for_a_home_that_restarts(tmp_path: Path) -> None:
+async def test_an_answer_waits_until_a_home_that_restarts_is_running(tmp_path: Path) -> None:
+    """The connection is back ten seconds before the automations are: what is fired before that is heard by none."""
     async with served(tmp_path, Scenario(reply=reply("one two three four"), pace_s=1.0)) as (home, _):
         await home.fire("tailrace_message", {"text": "hello", "user": "ada"})
         await home.restart()
-        await home.until(lambda: home.messages == ["one two three four"])
-        assert home.connections == 2
+        await home.until(lambda: home.connections == 2)
+        assert home.state == "NOT_RUNNING"
+        await home.until(lambda: home.fired)
+        assert home.messages == [home.fired[0].data["text"]] == ["one two three four"]
+        assert home.unheard == []
+
+
+@driven
+async def test_the_start_of_home_assistant_wakes_an_answer_that_waits_for_its_next_try(tmp_path: Path) -> None:
+    """However long it takes: an answer is not given up because the other side is not there."""
+    async with served(tmp_path, Scenario(reply=reply("one two three four"), pace_s=1.0)) as (home, _):
+        await home.fire("tailrace_message", {"text": "hello", "user": "ada"})
+        await home.restart(start_s=None)
+        await asyncio.sleep(1800)
+        started_at = home.now()
+        await home.start()
+        await home.until(lambda: home.fired)
+        assert home.now() - started_at < 5
+        assert home.messages == ["one two three four"]
+
+
+@driven
+async def test_a_refused_token_is_tried_once_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with FakeHomeAssistant(ban_after=2) as home, FaultyProvider() as provider:
+        settings = f'homeassistant: {{enabled: true, allow: [ada], url: "{home.url}"}}'
+        config = config_for(tmp_path, provider, settings, {"HASS_TOKEN": "wrong-token"})
+        async with open_app(config, directory=tmp_path) as app, Gateway(app):
+            await home.until(lambda: home.refused_tokens)
+            await asyncio.sleep(600)
+            assert home.refused_tokens == 1
+            assert "the token was refused" in app.degraded["homeassistant"]
+            assert "not tried again before a restart" in app.degraded["homeassistant"]
+    assert any(record.levelname == "ERROR" and "token was refused" in record.message for record in caplog.records)
+
+
+@driven
+async def test_who_speaks_to_assist_is_in_the_sentence_and_allow_holds_there(tmp_path: Path) -> None:
+    async with served(tmp_path, reply("Hello, Ada.")) as (home, provider):
+        await home.say_to_assist("who am I", user="eve")
+        await home.say_to_assist("who am I", user="ada")
+        await home.until(lambda: [fired for fired in home.fired if fired.type == "tailrace_response"])
+        assert len(provider.requests) == 1
+        [answer] = [fired for fired in home.fired if fired.type == "tailrace_response"]
+        assert answer.data["conversation_id"] == "ada"
+
+
+@driven
+async def test_pairing_codes_approvals_and_tools_are_not_spoken(tmp_path: Path) -> None:
+    """Automations speak `tailrace_response`: what is not an answer is another event."""
+    asked = reply("I clean up.", call("terminal", {"command": "rm -rf build"}))
+    async with served(tmp_path, asked, reply("Done.")) as (home, _):
+        await home.fire("tailrace_message", {"text": "hello", "user": "eve"})
+        await home.until(lambda: home.fired)
+        await home.fire("tailrace_message", {"text": "clean up", "user": "ada"})
+        await home.until(lambda: [fired for fired in home.fired if fired.data.get("kind") == "approval"])
+        await home.fire("tailrace_message", {"text": "/deny", "user": "ada"})
+        await home.until(lambda: home.fired[-1].data["text"] == "Done.")
+        spoken = [fired.data["text"] for fired in home.fired if fired.type == "tailrace_response"]
+        assert spoken == ["I clean up.", "Done."], "M149: all texts of the answer"
+        notices = {fired.data["kind"] for fired in home.fired if fired.type == "tailrace_notice"}
+        assert notices == {"pairing", "approval", "tools"}
+        assert any("--pair" in fired.data["text"] for fired in home.fired if fired.data.get("kind") == "pairing")
 
 
 @driven

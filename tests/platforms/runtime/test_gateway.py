@@ -23,10 +23,11 @@ from tailrace.delivery.port import (
     Window,
 )
 from tailrace.delivery.text.split import CURSOR
-from tailrace.errors import PlatformError
+from tailrace.errors import CursorAhead, JournalError, PlatformError, StorageFailed
 from tailrace.events import ApprovalAnswered
 from tailrace.platforms.runtime.base import BasePlatform
 from tailrace.platforms.runtime.chat_settings import Pairing
+from tailrace.ports import Batch
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.base import MemoryPlatform
 from tailrace.testing.provider import Scenario, call, reply
@@ -354,6 +355,24 @@ async def test_one_broken_platform_never_stops_the_others(tmp_path: Path) -> Non
         await here.write("Still there?")
         await asyncio.sleep(20)
         assert here.chat.texts == ("Here.",)
+
+
+@driven
+async def test_a_delivery_that_the_journal_failed_is_made_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Here.")) as here:
+        read, failures = here.app.journal.read, [JournalError("busy"), StorageFailed("full"), CursorAhead("late")]
+
+        async def fail_thrice(run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
+            if failures and (await here.app.journal.get(run_id)).new.kind == "agent":
+                raise failures.pop()
+            return await read(run_id, after=after, limit=limit)
+
+        monkeypatch.setattr(here.app.journal, "read", fail_thrice)
+        await here.write("Are you there?")
+        await asyncio.sleep(120)
+        assert (here.chat.texts, failures) == (("Here.",), [])
 
 
 @driven

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
+from tailrace.extras import install_command
 from tailrace.platforms.runtime.registry import make_platform
 
 LIBRARIES = {"telegram": "telegram", "discord": "discord", "slack": "slack_sdk.errors", "matrix": "nio"}
@@ -21,6 +23,6 @@ def test_without_its_library_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, library, None)
     for module in [module for module in sys.modules if module.startswith(f"tailrace.platforms.{name}")]:
         monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(ConfigError, match=rf"pip install 'tailrace\[{name}\]'") as missing:
+    with pytest.raises(ConfigError, match=re.escape(install_command(name))) as missing:
         make_platform(load({}, tmp_path), name)
     assert "\n" not in str(missing.value)

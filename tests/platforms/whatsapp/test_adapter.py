@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -27,7 +29,7 @@ from tailrace.delivery.port import (
 )
 from tailrace.errors import PlatformError
 from tailrace.platforms.whatsapp.adapter import HOOK_PATH, WhatsAppPlatform
-from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S
+from tailrace.platforms.whatsapp.inbound import CLOCK_SKEW_S, REPLAY_WINDOW_S, is_signed
 from tailrace.testing.clock import driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox
 from tailrace.testing.platforms.loopback import Fault
@@ -273,3 +275,9 @@ async def test_doctor_hears_the_number_or_what_is_wrong_with_the_token() -> None
         with pytest.raises(PlatformError, match="the access token has expired") as refused:
             await platform.check()
         assert refused.value.permanent
+
+
+@pytest.mark.parametrize("secret", ["", " ", "\n"])
+def test_M151_an_empty_app_secret_verifies_nothing(secret: str) -> None:
+    signature = hmac.digest(secret.encode(), b"{}", hashlib.sha256).hex()
+    assert not is_signed(b"{}", f"sha256={signature}", secret)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import select
 import signal
 import socket
@@ -20,6 +21,7 @@ import msgspec
 import pytest
 
 from tailrace.errors import ConfigError, Unavailable
+from tailrace.extras import install_command
 from tailrace.providers.local.child import Report, Settings
 from tailrace.providers.local.server import Address, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
@@ -166,7 +168,7 @@ async def test_a_model_path_that_holds_no_model_is_one_line(
 
 async def test_a_missing_engine_is_said_with_the_way_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)  # how the import system itself marks what is not there
-    with pytest.raises(ConfigError, match=r"pip install 'tailrace\[local\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_command("local"))):
         await LocalServer(tmp_path).start()
 
 
@@ -209,7 +211,7 @@ async def test_an_engine_that_can_not_be_imported_is_one_line(gguf: Path) -> Non
         await LocalServer(gguf.parent, model_path=gguf).start()
     assert str(caught.value) == (
         "the embedded model's engine cannot be imported (libgomp.so.1: cannot open shared object file): "
-        "pip install 'tailrace[local]'"
+        f"{install_command('local')}"
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.http_server import config_for, running_server
+from server.http_server import config_for, raw, running_server
 from tailrace.app import open_app
 from tailrace.errors import ConfigError
 from tailrace.server.app import serving
@@ -82,6 +82,37 @@ async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, head
     assert anthropic["error"]["type"] == "authentication_error"
     assert plain["error"]["kind"] == "invalid_api_key"
     assert KEY[:-1] not in str((openai, anthropic, plain))
+
+
+# ── blank keys ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("blank", ["", " ", "   ", "\n", "\t\r\n", "\u00a0"])
+@pytest.mark.parametrize("sent", [{}, {"x-api-key": ""}, {"Authorization": "Bearer "}, {"x-api-key": " "}])
+async def test_M151_a_key_of_blanks_is_no_key(tmp_path: Path, blank: str, sent: dict[str, str]) -> None:
+    config = config_for(FaultyProvider(), tmp_path, env={"TAILRACE_API_KEY": blank})
+    authoriser = Authoriser.of(config)
+    assert not authoriser.required
+    with pytest.raises(ConfigError, match="no key is set"):
+        check_bind("0.0.0.0", authoriser, "TAILRACE_API_KEY")
+    keyed = config_for(FaultyProvider(), tmp_path, config=SEVERAL, env={**SEVERAL_ENV, "OPS_KEY": blank})
+    with pytest.raises(ConfigError, match="OPS_KEY is not set"):
+        Authoriser.of(keyed)
+    with pytest.raises(ConfigError, match="blank"):
+        Authoriser({"a": (blank, ALL)})
+    with pytest.raises(ApiError, match="a valid API key is needed"):
+        Authoriser({"a": ("hunter2-hunter2", ALL)}).authorise(sent, "any")
+
+
+async def test_M151_with_a_key_of_blanks_the_host_is_still_checked(tmp_path: Path) -> None:
+    async with running_server(tmp_path, env={"TAILRACE_API_KEY": "  "}) as server:
+        assert (await server.json("GET", "/runs", headers={"Host": "evil.example"}))[0] == 403
+
+
+async def test_M151_a_newline_after_the_key_is_not_part_of_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path, env={"TAILRACE_API_KEY": f"{KEY}\n"}) as server:
+        assert (await server.json("GET", "/runs", headers=BEARER))[0] == 200
+        assert (await server.json("GET", "/runs"))[0] == 401
 
 
 async def test_a_key_reaches_as_far_as_its_scopes(tmp_path: Path) -> None:
@@ -161,6 +192,36 @@ async def test_J118_a_name_that_was_pointed_at_this_machine_is_refused(tmp_path:
     assert (status, body["error"]["kind"]) == (403, "host_not_allowed")
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1:evil.com", "127.0.0.1/evil.com", "evil.com@127.0.0.1", "127.0.0.1#evil.com", "127.0.0.1?", "a b"),
+        *("[127.0.0.1]x", "::1", "127.0.0.1:99999999", "127.0.0.1:"),
+    ],
+)
+@pytest.mark.parametrize("env", [{}, ENV])
+async def test_J118_what_is_no_host_is_refused_with_and_without_a_key(
+    tmp_path: Path, host: str, env: dict[str, str]
+) -> None:
+    async with running_server(tmp_path, env=env, headers=BEARER) as server:
+        request = f"GET /runs HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {KEY}\r\nConnection: close\r\n\r\n"
+        answer = await raw(server.port(), request.encode())
+    assert answer[9:12] in (b"403", b"400"), answer
+
+
+@pytest.mark.parametrize("header", ["Origin", "Host"])
+async def test_J118_of_two_headers_neither_counts(tmp_path: Path, header: str) -> None:
+    async with running_server(tmp_path, config="server: {cors_origins: ['http://127.0.0.1']}\n") as server:
+        own = server.url if header == "Origin" else f"127.0.0.1:{server.port()}"
+        other = "https://evil.example" if header == "Origin" else "evil.example"
+        for pair in ((own, other), (other, own), (own, own)):
+            first = "" if header == "Host" else f"Host: 127.0.0.1:{server.port()}\r\n"
+            lines = first + "".join(f"{header}: {value}\r\n" for value in pair)
+            answer = await raw(server.port(), f"GET /runs HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode())
+            assert answer[9:12] in (b"403", b"400"), (pair, answer)
+            assert b"Access-Control-Allow-Origin" not in answer
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1", "[::1]:8642", "LOCALHOST:80", "tailrace.lan"])
 async def test_J118_its_own_names_are_served(tmp_path: Path, host: str) -> None:
     async with running_server(tmp_path, config="server: {hosts: [tailrace.lan]}\n") as server:
@@ -201,9 +262,9 @@ async def test_an_allowed_origin_gets_its_preflight_without_a_key_and_the_answer
 
 def test_everybody_may_be_let_in_but_a_page_without_an_origin() -> None:
     origins = Origins(hosts=(), origins=("*",), any_host=True)
-    origins.check("anything", "https://a.example")
+    origins.check(["anything"], ["https://a.example"])
     with pytest.raises(ApiError, match="origin"):
-        origins.check("anything", "null")
+        origins.check(["anything"], ["null"])
 
 
 def _preflight(origin: str) -> dict[str, str]:

@@ -184,6 +184,36 @@ async def test_J126_a_head_that_is_too_large_is_refused(tmp_path: Path, caplog: 
     assert "aaaa" not in caplog.text, "what a peer sent may hold its key: it is not for the log (J114)"
 
 
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: \x00\r\n\r\n", 400),
+        (b"FR(B / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00", 400),
+        (b"POST /runs HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 20_000 + b"\r\n\r\n", 400),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"BREW /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", 400),
+        (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nExpect: tea\r\nConnection: close\r\n\r\n", 417),
+        (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", 200),
+    ],
+)
+async def test_what_is_no_request_gets_our_body_and_no_version(
+    tmp_path: Path, request_bytes: bytes, status: int
+) -> None:
+    async with running_server(tmp_path) as server:
+        answer = await raw(server.port(), request_bytes)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head[9:12] == b"%d" % status, answer
+    assert b"\r\nServer: tailrace\r\n" in head + b"\r\n"
+    assert b"aiohttp" not in answer
+    assert b"Python" not in answer
+    if status != 200:
+        assert {*json.loads(body)["error"]} == {"kind", "message"}
+
+
 async def test_more_requests_at_once_than_allowed_are_told_to_wait(tmp_path: Path) -> None:
     async with running_server(tmp_path, "silence", config="server: {max_requests: 1}\n") as server:
         run = await server.start()

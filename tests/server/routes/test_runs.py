@@ -294,6 +294,39 @@ async def test_J110_only_whoever_was_asked_can_approve(tmp_path: Path, decision:
     assert output is None or outputs[0]["output"] == output
 
 
+async def test_M152_an_approval_of_one_key_holds_for_no_other_key_and_no_other_directory(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    asked_in = ("a", "b", "a", "a")
+    script = [
+        turn
+        for name in asked_in
+        for turn in (reply(call("terminal", {"command": "rm -rf build", "directory": name})), reply("Done."))
+    ]
+
+    async def questions(server: Any, key: dict[str, str], decision: str) -> list[tuple[str, str, str]]:
+        body = {"input": "Clean up.", "session": "shared"}
+        _, created = await server.json("POST", "/runs", body, headers=key)
+        path, asked = f"/runs/{created['id']}", []
+        async with server.client.get(f"{server.url}{path}/stream", headers=key) as response:
+            async for event in sse(response):
+                if event["type"] == "approval_asked":
+                    asked.append((event["requester"], event["directory"], event["session"]))
+                    answer = {"approval_id": event["approval_id"], "decision": decision}
+                    assert (await server.json("POST", f"{path}/approval", answer, headers=key))[0] == 200
+        return asked
+
+    async with running_server(tmp_path, *script, config=KEYS, env=KEY_ENV) as server:
+        first = await questions(server, ANN, "always")
+        elsewhere = await questions(server, ANN, "session")
+        again = await questions(server, ANN, "deny")
+        theirs = await questions(server, BOB, "deny")
+    assert first == [("ann", str(tmp_path / "a"), "shared")]
+    assert elsewhere == [("ann", str(tmp_path / "b"), "shared")]
+    assert again == []
+    assert theirs == [("bob", str(tmp_path / "a"), "shared")]
+
+
 async def _first(events: AsyncIterator[dict[str, Any]], kind: str) -> dict[str, Any]:
     async for event in events:
         if event["type"] == kind:

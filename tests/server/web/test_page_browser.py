@@ -281,6 +281,7 @@ async def test_a_tool_is_approved_or_denied_from_the_page(
         await tab.send("Launch it.")
         await tab.until("document.querySelector('.approval button')")
         assert "launch it" in await tab.text(".approval pre")
+        assert f"in {tmp_path}" in await tab.text(".approval")
         await tab.press(button)
         await tab.until_shown("Done.")
         box, line = await tab.text(".approval"), await tab.text(".tool")

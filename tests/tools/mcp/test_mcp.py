@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLi
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
+from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.tools.mcp.tools import McpServers, offered_name, text_of
 from tools.tool_context import PATH, Workplace, is_alive
@@ -72,7 +74,10 @@ async def check_the_tools(tools: dict[str, Tool], server: str, here: Workplace) 
     both = await asyncio.gather(*(add.run({"a": n, "b": n}, here) for n in range(5)))
     assert [outcome.output for outcome in both] == ["0", "2", "4", "6", "8"]
     odd = tools[offered_name(server, ODD)]
-    assert await odd.run({}, here) == ToolOutcome("words\n[image/png: not shown]")
+    assert await odd.run({}, here) == ToolOutcome(
+        "words\n[image/png]",
+        files=(ToolFile(f"{re.sub('[^A-Za-z0-9_-]', '_', ODD)[:64]}-1.png", "image/png", b"\0\0\0"),),
+    )
     refused = await tools[f"{server}__refuse"].run({}, here)
     assert (refused.ok, "not today" in refused.output) == (False, True)
 

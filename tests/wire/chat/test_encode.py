@@ -14,6 +14,7 @@ from tailrace.messages import (
     AnyDelta,
     Completion,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     Message,
     Reasoning,
@@ -137,7 +138,9 @@ def answers(draw: st.DrawFn) -> list[AnyDelta]:
                 ToolCallDelta(index, arguments=text, choice=choice) for text in draw(st.lists(texts, max_size=3))
             ]
             called.add(choice)
-    for choice in sorted({delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta))}):
+    for choice in sorted(
+        {delta.choice for delta in deltas if not isinstance(delta, (UsageDelta, ErrorDelta, EventDelta))}
+    ):
         reasons = ["tool_calls", "length"] if choice in called else ["stop", "length", "content_filter"]
         deltas.append(FinishDelta(draw(st.sampled_from(reasons)), choice))
     return deltas
@@ -171,7 +174,10 @@ def test_an_answer_relayed_is_the_same_answer() -> None:
 
 def test_a_completion_of_this_dialect_is_its_own_body() -> None:
     body = {"id": "x", "novel": 1, "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}}]}
-    assert encode_body(completion_from_body(body), id="other", model="other", created=5) is body
+    told = encode_body(completion_from_body(body), id="other", model="other", created=5)
+    message = {"role": "assistant", "content": "Hi", "refusal": None}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]  # what every choice has
+    assert told == {**body, "object": "chat.completion", "created": 5, "choices": choices}
 
 
 @pytest.mark.parametrize(

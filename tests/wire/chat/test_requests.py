@@ -74,7 +74,7 @@ def test_calls_and_their_results() -> None:
             ],
         },
         {"role": "tool", "tool_call_id": "a", "content": "one"},
-        {"role": "tool", "tool_call_id": "b", "content": "t"},
+        {"role": "tool", "tool_call_id": "b", "content": "Error: t"},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]},
     ]
 

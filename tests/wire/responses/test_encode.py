@@ -224,7 +224,7 @@ def is_head(delta: Delta) -> bool:
 
 def test_a_body_of_this_dialect_is_its_own() -> None:
     body = {"id": "r", "output": [], "status": "completed", "novel": 1}
-    assert encode_body(completion_from_body(body)) is body
+    assert encode_body(completion_from_body(body)).items() >= body.items()
 
 
 def test_a_completion_of_another_dialect() -> None:

@@ -103,7 +103,7 @@ def test_a_turn_with_tools() -> None:
             "type": "function_call_output",
             "call_id": "c2",
             "output": [
-                {"type": "input_text", "text": "shot"},
+                {"type": "input_text", "text": "Error: shot"},
                 {"type": "input_image", "image_url": "http://i", "detail": "auto"},
             ],
         },

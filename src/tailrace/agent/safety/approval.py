@@ -1,15 +1,15 @@
 """Who may let a dangerous action happen, and what exactly they agreed to.
 
 `ApprovalPolicy` decides what needs asking; `Asker` carries one run's questions to people and back. An answer is bound
-to the requester and to a digest of exactly what will run. No answer in time means no, and so does no surface that
-could ask (J108).
+to a digest of exactly what will run, where, and for which requester (M152). No answer in time means no, and so does no
+surface that could ask (J108).
 """
 
 from __future__ import annotations
 
 import asyncio
-import fnmatch
 import hashlib
+import os
 import secrets
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -18,27 +18,46 @@ from typing import Literal
 
 import msgspec
 
-from tailrace.agent.safety.danger import Assessment, Verdict, assess
-from tailrace.agent.safety.shell import parse_shell
+from tailrace.agent.safety.allow import is_allowed
+from tailrace.agent.safety.danger import Assessment, Places, Verdict, assess
+from tailrace.agent.safety.rules.assessment import ask
+from tailrace.agent.safety.shell import NOT_IN_EVERY_SHELL
 from tailrace.events import ApprovalAsked, Decision
 from tailrace.ports import Effect
 
 Mode = Literal["ask", "deny", "yolo"]
 NO_SURFACE = "nobody"
 TIMED_OUT = "timeout"
+MAX_EARLY = 64  # answers that are kept for questions not yet put; a turn asks few at a time
+
+
+class ApprovalScope(msgspec.Struct, frozen=True):
+    """For whom, where and in which session an action would happen. `directory` is the turn's working directory; `roots`
+    are further ones that the agent may use."""
+
+    requester: str = ""
+    directory: str = ""
+    session: str = ""
+    roots: tuple[str, ...] = ()
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What is to be done about one action. `text` is all of it, escaped so that what is read is what will run."""
+    """What is to be done about one action. `text` is all of it and `directory` where it would happen, both escaped so
+    that what is read is what will run. `digest` stands for the action, its directory and its requester."""
 
     verdict: Verdict
     reason: str = ""
     text: str = ""
+    directory: str = ""
+    session: str = ""
     digest: str = ""
 
 
-def digest_of(tool_name: str, effect: Effect) -> str:
-    return hashlib.sha256(f"{tool_name}\0{effect.kind}\0{effect.text}".encode("utf-8", "surrogatepass")).hexdigest()
+def digest_of(tool_name: str, effect: Effect, directory: str, requester: str) -> str:
+    """Of everything that an approval is bound to. Each part is preceded by its length: no part can pass for another."""
+    parts = (tool_name, effect.kind, effect.text, directory, requester)
+    joined = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def escaped(text: str) -> str:
@@ -49,6 +68,10 @@ def escaped(text: str) -> str:
         hidden = unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") and char not in "\n\t"
         shown.append(f"\\u{{{ord(char):x}}}" if hidden else char)
     return "".join(shown)
+
+
+def _escaped_line(text: str) -> str:
+    return escaped(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class ApprovalMemory:
@@ -67,7 +90,7 @@ class ApprovalMemory:
 
 
 class ApprovalPolicy:
-    """What one session asks about, given what its people have approved before (`memory`). Actions on the hard list are
+    """What one turn asks about, given what its requester has approved before (`memory`). Actions on the hard list are
     refused in every mode."""
 
     def __init__(
@@ -76,52 +99,56 @@ class ApprovalPolicy:
         *,
         allow: Sequence[str] = (),
         memory: ApprovalMemory | None = None,
+        scope: ApprovalScope | None = None,
     ) -> None:
         self.mode: Mode = mode
         self._allow = tuple(allow)
         self._memory = memory if memory is not None else ApprovalMemory()
+        self._scope = scope or ApprovalScope()
 
     async def judge(self, tool_name: str, effect: Effect) -> Judgement:
-        assessment = _assess(effect)
-        if assessment.verdict == "allow":
+        if effect.kind in ("none", "write"):  # file tools keep to the directories they are allowed
             return Judgement("allow")
-        digest = digest_of(tool_name, effect)
-        verdict: Verdict = assessment.verdict
-        reason = assessment.reason
+        scope = self._scope
+        # In a thread: it looks at the file system, and a long line takes a while.
+        directory, (verdict, reason) = await asyncio.to_thread(self._assess, effect)
+        if verdict == "allow":
+            return Judgement("allow")
+        digest = digest_of(tool_name, effect, directory, scope.requester)
         if verdict == "ask" and (self._allowed(effect) or await self._memory.holds(digest)):
             verdict = "allow"
         elif verdict == "ask" and self.mode == "deny":
             verdict, reason = "refuse", f"{reason}, and approvals.mode is deny"
-        return Judgement(verdict, reason, escaped(effect.text), digest)
+        return Judgement(
+            verdict, reason, escaped(effect.text), _escaped_line(directory), _escaped_line(scope.session), digest
+        )
 
     async def remember(self, judgement: Judgement, decision: Decision) -> None:
         await self._memory.remember(judgement.digest, decision)
+
+    def _assess(self, effect: Effect) -> tuple[str, Assessment]:
+        """Where it would happen, and what it would do there."""
+        directory = _resolved(self._scope.directory, effect.directory)
+        if effect.kind == "external":
+            return directory, ask("acts outside this machine")
+        if effect.shell != "bash" and NOT_IN_EVERY_SHELL.search(effect.text):
+            return directory, ask(f"{effect.shell} may read it otherwise than bash does")
+        inside = filter(None, (_resolved(self._scope.directory, "."), *self._scope.roots))
+        return directory, assess(effect.text, Places((directory,), tuple(inside), os.path.expanduser("~")))  # noqa: PTH111 - text
 
     def _allowed(self, effect: Effect) -> bool:
         """By the mode, or by a pattern of the config."""
         if self.mode == "yolo":
             return True
-        if effect.kind != "command" or not self._allow:
-            return False
-        parsed = parse_shell(effect.text)
-        # A pattern allows one program start: what is chained to it is not allowed.
-        if parsed.unclear or len(parsed.commands) != 1:
-            return False
-        command = parsed.commands[0]
-        if command.redirects or any(word.dynamic for word in command.words):
-            return False
-        line = " ".join(word.text for word in command.words)
-        return any(fnmatch.fnmatchcase(line, pattern) for pattern in self._allow)
+        return effect.kind == "command" and is_allowed(effect.text, self._allow)
 
 
-def _assess(effect: Effect) -> Assessment:
-    match effect.kind:
-        case "none" | "write":  # file tools keep to the directories they are allowed
-            return Assessment("allow")
-        case "command":
-            return assess(effect.text)
-        case "external":
-            return Assessment("ask", "acts outside this machine")
+def _resolved(working_directory: str, directory: str) -> str:
+    """The directory itself: a link that is pointed elsewhere later makes another action of it."""
+    try:
+        return os.path.realpath(os.path.join(working_directory, directory))  # noqa: PTH118 - a model wrote it
+    except ValueError:  # a NUL, which the tool refuses
+        return directory
 
 
 class Asker:
@@ -168,7 +195,10 @@ class Asker:
             return False
         future = self._open.get(approval_id)
         if future is None:
+            self._early.pop(approval_id, None)
             self._early[approval_id] = decision
+            if len(self._early) > MAX_EARLY:
+                del self._early[next(iter(self._early))]
             return False
         if future.done():
             return False

@@ -10,180 +10,306 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
-from tailrace.agent.safety.rules import HARMLESS, Assessment, Verdict, graver, judge_program, judge_target
-from tailrace.agent.safety.shell import Redirect, SimpleCommand, Word, parse_shell
-
-__all__ = ["HARMLESS", "Assessment", "Verdict", "assess"]
-
-_SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "csh", "tcsh", "rbash"})
-_INTERPRETERS = re.compile(
-    r"(python|pypy|perl|ruby|node|deno|bun|php|lua|tclsh|osascript|pwsh|powershell)[\d.]*(\.exe)?"
+from tailrace.agent.safety.rules.assessment import (
+    HARMLESS,
+    Assessment,
+    ProgramStart,
+    Verdict,
+    ask,
+    graver,
+    judge_target,
+    refuse,
 )
-# Programs that start another one: how many of their own operands come before it.
-_WRAPPERS = {
-    "env": 0, "nohup": 0, "nice": 0, "ionice": 0, "time": 0, "timeout": 1, "stdbuf": 0, "setsid": 0, "command": 0,
-    "builtin": 0, "exec": 0, "busybox": 0, "toybox": 0, "xargs": 0, "parallel": 0, "watch": 0, "strace": 0, "ltrace": 0,
-    "chrt": 1, "taskset": 1, "unshare": 0, "caffeinate": 0, "flock": 1, "script": 0, "coproc": 0,
-}  # fmt: skip
-_WRAPPER_OPTIONS_WITH_VALUE = {
-    "env": "uSC", "nice": "n", "ionice": "cnp", "timeout": "ks", "stdbuf": "ioe", "xargs": "InPLsdEa", "watch": "n",
-    "strace": "eopsu", "flock": "wE", "parallel": "jNS",
-}  # fmt: skip
-_ELEVATED = frozenset({"sudo", "doas", "su", "pkexec", "runuser", "gosu", "chroot", "nsenter"})
-_DESTRUCTIVE_CODE = re.compile(
-    r"rmtree|os\.(remove|unlink|rmdir|removedirs|system|popen|exec|spawn|kill|chmod|chown)|subprocess|shutil\.(move|rmtree)"
-    r"|\.unlink\(|\.rmdir\(|pty\.spawn|ctypes|__import__|\beval\b|\bexec\b|\bsystem\b|child_process|rmSync|unlinkSync"
-    r"|fs\.(rm|unlink|rmdir|write)|File\.(delete|unlink)|FileUtils|\bunlink\b|`[^`]+`|base64|urlopen|socket"
-    r"|open\([^)]*['\"][wax]\+?b?['\"]"
+from tailrace.agent.safety.rules.code import INTERPRETERS, judge_interpreter, reads_stdin
+from tailrace.agent.safety.rules.options import Options
+from tailrace.agent.safety.rules.places import Places
+from tailrace.agent.safety.rules.programs import RISKY_VARIABLES, judge_program
+from tailrace.agent.safety.rules.wrappers import ELEVATED, RUN_SUBCOMMANDS, WRAPPERS, Unwrapped, replaced, unwrap
+from tailrace.agent.safety.shell import parse_shell
+from tailrace.agent.safety.words import Redirect, SimpleCommand, Word
+
+__all__ = ["HARMLESS", "Assessment", "Places", "Verdict", "assess"]
+
+_SHELLS = frozenset(
+    {"sh", "bash", "zsh", "dash", "ksh", "fish", "ash", "csh", "tcsh", "rbash", "mksh", "yash", "busybox-sh"}
 )
-_INLINE_CODE = re.compile(r"-[a-zA-Z]*[ceEr]|--eval|-Command|--print|-p")
+_SHELL_OPTIONS = Options(
+    "abefhiklmnprstuvxBCDEHPTcqVLN", "oO",
+    "login norc noprofile posix restricted verbose version help debugger noediting rcfile= init-file= dump-strings",
+)  # fmt: skip
+_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"})
+_FIND_FILTERS = re.compile(
+    r"-(i?name|i?path|i?regex|i?wholename|[acm]?newer\S*|[acm](time|min)|size|user|group|empty|perm|links|inum|samefile)"
+)
 MAX_NESTED_CHARS = 1_000_000  # of a line and of all lines in it: `bash -c`, `eval`
 MAX_DEPTH = 12
+MAX_SUFFIXES = 30
+MAX_PROGRAMS = 3000  # in all: a program can start one that starts others
 
 
-def assess(line: str) -> Assessment:
-    """The gravest thing that this line would do."""
-    return _Assessor().assess_line(line, 0)
+def assess(line: str, places: Places = Places()) -> Assessment:  # noqa: B008 - immutable
+    """The gravest thing that this line would do in these places."""
+    return _Assessor(places).assess_line(line, 0)
 
 
 class _Assessor:
     """One line with all that it nests. The total that it reads is bounded: a nested line can hold others (L140)."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._unread_chars = MAX_NESTED_CHARS
+        self._programs_left = MAX_PROGRAMS
         self._documents: list[Word] = []  # here-documents and here-strings not yet judged as lines
 
     def assess_line(self, line: str, depth: int) -> Assessment:
         self._unread_chars -= len(line)
         if self._unread_chars < 0:
-            return Assessment("ask", "cannot be read: it is too long")
+            return ask("cannot be read: it is too long")
+        if depth > MAX_DEPTH:
+            return ask("nested too deeply")
         parsed = parse_shell(line)
         if parsed.fork_bomb:
-            return Assessment("refuse", "a fork bomb")
-        worst = Assessment("ask", f"cannot be read: {parsed.unclear}") if parsed.unclear else HARMLESS
+            return refuse("a fork bomb")
+        worst = ask(f"cannot be read: {parsed.unclear}") if parsed.unclear else HARMLESS
         self._documents += [document for command in parsed.commands for document in _documents(command)]
-        for command in parsed.commands:
-            for redirect in command.redirects:
-                worst = graver(worst, _assess_redirect(redirect))
-            worst = graver(worst, self._assess_words(command.words, command, depth))
+        for at, command in enumerate(parsed.commands):
+            if command.name == "exec" and len(command.words) == 1 and command.fed:  # what follows reads it
+                for later in parsed.commands[at:]:
+                    later.piped = True
+            found = [self._assess_redirect(redirect, command) for redirect in command.redirects]
+            found += [_assess_variable(name, value) for name, value in command.assignments]
+            worst = graver(worst, *found, self._assess_words(command.words, command, depth))
         return worst
+
+    def _assess_redirect(self, redirect: Redirect, command: SimpleCommand) -> Assessment:
+        target = redirect.target
+        if ">" not in redirect.operator or target.text.isdigit() or target.text == "-":
+            return HARMLESS
+        found = judge_target(target, self._places)
+        empties = redirect.operator in (">", ">|", "&>") and command.name in ("", ":", "true") and not command.fed
+        if found.verdict == "allow" and empties and not target.text.startswith("/dev/"):
+            return ask(f"empties {target.text}")
+        return found
 
     def _assess_words(self, words: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
         if not words:
             return HARMLESS
         first = words[0]
-        if depth > MAX_DEPTH:
-            return Assessment("ask", "nested too deeply")
+        self._programs_left -= 1
+        if depth > MAX_DEPTH or self._programs_left < 0:
+            return ask("nested too deeply")
         if first.dynamic or first.globbed:
-            return Assessment("ask", "the program's name is known only when it runs")
+            return ask("the program's name is known only when it runs")
         name = posixpath.basename(first.text).removesuffix(".exe")
         args = words[1:]
-        if name in _ELEVATED:
-            reason, inner = f"runs with other rights ({name})", _after_options(args, "ugpCc")
-            if not inner:
-                return self._assess_documents(reason, depth)
-            return graver(Assessment("ask", reason), self._assess_words(inner, command, depth + 1))
-        if name in _WRAPPERS and args:
+        start = ProgramStart(name, args, self._places, _documents(command))
+        if name in ELEVATED:
+            return self._assess_elevated(start, command, depth)
+        if name in WRAPPERS and args:
             return self._assess_wrapped(name, args, command, depth)
-        if name in _SHELLS or name in ("eval", "source", "."):
+        if name in _SHELLS or name in ("eval", "source", ".", "trap", "alias"):
             return self._assess_shell(name, args, command, depth)
-        if _INTERPRETERS.fullmatch(name):
-            return _assess_interpreter(name, args, command)
+        if INTERPRETERS.fullmatch(name):
+            return graver(judge_interpreter(start, fed=command.fed), judge_program(start))
         if name in ("find", "fd", "fdfind"):
             return self._assess_find(args, depth)
-        return judge_program(name, args, _documents(command))
+        if name in ("cd", "pushd", "popd"):
+            self._change_directory(name, args)
+            return HARMLESS
+        return judge_program(start)
+
+    def _change_directory(self, name: str, args: Sequence[Word]) -> None:
+        operands = [word for word in args if not re.fullmatch(r"-[LPe@n]+|--", word.text)]
+        target = operands[0] if operands else Word("~")
+        unknown = (
+            name == "popd" or target.globbed or (target.dynamic and not target.text) or target.text[:1] in ("-", "+")
+        )
+        self._places = self._places.after_cd(None if unknown else target.text)
+
+    # ── programs that start others ───────────────────────────────────────────────────────────────────────────
+
+    def _assess_elevated(self, start: ProgramStart, command: SimpleCommand, depth: int) -> Assessment:
+        """Always asks. Refused for what may stand behind its options, whatever they are."""
+        if start.name == "ip" and "exec" not in start.args and "-batch" not in start.args:
+            return judge_program(start)
+        reason = f"runs with other rights, later or elsewhere ({start.name})"
+        if start.name in ("ssh", "mosh", "rsh", "sshpass", "ip"):
+            return ask(reason)
+        worst = self._assess_documents(reason, depth)
+        return self._refused_suffix(start.words, command, depth, worst)
+
+    def _refused_suffix(
+        self, words: Sequence[Word], command: SimpleCommand, depth: int, worst: Assessment
+    ) -> Assessment:
+        """This assessment, or a refusal for a program that may begin at one of these words."""
+        for at, word in enumerate(words[:MAX_SUFFIXES]):
+            if word.dynamic or word.text.startswith("-"):
+                continue
+            before = words[at - 1].text if at else ""
+            is_line = re.fullmatch(r"-[a-z]*c|--command|--session-command", before) or " " in word.text
+            places = self._places
+            inner = (
+                self.assess_line(word.text, depth + 1)
+                if is_line
+                else self._assess_words(words[at:], command, depth + 6)
+            )
+            self._places = places
+            if inner.verdict == "refuse":
+                return inner
+        return worst
 
     def _assess_wrapped(self, name: str, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
-        inner = _after_options(args, _WRAPPER_OPTIONS_WITH_VALUE.get(name, ""), _WRAPPERS[name])
-        if name == "env" and any(word.text.startswith("-S") for word in args):
-            return self.assess_line(" ".join(word.text for word in args).replace("-S", "", 1), depth + 1)
-        if not inner:
+        inner = unwrap(name, args)
+        if name == "command" and inner.parsed.has("v", "V"):
             return HARMLESS
-        if name in ("xargs", "parallel"):
-            inner = [*inner, Word("", dynamic=True)]  # what it reads becomes arguments
-        if name == "watch" and len(inner) == 1:
-            return self.assess_line(inner[0].text, depth + 1)
-        return self._assess_words(inner, command, depth + 1)
+        if name == "env":
+            return self._assess_env(inner, args, command, depth)
+        if inner.unclear:
+            return self._refused_suffix(args, command, depth, ask(f"{name} with options that cannot be read"))
+        words = inner.words
+        if name in RUN_SUBCOMMANDS:
+            if not words or words[0].text not in RUN_SUBCOMMANDS[name]:
+                return judge_program(ProgramStart(name, args, self._places))
+            again = unwrap(name, words[1:])
+            words = again.words
+            if again.unclear:
+                return ask(f"{name} with options that cannot be read")
+        worst = HARMLESS
+        if name in ("time", "strace", "ltrace", "script"):
+            outputs = [*inner.parsed.values("o", "output", "O", "log-out", "log-io", "T", "B")]
+            worst = graver(*(judge_target(output, self._places) for output in outputs))
+        for line in inner.lines:
+            found = (
+                ask("runs text that is known only when it runs")
+                if line.dynamic
+                else self.assess_line(line.text, depth + 1)
+            )
+            worst = graver(worst, found)
+        return graver(worst, self._assess_words(words, command, depth + 1))
+
+    def _assess_env(self, inner: Unwrapped, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
+        if inner.unclear:
+            return self._refused_suffix(args, command, depth, ask("env with options that cannot be read"))
+        variables = [word.text.partition("=") for word in args if re.match(r"[A-Za-z_]\w*=", word.text)]
+        worst = graver(*(_assess_variable(name, Word(value)) for name, _, value in variables))
+        if directories := inner.parsed.values("C", "chdir"):
+            self._places = self._places.after_cd(None if directories[0].dynamic else directories[0].text)
+        if split := inner.parsed.values("S", "split-string"):
+            if any(word.dynamic for word in split):
+                return ask("runs text that is known only when it runs")
+            line = " ".join(word.text for word in (*split, *inner.words))
+            return graver(worst, self.assess_line(re.sub(r"^\s*([A-Za-z_]\w*=\S*\s+|-\S+\s+)+", "", line), depth + 1))
+        return graver(worst, self._assess_words(inner.words, command, depth + 1))
 
     def _assess_shell(self, name: str, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
-        if name == "eval":
-            if any(word.dynamic for word in args):
-                return self._assess_documents("evaluates text that is known only when it runs", depth)
-            return self.assess_line(" ".join(word.text for word in args), depth + 1)
-        operands = _after_options(args, "oO", wrapper=False)
-        options = "".join(word.text for word in args[: len(args) - len(operands)] if not word.text.startswith("--"))
-        if name in _SHELLS and "c" in options:
+        if name in ("eval", "trap", "alias"):
+            return self._assess_builtin(name, args, depth)
+        if name in ("source", "."):
+            parsed = Options().parse(args, permuted=False)
+        else:
+            parsed = _SHELL_OPTIONS.parse(_shell_words(args), permuted=False)
+        operands = parsed.operands
+        if parsed.unknown:
+            return self._assess_documents(f"{name} with options that cannot be read", depth)
+        if parsed.has("c") and name in _SHELLS:
             if not operands or operands[0].dynamic:  # options may stand between -c and its script
                 return self._assess_documents("runs text that is known only when it runs", depth)
-            return self.assess_line(operands[0].text, depth + 1)
+            return self._assess_nested(operands[0].text, depth)
+        if parsed.has("n") and name in _SHELLS:  # reads without running
+            return HARMLESS
         if any(word.dynamic and not word.text for word in args):
             return self._assess_documents("runs a script that is known only when it runs", depth)
-        if (command.fed or self._documents) and ("s" in options or _reads_stdin(operands)):
+        if (command.fed or self._documents) and (parsed.has("s") or reads_stdin(operands)):
             return self._assess_documents(f"feeds text to {name}", depth)
         return HARMLESS
 
+    def _assess_builtin(self, name: str, args: Sequence[Word], depth: int) -> Assessment:
+        if name == "alias":
+            lines = [word._replace(text=word.text.partition("=")[2]) for word in args if "=" in word.text]
+        elif name == "trap":
+            lines = [word for word in args if word.text not in ("--", "-", "-p", "-l")][:1]
+        else:
+            lines = [
+                Word(" ".join(word.text for word in args if word.text != "--"), any(word.dynamic for word in args))
+            ]
+        if any(line.dynamic for line in lines):
+            return self._assess_documents("evaluates text that is known only when it runs", depth)
+        return graver(*(self.assess_line(line.text, depth + 1) for line in lines))
+
+    def _assess_nested(self, line: str, depth: int) -> Assessment:
+        """A line for a shell of its own: its `cd` does not last."""
+        places = self._places
+        found = self.assess_line(line, depth + 1)
+        self._places = places
+        return found
+
     def _assess_documents(self, reason: str, depth: int) -> Assessment:
         """For a shell that reads its commands: pipes, groups and files can bring it any document of the line."""
-        worst = Assessment("ask", reason)
+        worst = ask(reason)
         while self._documents:
-            worst = graver(worst, self.assess_line(self._documents.pop().text, depth + 1))
+            worst = graver(worst, self._assess_nested(self._documents.pop().text, depth))
         return worst
 
     def _assess_find(self, words: Sequence[Word], depth: int) -> Assessment:
         args = [word.text for word in words]
+        roots = words[: next((i for i, a in enumerate(args) if a.startswith("-")), len(args))]
+        filtered = any(map(_FIND_FILTERS.match, args))
+        whole = not filtered and any(self._places.whole_system(root.text) for root in roots)
+        worst = HARMLESS
         if "-delete" in args:
-            return Assessment("ask", "deletes what it finds")
-        for at, arg in enumerate(args):
-            if arg in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"):
-                inner = list(words[at + 1 :])
-                end = next((i for i, word in enumerate(inner) if word.text in (";", "+")), len(inner))
-                return self._assess_words([*inner[:end], Word("", dynamic=True)], SimpleCommand([], []), depth + 1)
-        writes = any(arg.startswith(("-fprint", "-fls")) for arg in args)
-        return Assessment("ask", "writes what it finds") if writes else HARMLESS
+            worst = refuse("deletes the system or a whole home directory") if whole else ask("deletes what it finds")
+        at = 0
+        while at < len(args):
+            arg = args[at]
+            at += 1
+            if arg in _FIND_RUNS or arg.startswith(("--exec=", "--exec-batch=")):
+                end = next((i for i in range(at, len(args)) if args[i] in (";", "+")), len(args))
+                inner = [*([Word(arg.partition("=")[2])] if "=" in arg else []), *words[at:end]]
+                worst = graver(worst, self._assess_found(inner, roots if whole else (), depth))
+                at = end
+            elif re.fullmatch(r"-fprint[0f]?|-fls", arg):
+                worst = graver(worst, *(judge_target(word, self._places) for word in words[at : at + 1]))
+        return worst
+
+    def _assess_found(self, words: list[Word], roots: Sequence[Word], depth: int) -> Assessment:
+        """What `find -exec` runs, for what it finds; for its `roots` too, where it finds everything below them."""
+        places = self._places
+        run = words if any("{}" in word.text for word in words) else [*words, Word("{}")]
+        unknown = SimpleCommand([], [])
+        worst = self._assess_words([replaced(word, "{}") for word in run], unknown, depth + 1)
+        if roots and worst.verdict == "ask":
+            named = [word for word in words if word.text != "{}"]
+            worst = graver(worst, self._assess_words([*named, *roots], unknown, depth + 1))
+        self._places = places
+        return worst
+
+
+def _shell_words(args: Sequence[Word]) -> list[Word]:
+    """`+x` switches an option off and stands among the options."""
+    return [
+        word._replace(text="-" + word.text[1:]) if re.fullmatch(r"\+[a-zA-Z]", word.text) else word for word in args
+    ]
 
 
 def _documents(command: SimpleCommand) -> list[Word]:
     return [redirect.target for redirect in command.redirects if redirect.operator in ("<<", "<<<")]
 
 
-def _assess_redirect(redirect: Redirect) -> Assessment:
-    target = redirect.target.text
-    if ">" not in redirect.operator or target.isdigit() or target == "-":
-        return HARMLESS
-    return judge_target(target)
-
-
-def _after_options(
-    words: Sequence[Word], with_value: str, operands: int = 0, *, wrapper: bool = True
-) -> Sequence[Word]:
-    """The words after a program's own options and operands; after a wrapper's assignments too."""
-    at = 0
-    while at < len(words):
-        option = words[at].text
-        if option == "-" and not wrapper:
-            break
-        if not option.startswith("-") and not (wrapper and "=" in option.split("/")[0]):
-            break
-        at += 2 if len(option) == 2 and option[1] in with_value else 1
-        if option == "--":
-            break
-    return words[at + operands :]
-
-
-def _reads_stdin(operands: Sequence[Word]) -> bool:
-    """Whether an interpreter with these operands takes its program from its input."""
-    return not operands or operands[0].text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
-
-
-def _assess_interpreter(name: str, words: Sequence[Word], command: SimpleCommand) -> Assessment:
-    args = [word.text for word in words]
-    for option, code in pairwise([*args, ""]):
-        if _INLINE_CODE.fullmatch(option) and _DESTRUCTIVE_CODE.search(code):
-            return Assessment("ask", f"{name} code that can change files or start programs")
-        if option == "-EncodedCommand":
-            return Assessment("ask", "encoded code")
-    if command.fed and _reads_stdin(_after_options(words, "WXIrMC", wrapper=False)):
-        return Assessment("ask", f"feeds code to {name}")
-    return HARMLESS
+def _assess_variable(name: str, value: Word) -> Assessment:
+    """Setting some variables makes programs start others."""
+    if not RISKY_VARIABLES.fullmatch(name) or value.text in (
+        "",
+        "cat",
+        "true",
+        ":",
+        "less",
+        "more",
+        "vi",
+        "vim",
+        "nano",
+    ):
+        return (
+            HARMLESS if value.text or not value.dynamic or not RISKY_VARIABLES.fullmatch(name) else ask(f"sets {name}")
+        )
+    return ask(f"sets {name}, which makes programs start others")

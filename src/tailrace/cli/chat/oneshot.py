@@ -22,18 +22,19 @@ from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.stdout_writer import StdoutWriter
 from tailrace.events import (
     AnyEvent,
-    ApprovalAnswered,
     ApprovalAsked,
     Commentary,
     Entry,
     GatewayNotice,
     MessageChunk,
     MessageStop,
+    NotExecuted,
     ReasoningChunk,
     RunFinished,
     RunStatus,
     ToolCallChunk,
     ToolCallFinished,
+    ToolOutputRecorded,
     entry_to_json,
 )
 from tailrace.ports import without_reasoning
@@ -94,7 +95,7 @@ class OneShot:
         self._clean = Sanitizer()
         self._held: list[str] = []  # without streaming: the text until the end
         self._tools: dict[int, ToolCallChunk] = {}
-        self._denied = False
+        self._not_executed = False
         self._seq = 0
         self.finished: RunFinished | None = None
 
@@ -154,12 +155,10 @@ class OneShot:
                 decision = await self._asker.ask(event, timeout_s=self._app.config.approvals.timeout_s)
                 if decision is not None:
                     await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
-            case ApprovalAsked(command=command, reason=reason):
-                print_status(
-                    f"not executed: {sanitized_line(command)} ({reason}; no terminal to ask on; --yolo approves it)"
-                )
-            case ApprovalAnswered(decision="deny"):
-                self._denied = True
+            case ToolOutputRecorded(not_executed=NotExecuted(_, command, reason, kind)):
+                hint = "; --yolo approves it" if kind == "no_one_to_ask" else ""
+                self._not_executed = True
+                print_status(f"not executed: {sanitized_line(command)} ({sanitized_line(reason)}{hint})")
             case ToolCallChunk(index=index):
                 self._tools[index] = event
             case ToolCallFinished(name, duration, ok, index):
@@ -189,7 +188,7 @@ class OneShot:
             print_error("the run has not ended; see: tailrace runs")
             return FAILED
         code = EXIT[self.finished.status]
-        return INCOMPLETE if code == DONE and self._denied else code
+        return INCOMPLETE if code == DONE and self._not_executed else code
 
 
 def print_status(line: str) -> None:

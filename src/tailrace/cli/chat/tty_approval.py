@@ -61,6 +61,7 @@ class TerminalAsker:
         """None after the timeout, and when the terminal is closed."""
         self._write(f"\n{sanitized_line(question.tool_name, 60)} wants to run ({sanitized_line(question.reason)}):\n\n")
         self._write("".join(f"  {line}\n" for line in sanitized(question.command).split("\n")))
+        self._write(f"\n{sanitized(question.scope)}\n")
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

@@ -12,6 +12,7 @@ import signal
 import sys
 from importlib import import_module
 
+from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, print_error
 from tailrace.cli.signals import loop_factory
@@ -32,15 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the events of the run, one a line")
     parser.add_argument("--session", metavar="ID", default="", help="go on with this conversation")
-    parser.add_argument("--max-turns", metavar="N", type=_count, help="model calls in one turn, at most")
+    parser.add_argument("--max-turns", metavar="N", type=whole_number(1), help="model calls in one turn, at most")
     parser.add_argument("--yolo", action="store_true", help="approve without asking; the hard list stays blocked")
     parser.add_argument("--checkpoints", action="store_true", help="a snapshot before the first change of a turn")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("expected a whole number of at least 1")
-    return int(text)
 
 
 def run(args: argparse.Namespace, config: Config) -> int:

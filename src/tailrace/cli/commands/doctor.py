@@ -26,6 +26,7 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.extras import install_command
 from tailrace.ports import RunState
 
 State = Literal["ok", "note", "broken"]
@@ -73,7 +74,9 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
     try:
         config = load(os.environ)
     except ConfigError as exc:
-        yield Finding("broken", str(exc), "mend that line, or: tailrace init --force")
+        yield Finding(
+            "broken", str(exc), "mend that line; `tailrace init --force` writes a new file and keeps a copy of this one"
+        )
         return
     for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_bus(config)):
         yield finding
@@ -128,7 +131,7 @@ def _key_advice(problem: ConfigError) -> str:
 
 def _embedded(config: Config, name: str) -> Iterator[Finding]:
     if find_spec("xllamacpp") is None:
-        yield Finding("broken", f"{name}: its engine is not installed", "pip install 'tailrace[local]'")
+        yield Finding("broken", f"{name}: its engine is not installed", install_command("local"))
         return
     settings = config.providers.get("local")
     if settings is not None and settings.model_path is not None:
@@ -150,7 +153,7 @@ def _extras(config: Config) -> Iterator[Finding]:
     ]
     for key, module, extra in wanted:
         if find_spec(module) is None:
-            yield Finding("broken", f"{key} needs {module}", f"pip install 'tailrace[{extra}]'")
+            yield Finding("broken", f"{key} needs {module}", install_command(extra))
         else:
             yield Finding("ok", f"{key}: {module} is installed")
 

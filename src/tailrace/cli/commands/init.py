@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -55,14 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--provider", help=f"who answers: {LOCAL}, {', '.join(PRESETS)}; asked for where it is not given"
     )
     parser.add_argument("--model", help="the provider's name of the model")
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
+    parser.add_argument("--force", action="store_true", help="replace an existing file; a copy of it is kept")
 
 
 def run(args: argparse.Namespace) -> int:
     """0 written, 1 it is there already, 2 a provider or model is missing."""
     file = _home() / "config.yaml"
     if file.exists() and not args.force:
-        print_error(f"{file} is there already; --force replaces it")
+        print_error(f"{file} is there already; --force replaces it and keeps a copy")
         return FAILED
     provider = args.provider or _ask("provider", _suggested(), "who answers? local, or one of " + ", ".join(PRESETS))
     if provider != LOCAL and provider not in PRESETS:
@@ -72,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     if not model:
         print_error(f"which model of {provider}? name it with --model")
         return USAGE
+    if file.exists():
+        sys.stderr.write(f"kept the old one as {_copied_aside(file)}\n")
     _write(file, _config(provider, model))
     load(os.environ)  # the new file must load
     _tell(file, provider)
@@ -79,13 +82,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _home() -> Path:
-    named = os.environ.get("TAILRACE_HOME")
-    return Path(named).expanduser() if named else Path.home() / ".tailrace"
+    named = os.environ.get("TAILRACE_HOME", "")
+    return Path(named).expanduser() if named.strip() else Path.home() / ".tailrace"
+
+
+def _is_set(variable: str) -> bool:
+    """A variable of blanks counts as not set, as it does when the config is loaded."""
+    return bool(os.environ.get(variable, "").strip())
 
 
 def _suggested() -> str:
     """The first provider whose key is set; without any, the embedded model."""
-    return next((name for name, preset in PRESETS.items() if preset.key_env and os.environ.get(preset.key_env)), LOCAL)
+    return next((name for name, preset in PRESETS.items() if preset.key_env and _is_set(preset.key_env)), LOCAL)
 
 
 def _ask(what: str, default: str, question: str) -> str:
@@ -108,6 +116,16 @@ def _config(provider: str, model: str) -> str:
     return TEMPLATE.format(provider=provider, model=json.dumps(model), providers=providers)
 
 
+def _copied_aside(file: Path) -> Path:
+    """A copy that replaces no earlier copy (M156)."""
+    number = 1
+    while (copy := file.with_name(f"{file.name}.bak{number}")).exists():
+        number += 1
+    shutil.copy2(file, copy)
+    copy.chmod(0o600)
+    return copy
+
+
 def _write(file: Path, text: str) -> None:
     """Atomic: a half-written config is worse than none."""
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +138,7 @@ def _write(file: Path, text: str) -> None:
 def _tell(file: Path, provider: str) -> None:
     sys.stderr.write(f"wrote {file}\n")
     preset = PRESETS.get(provider)
-    if preset is not None and preset.key_env and not os.environ.get(preset.key_env):
+    if preset is not None and preset.key_env and not _is_set(preset.key_env):
         sys.stderr.write(f"next: export {preset.key_env}=…, then tailrace\n")
     else:
         sys.stderr.write("next: tailrace\n")

@@ -15,6 +15,7 @@ from argparse import ArgumentParser, Namespace
 import msgspec
 
 from tailrace.agent.session import last_words
+from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config.load import Config
 from tailrace.errors import RunSealed
@@ -50,11 +51,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(
             "--all", action="store_true", help="also the product's own records: deliveries, definitions"
         )
-        parser.add_argument("--limit", type=int, default=20, help="how many (20)")
+        parser.add_argument("--limit", type=whole_number(1), default=20, help="how many (20)")
         return
     parser.add_argument("run", metavar="RUN", help="a run's id, as `tailrace runs` lists it")
     if command == "tail":
-        parser.add_argument("--after", type=int, default=0, metavar="N", help="only entries after this one")
+        parser.add_argument("--after", type=whole_number(0), default=0, metavar="N", help="only entries after this one")
 
 
 def run(args: Namespace, config: Config) -> int:
@@ -135,6 +136,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
         lines.append(f"tool {tool.tool_name}: {outcome}")
     lines += [
         f"approval {approval.asked.approval_id}: {approval.decision or 'waiting'}: {approval.asked.command}"
+        + (f" ({approval.asked.scope})" if approval.asked.scope else "")
         for approval in state.approvals
     ]
     for message in state.messages:

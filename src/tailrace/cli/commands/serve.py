@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tailrace.cli.argument_types import PORT
 from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.config.load import Config
@@ -30,7 +31,7 @@ log = logging.getLogger("tailrace.serve")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to bind; any other than loopback needs a key")
-    parser.add_argument("--port", type=int, help="0 takes any free port")
+    parser.add_argument("--port", type=PORT, help="0 takes any free port")
     parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
@@ -85,11 +86,12 @@ async def _warm_up(app: App) -> None:
 
 def _hooks(gateway: Gateway) -> Callable[[RequestPipeline], Sequence[Route]]:
     """The platforms' webhooks as routes: open, because their signature authenticates them (J120)."""
-    from tailrace.platforms.runtime.webhooks import answer
+    from tailrace.platforms.runtime.webhooks import MAX_HOOK_BYTES, answer
+    from tailrace.server.http.request_body import read_body
     from tailrace.server.http.route import Route
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        return await answer(gateway, request)
+        return await answer(gateway, request, await read_body(request, max_bytes=MAX_HOOK_BYTES, as_json=False))
 
     def routes(_: RequestPipeline) -> Sequence[Route]:
         return [

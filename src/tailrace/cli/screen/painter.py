@@ -100,11 +100,12 @@ class NoticeLine(msgspec.Struct, frozen=True):
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True):
-    """An approval: the whole command that would run."""
+    """An approval: the whole command that would run, where, and for whom."""
 
     tool_name: str
     reason: str
     command: str
+    scope: str = ""
 
 
 Piece: TypeAlias = (
@@ -199,13 +200,15 @@ class Painter:
                 return self._tool(piece, width)
             case NoticeLine(text, style, indent):
                 return self._text(text, style, width, indent=indent)
-            case ApprovalQuestion(tool_name, reason, command):
+            case ApprovalQuestion(tool_name, reason, command, scope):
                 return [
                     [],
                     *self._text(f"{tool_name} wants to run ({reason}):", "yellow", width, indent=INDENT),
                     [],
                     *self._text(command, "bold", width, indent=2 * INDENT),
                     [],
+                    *(self._text(scope, "yellow", width, indent=INDENT) if scope else []),
+                    *([[]] if scope else []),
                 ]
 
     def _border(self, left: str, right: str, width: int) -> list[Line]:

@@ -229,9 +229,8 @@ class Transcript:
                 self._end_message()
                 if event.requester == self._requester:  # J110
                     self.approval = event
-                self._settled.append(
-                    ApprovalQuestion(sanitized_line(name, 60), sanitized_line(reason), sanitized(command))
-                )
+                shown = (sanitized_line(name, 60), sanitized_line(reason), sanitized(command), sanitized(event.scope))
+                self._settled.append(ApprovalQuestion(*shown))
             case ApprovalAnswered():
                 self._answered(event)
             case GatewayNotice(kind, text) if kind != "tool_progress":

@@ -13,6 +13,7 @@ import msgspec
 from tailrace import events
 from tailrace.attempt_text import AttemptText
 from tailrace.delivery.planning.presenter import Presenter
+from tailrace.delivery.port import Purpose
 from tailrace.events import AnyEvent, Entry
 
 CHARACTERS_PER_TOKEN = 4
@@ -57,8 +58,9 @@ class TextSlot:
 class ToolSlot:
     """Tools that ran with no text between them: one message with a line for each."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, before: str = "") -> None:
         self.key = key
+        self.before = before  # the name of the tool that was called last in the slots before
         self.tools: dict[int, events.ToolSoFar] = {}
         self.followed = False  # another slot follows: no tool will be added
 
@@ -75,17 +77,18 @@ class ApprovalSlot:
 class NoteSlot:
     """A text that does not grow."""
 
-    def __init__(self, key: str, text: str, kind: str = "") -> None:
-        self.key, self.text, self.kind = key, text, kind
+    def __init__(self, key: str, text: str, kind: str = "", purpose: Purpose = "notice") -> None:
+        self.key, self.text, self.kind, self.purpose = key, text, kind, purpose
 
 
 Slot: TypeAlias = TextSlot | ToolSlot | ApprovalSlot | NoteSlot
 
 
 class Outline:
-    """`hints`: the hint about `/verbose` may be shown; the user has not seen it."""
+    """`hints`: the hint about `/verbose` may be shown; the user has not seen it. `edits`: a message can still change
+    after it was sent; without that, what would change it is a message of its own."""
 
-    def __init__(self, presenter: Presenter, *, hints: bool = True) -> None:
+    def __init__(self, presenter: Presenter, *, hints: bool = True, edits: bool = True) -> None:
         self.slots: list[Slot] = []
         # The bubble that the next chunk is added to: after the run's end, the text that a non-streaming call returns.
         self.answer: TextSlot | None = None
@@ -93,8 +96,10 @@ class Outline:
         self.hinted = False
         self._presenter = presenter
         self._hints = hints
+        self._edits = edits
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
+        self._last_tool = ""
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -115,22 +120,15 @@ class Outline:
             case events.MessageStop(final=False):
                 self._close_bubble()
             case events.Commentary(text=text):
-                self._note(f"c{entry.seq}", text)
+                self._note(f"c{entry.seq}", text, purpose="answer")
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
             case events.LongToolHint():
                 self._hint(event, entry.seq)
             case events.GatewayNotice(kind=kind):
                 self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
-            case events.ApprovalAsked(approval_id=approval_id):
-                self._add(
-                    self._approvals.setdefault(
-                        approval_id, ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
-                    )
-                )
-            case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by):
-                if slot := self._approvals.get(approval_id):
-                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+            case events.ApprovalAsked() | events.ApprovalAnswered():
+                self._approval(event)
             case events.AttemptDiscarded(block_id=""):
                 self._withdraw(entry.attempt)
             case events.RunFinished():
@@ -160,10 +158,11 @@ class Outline:
         slot = self._tools.get(event.index)
         if slot is None:
             last = self.slots[-1] if self.slots else None
-            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}")
+            slot = last if isinstance(last, ToolSlot) else ToolSlot(f"x{event.index}", self._last_tool)
             if slot is not last:
                 self._add(slot)
             self._tools[event.index] = slot
+        self._last_tool = event.tool_name
         match event:
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
                 slot.tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
@@ -171,20 +170,32 @@ class Outline:
                 begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
                 slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
 
+    def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
+        approval_id = event.approval_id
+        match event:
+            case events.ApprovalAsked():
+                new = ApprovalSlot(f"a{approval_id}", events.ApprovalSoFar(event))
+                self._add(self._approvals.setdefault(approval_id, new))
+            case events.ApprovalAnswered(decision=decision, by=by):
+                if slot := self._approvals.get(approval_id):
+                    slot.approval = events.ApprovalSoFar(slot.approval.asked, decision, by)
+                    if not self._edits:
+                        self._note(f"d{approval_id}", self._presenter.outcome(slot.approval), purpose="approval")
+
     def _hint(self, hint: events.LongToolHint, seq: int) -> None:
         if self._hints and not self.hinted and (text := self._presenter.hint(hint)):
             self.hinted = True
             self._note(f"h{seq}", text)
 
-    def _note(self, key: str, text: str | None, *, kind: str = "") -> None:
-        """A notice replaces one of the same kind directly before it."""
+    def _note(self, key: str, text: str | None, *, kind: str = "", purpose: Purpose = "notice") -> None:
+        """A notice replaces one of the same kind directly before it, where messages can be edited."""
         if not text:
             return
         last = self.slots[-1] if self.slots else None
-        if kind and isinstance(last, NoteSlot) and last.kind == kind:
+        if kind and self._edits and isinstance(last, NoteSlot) and last.kind == kind:
             last.text = _sendable(text)
         else:
-            self._add(NoteSlot(key, _sendable(text), kind))
+            self._add(NoteSlot(key, _sendable(text), kind, purpose))
 
     def _add(self, slot: Slot) -> None:
         if self.slots and isinstance(last := self.slots[-1], ToolSlot):
@@ -221,7 +232,8 @@ class Outline:
                             slot.tools[index] = msgspec.structs.replace(tool, ok=False)
                 case _:
                     pass
-        self._note(ENDING, self._presenter.ending(finished, shown=bool(finished.output.strip())))
+        ending = self._presenter.ending(finished, shown=bool(finished.output.strip()))
+        self._note(ENDING, ending, purpose="answer")
 
     def _restore(self, state: events.Snapshot) -> None:
         """For a compacted log: texts and tools are known, their order among each other is not."""

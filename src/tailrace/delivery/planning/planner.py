@@ -18,9 +18,9 @@ import msgspec
 from tailrace.delivery import port
 from tailrace.delivery.planning import replies
 from tailrace.delivery.planning.messages import TERMINAL, Chain, ChatMessage, Wanted
-from tailrace.delivery.planning.outline import ENDING, ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
+from tailrace.delivery.planning.outline import ApprovalSlot, NoteSlot, Outline, Slot, TextSlot, ToolSlot
 from tailrace.delivery.planning.pace import Pace
-from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, Presenter
+from tailrace.delivery.planning.presenter import MOVED, SUSPENDED, UNSHOWN, Presenter
 from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.planning.trace import described, log
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place
@@ -32,6 +32,7 @@ from tailrace.messages import Value
 TYPING_SHARE = 0.8  # of an indicator's lifetime, after which it is renewed
 STREAM_SHARE = 0.8  # of a native stream's lifetime, after which the next message continues
 MOVED_KEY = "moved"
+UNSHOWN_KEY = "unshown"
 NOTHING_MORE = "…"  # shown by a message that is no longer needed and cannot be deleted
 
 
@@ -70,16 +71,19 @@ class Planner:
         showing: Showing,
         pace: Pace,
         hints: bool = False,
+        purpose: port.Purpose = "answer",
     ) -> None:
+        """`purpose` is that of the run's own texts."""
         mode: port.Mode = capabilities.mode if showing.streaming else "whole"
         if mode in ("edit", "stream") and not capabilities.edits:
             mode = "whole"
         self.state = DeliveryState(place, capabilities, pace, mode)
-        self.outline = Outline(presenter, hints=hints)
+        self.outline = Outline(presenter, hints=hints, edits=capabilities.edits)
         self._capabilities = capabilities
         self._pace = pace
         self._name = name
         self._presenter = presenter
+        self._purpose: port.Purpose = purpose
         self._min_tokens = showing.min_tokens
         self._interval_s = showing.edit_interval_s or capabilities.edit_interval_s
         self._settled = 0  # all slots before this index are complete
@@ -102,6 +106,12 @@ class Planner:
         continues the delivery."""
         self._suspended = self.outline.finished is None
 
+    def try_again(self) -> None:
+        """The platform can be reached again: no message waits out its pause, and the count of tries starts over."""
+        for chain in self.state.chains.values():
+            for message in chain.messages:
+                message.tries, message.not_before = 0, float("-inf")
+
     def restore(self, facts: Iterable[Delivered]) -> None:
         """Continues from the ledger of another process. Events may be applied before or after."""
         for fact in facts:
@@ -115,6 +125,7 @@ class Planner:
         message = self.state.flight.message if self.state.flight else None
         facts = replies.apply_reply(self.state, reply, now)
         self._note_move()
+        self._note_unshown()
         if log.isEnabledFor(DEBUG):
             about = f"{message.key} is {message.state}" if message else "no message"
             recorded = ", ".join(f"{fact.key} {fact.state}" for fact in facts) or "nothing"
@@ -130,6 +141,16 @@ class Planner:
         """The chat itself is told that the thread is gone (G85)."""
         if self.state.moved and not any(slot.key == MOVED_KEY for slot in self.outline.slots):
             self.outline.slots.insert(self._settled, NoteSlot(MOVED_KEY, MOVED))
+
+    def _note_unshown(self) -> None:
+        """The user is told once that a text was given up, unless nothing could be sent at all. What was said about
+        tools and stalls is not worth it."""
+        slots = {slot.key: slot for slot in self.outline.slots}
+        reasons = self.state.unshown.items()
+        given_up = [slots.get(key.rpartition(".")[0]) for key, why in reasons if why != replies.UNREACHABLE]
+        missed = [slot for slot in given_up if slot is not None and self._purpose_of(slot) in ("answer", "approval")]
+        if missed and UNSHOWN_KEY not in slots:
+            self.outline.slots.append(NoteSlot(UNSHOWN_KEY, UNSHOWN, purpose="answer"))
 
     @property
     def write_ahead(self) -> Delivered | None:
@@ -259,14 +280,13 @@ class Planner:
                 text = self._presenter.approval(approval, buttons=self._capabilities.buttons)
                 yield from self._in_parts(chain, text, buttons, lasting=approval.decision is not None)
             case NoteSlot(text=text):
-                if self.state.mode != "whole" or slot.key in (ENDING, MOVED_KEY):
-                    yield from self._in_parts(chain, text)
+                yield from self._in_parts(chain, text)
             case _:
                 assert_never(slot)
 
     def _wanted_text(self, slot: TextSlot, chain: Chain, now: float) -> Iterator[Wanted | None]:
-        if self.state.mode == "whole" and (slot.growing or slot is not self.outline.answer):
-            return  # only the answer is shown, once it is complete
+        if self.state.mode == "whole" and slot.growing:
+            return  # each text is shown once it is complete
         source = slot.text
         self._roll_over(slot, chain, source, now)
         for index, part in enumerate(chain.parts(source)):
@@ -283,20 +303,18 @@ class Planner:
                 yield Wanted(balance(text, cursor), final=False, streamed=text)
 
     def _wanted_tools(self, slot: ToolSlot) -> Iterator[Wanted]:
-        if self.state.mode == "whole":
+        tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
+        if not tools:
             return
+        lines = [self._presenter.tool(tool) for tool in tools]
+        text = "\n".join(lines)
+        room = self._capabilities.limit - 64
+        if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
+            text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
         final = not slot.growing
         if self.state.mode == "stream" and self._capabilities.cards:
-            cards = tuple(card for tool in slot.tools.values() if (card := self._presenter.card(tool)))
-            if cards:
-                yield Wanted("", final, cards=cards)
-            return
-        lines = [line for tool in slot.tools.values() if (line := self._presenter.tool(tool))]
-        if lines and (final or self._capabilities.edits):
-            text = "\n".join(lines)
-            room = self._capabilities.limit - 64
-            if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message
-                text = "…\n" + "\n".join(_last_lines(lines, room, self._capabilities))
+            yield Wanted(text, final, cards=tuple(map(self._presenter.card, tools)))
+        elif final or (self._capabilities.edits and self.state.mode != "whole"):
             yield Wanted(text, final)
 
     def _in_parts(
@@ -323,7 +341,7 @@ class Planner:
             case "streaming":
                 return self._stream_action(message, wanted)
             case "posted" | "confirmed":
-                return self._edit_action(message, wanted)
+                return self._edit_action(slot, message, wanted)
             case "look_up":
                 return port.LookUp(self._key(message), wanted.text, not message.plain)
             case "absent" | "resend":
@@ -333,7 +351,7 @@ class Planner:
             case _:
                 assert_never(message.state)
 
-    def _edit_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
+    def _edit_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         if message.shows(wanted):
             if message.state == "posted" and wanted.final and wanted.lasting:
                 message.show(wanted)
@@ -341,14 +359,16 @@ class Planner:
         outdated = message.final_only and not wanted.final
         if message.confirmed_by_another(wanted) or outdated or not self._capabilities.edits:
             return None
-        return port.Edit(message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons)
+        return port.Edit(
+            message.message_id, wanted.text, not message.plain, wanted.final, wanted.buttons, self._purpose_of(slot)
+        )
 
     def _send_action(self, slot: Slot, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         """The first message of a text."""
         mode, is_text = self.state.mode, isinstance(slot, TextSlot)
         if is_text and not wanted.lasting:  # the chat shows nothing of it that needs an explanation
             return self._draft_action(message, wanted) if mode == "draft" and self.state.preview.text else None
-        final = wanted.final and not wanted.cards
+        final = wanted.final and (not wanted.cards or message.final_only)  # cards need a stream; without one: lines
         if not final:
             if message.final_only:
                 return None
@@ -358,7 +378,20 @@ class Planner:
                 return self._draft_action(message, wanted)
             if not self._capabilities.edits:
                 return None
-        return port.Send(self._key(message), wanted.text, not message.plain, final, wanted.buttons)
+        return port.Send(
+            self._key(message), wanted.text, not message.plain, final, wanted.buttons, self._purpose_of(slot)
+        )
+
+    def _purpose_of(self, slot: Slot) -> port.Purpose:
+        match slot:
+            case TextSlot():
+                return self._purpose
+            case ToolSlot():
+                return "tools"
+            case ApprovalSlot():
+                return "approval"
+            case NoteSlot(purpose=purpose):
+                return purpose
 
     def _draft_action(self, message: ChatMessage, wanted: Wanted) -> AnyAction | None:
         number, shown = self.state.preview
@@ -413,7 +446,11 @@ class Planner:
             return port.Close(message.message_id)
         if self._capabilities.deletes:
             return port.Delete(message.message_id)
-        return port.Edit(message.message_id, NOTHING_MORE, markup=False) if self._capabilities.edits else None
+        return (
+            port.Edit(message.message_id, NOTHING_MORE, markup=False, purpose="notice")
+            if self._capabilities.edits
+            else None
+        )
 
     def _removal(self, chain: Chain, message: ChatMessage, action: AnyAction, now: float) -> Flight:
         return Flight(action, self._time_for(message, now, final=True), chain, message, first=True)

@@ -6,12 +6,13 @@ Pure: events in, Markdown out, the same for every platform. Never knows when or 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 from tailrace.delivery.port import Button, Card
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
 
-Chrome = Literal["lines", "verbose", "none"]
+Chrome = Literal["lines", "new", "verbose", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
 DECISIONS: dict[Decision, str] = {
@@ -28,6 +29,7 @@ _OUTCOMES: dict[Decision, str] = {
 }
 _UNANSWERED = {"timeout": ": nobody answered in time", "nobody": ": there was nobody to ask"}  # by `ApprovalSoFar.by`
 SUSPENDED = "⏸ Interrupted by a restart; this goes on afterwards."  # follows a text that a shutdown has cut
+UNSHOWN = "⚠️ A part of this answer could not be shown here. Ask me to repeat it, perhaps shorter or in plain text."
 MOVED = "ℹ️ The thread is gone, so the answer is here."  # precedes an answer whose thread is gone (G85)
 _QUIET_NOTICES = frozenset({"tool_progress"})  # several a second: for terminals, which can redraw a line
 _BACKTICKS = re.compile("`+")
@@ -36,27 +38,35 @@ _BACKTICKS = re.compile("`+")
 class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: a line each, a line with longer arguments, or nothing."""
+    `chrome` is how much is shown of tools: a line each, a line where the tool is another one than before ("new"), a
+    line with longer arguments, or nothing."""
 
     def __init__(self, chrome: Chrome = "lines") -> None:
         self.chrome: Chrome = chrome
 
-    def tool(self, tool: ToolSoFar) -> str | None:
-        """The line of one tool, while it runs and after it has ended."""
+    def shown_tools(self, tools: Iterable[ToolSoFar], before: str) -> list[ToolSoFar]:
+        """The tools that have a line. `before` is the name of the tool that was called before these."""
         if self.chrome == "none":
-            return None
+            return []
+        shown: list[ToolSoFar] = []
+        for tool in tools:
+            if self.chrome != "new" or tool.tool_name != before:
+                shown.append(tool)
+            before = tool.tool_name
+        return shown
+
+    def tool(self, tool: ToolSoFar) -> str:
+        """The line of one tool, while it runs and after it has ended."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        if preview := preview_line(tool.preview or "", MAX_PREVIEW if self.chrome == "lines" else 10 * MAX_PREVIEW):
+        if preview := preview_line(tool.preview or "", 10 * MAX_PREVIEW if self.chrome == "verbose" else MAX_PREVIEW):
             shown.append(code_span(preview))
         if tool.ok is not None:
             shown.append(f"({tool.duration:.1f} s)")
         return " ".join(shown)
 
-    def card(self, tool: ToolSoFar) -> Card | None:
+    def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
-        if self.chrome == "none":
-            return None
         title = preview_line(f"{tool.tool_name} {tool.preview or ''}".strip(), MAX_PREVIEW)
         return Card(f"tool-{tool.index}", title, "running" if tool.ok is None else "done" if tool.ok else "failed")
 
@@ -75,11 +85,19 @@ class Presenter:
         asked = approval.asked
         lines = [f"⚠️ **{_plain(asked.tool_name)}** asks for approval" + (f": {asked.reason}" if asked.reason else "")]
         lines += ["", fenced(asked.command), ""]
+        if asked.scope:
+            lines += [code_span(asked.scope), ""]
         if approval.decision is not None:
-            lines.append(_OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, ""))
+            lines.append(self.outcome(approval) or "")
         elif not buttons:
             lines.append("Answer /approve, /approve session, /approve always or /deny.")
         return "\n".join(lines).rstrip()
+
+    def outcome(self, approval: ApprovalSoFar) -> str | None:
+        """The decision alone; None while the question is open."""
+        if approval.decision is None:
+            return None
+        return _OUTCOMES[approval.decision] + _UNANSWERED.get(approval.by, "")
 
     def approval_buttons(self, approval: ApprovalSoFar) -> tuple[Button, ...]:
         if approval.decision is not None:

@@ -13,12 +13,14 @@ from tailrace.delivery.planning.state import DeliveryState, Flight
 from tailrace.delivery.port import AnyReply
 from tailrace.events import Delivered, DeliveredState
 
-MAX_TRIES = 20  # in a row, about a quarter of an hour
+MAX_TRIES = 1450  # in a row, about a day: an outage of the platform or of our own connection loses no answer
+MAX_TRIES_IN_DOUBT = 20  # about a quarter of an hour: platforms remember a key for minutes, not for hours
 MAX_PARTIAL_TRIES = 5  # of a text that still grows; after that only the final text is sent
 MAX_FLOODS = 100
 MAX_DELETE_TRIES = 10
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.5, 60.0
 THREAD, CHAT = "thread", "chat"
+UNREACHABLE = "the platform could not be reached for too long"
 
 
 def apply_reply(state: DeliveryState, reply: AnyReply, now: float) -> list[Delivered]:
@@ -55,7 +57,7 @@ def _thread_gone(state: DeliveryState, flight: Flight) -> list[Delivered]:
 
 
 def delay_s(tries: int) -> float:
-    return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** (tries - 1)))
+    return float(min(LONGEST_DELAY_S, FIRST_DELAY_S * 2 ** min(tries - 1, 16)))
 
 
 class _MessageReply:
@@ -107,7 +109,11 @@ class _MessageReply:
         match reply:
             case port.Sent(message_id=message_id):
                 return self._arrived(message_id)
-            case port.Unknown() | port.Accepted() | port.NotModified() | port.NotFound():
+            case port.Unknown(reason=reason, raised=raised):
+                if raised and self._capabilities.resend == "never" and self._message.sent_final:
+                    self._note_unshown(reason)
+                return self._in_doubt()
+            case port.Accepted() | port.NotModified() | port.NotFound():
                 return self._in_doubt()
             case _:
                 return self._not_done(reply) or self._unsent()
@@ -183,7 +189,7 @@ class _MessageReply:
             case port.Flood():
                 return self._flooded()
             case _:
-                if message.tries + 1 >= MAX_TRIES:
+                if message.tries + 1 >= MAX_TRIES_IN_DOUBT:
                     return self._leave_in_doubt()
                 return self._later()
 
@@ -216,8 +222,13 @@ class _MessageReply:
                 return self._confirmed() if complete else self._ended_otherwise()
             case port.Flood():
                 return self._flooded()
+            case port.Failed() if isinstance(action, port.Close):
+                return self._close_later()  # the stream is open for certain, and would stay so
             case port.Failed() if message.tries < 3:
                 return self._later()
+            case port.Failed():
+                stream.text = None  # closed next, then edited
+                return []
             case port.Unknown():
                 stream.text = None  # the piece may have been added or not: close without adding, then edit
                 return self._later() if isinstance(action, port.Close) else []
@@ -225,6 +236,14 @@ class _MessageReply:
                 return self._lost()
             case _:
                 return self._ended_otherwise()
+
+    def _close_later(self) -> list[Delivered]:
+        message = self._message
+        message.tries += 1
+        if message.tries >= MAX_TRIES:
+            return self._give_up(UNREACHABLE)
+        message.not_before = self._now + delay_s(message.tries)
+        return []
 
     def _ended_otherwise(self) -> list[Delivered]:
         """The native stream ended with another text, perhaps because it expired (G90): the right text is edited in."""
@@ -279,13 +298,15 @@ class _MessageReply:
                 return self._later()
             case port.Gone(what="message" | "stream") if message.message_id:
                 return self._lost()
+            case port.Refused(reason=reason):
+                return self._refused(reason)
             case _:
-                return self._refused()
+                return self._refused(f"the platform answered {type(reply).__name__}")
 
     def _flooded(self) -> list[Delivered]:
         """`retry_after` applies to the whole chat; the latest text is sent afterwards (G78)."""
         self._message.tries += 1
-        return self._give_up() if self._flight.final and self._message.tries >= MAX_FLOODS else []
+        return self._give_up("too many floods") if self._flight.final and self._message.tries >= MAX_FLOODS else []
 
     def _later(self) -> list[Delivered]:
         message = self._message
@@ -293,17 +314,23 @@ class _MessageReply:
         if message.tries >= MAX_PARTIAL_TRIES and not self._flight.final and not message.in_doubt:
             message.final_only, message.tries = True, 0
             return []
+        if message.in_doubt and message.tries >= MAX_TRIES_IN_DOUBT:
+            return self._leave_in_doubt()
         if message.tries >= MAX_TRIES:
-            return self._leave_in_doubt() if message.in_doubt else self._give_up()
+            return self._give_up(UNREACHABLE)
         message.not_before = self._now + delay_s(message.tries)
         return []
 
-    def _give_up(self) -> list[Delivered]:
+    def _note_unshown(self, reason: str) -> None:
+        self._delivery.unshown[self._message.key] = reason
+
+    def _give_up(self, reason: str) -> list[Delivered]:
+        self._note_unshown(reason)
         facts = [self.fact("failed")]  # says whether a native stream was left open
         self._message.move("failed")
         return facts
 
-    def _refused(self) -> list[Delivered]:
+    def _refused(self, reason: str) -> list[Delivered]:
         """After a refused partial text only the final text is sent. A final text that cannot be edited in is sent as a
         new message; the old one is deleted afterwards."""
         message = self._message
@@ -316,7 +343,7 @@ class _MessageReply:
         if message.message_id and isinstance(self._flight.action, port.Edit):
             message.strays.append(message.message_id)
             return self._lost()
-        return self._give_up()
+        return self._give_up(reason)
 
     def _lost(self) -> list[Delivered]:
         """The message cannot be used any more: another takes its place, with the final text only."""

@@ -49,6 +49,7 @@ class DeliveryState:
     moved: bool = False  # the thread is gone: `place` is the chat itself now
     preview: Preview = field(default_factory=Preview)
     chains: dict[str, Chain] = field(default_factory=dict)  # by the key of the slot
+    unshown: dict[str, str] = field(default_factory=dict)  # by message: why its text was given up
     flight: Flight | None = None  # the action that the platform has not answered yet
 
     def chain(self, key: str) -> Chain:

@@ -146,6 +146,7 @@ class SubSequence(_Part, tag="sub_sequence", tag_field="type"):
 
 
 Block: TypeAlias = Step | Parallel | Race | Loop | ForEach | Router | TryCatch | SubSequence
+MAX_BLOCKS: Final = 5000  # of a sequence with those that it names written out
 BLOCK_TYPES: Final = tuple(str(block.__struct_config__.tag) for block in get_args(Block))
 
 

@@ -6,13 +6,23 @@ name are told apart by an idempotency key: two processes that create one at once
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import RunFinished
-from tailrace.flows.definition.definition import Block, Definition, DefinitionError, SubSequence, bodies_of, parsed
+from tailrace.flows.definition.definition import (
+    MAX_BLOCKS,
+    Block,
+    Definition,
+    DefinitionError,
+    SubSequence,
+    bodies_of,
+    parsed,
+    walk,
+)
 from tailrace.ports import Journal, NewRun, Run
 
 DEFINITION_KIND = "definition"
@@ -87,14 +97,19 @@ class SequenceStore:
     async def written_out(self, definition: Definition) -> Definition:
         """The same with every sub-sequence that it names in its place: an instance depends on nothing but itself.
         Raises `DefinitionError`."""
-        return msgspec.structs.replace(definition, blocks=await self._blocks(definition.blocks, "$.blocks", ()))
+        counter = _BlockCounter()
+        counter.add(definition.blocks, "$.blocks")
+        blocks = await self._blocks(definition.blocks, "$.blocks", (), counter)
+        return msgspec.structs.replace(definition, blocks=blocks)
 
-    async def _blocks(self, blocks: tuple[Block, ...], path: str, names: tuple[str, ...]) -> tuple[Block, ...]:
+    async def _blocks(
+        self, blocks: tuple[Block, ...], path: str, names: tuple[str, ...], counter: _BlockCounter
+    ) -> tuple[Block, ...]:
         if not any(map(_names_another, blocks)):
             return blocks
-        return tuple([await self._block(block, f"{path}[{n}]", names) for n, block in enumerate(blocks)])
+        return tuple([await self._block(block, f"{path}[{n}]", names, counter) for n, block in enumerate(blocks)])
 
-    async def _block(self, block: Block, path: str, names: tuple[str, ...]) -> Block:
+    async def _block(self, block: Block, path: str, names: tuple[str, ...], counter: _BlockCounter) -> Block:
         if isinstance(block, SubSequence) and not block.blocks:
             if len(names) >= MAX_NESTING:
                 raise DefinitionError(path, f"sub-sequences nested more than {MAX_NESTING} deep: {' → '.join(names)}")
@@ -106,16 +121,19 @@ class SequenceStore:
                 )
             except RunNotFound as exc:
                 raise DefinitionError(path, str(exc)) from exc
-            inner = await self._blocks(found.definition.blocks, f"{path}.blocks", (*names, found.definition.name))
+            counter.add(found.definition.blocks, path)
+            inner = await self._blocks(
+                found.definition.blocks, f"{path}.blocks", (*names, found.definition.name), counter
+            )
             return msgspec.structs.replace(
                 block, blocks=inner, sequence_id=found.id, sequence_name="", version=found.version
             )
         if not _names_another(block):
             return block
-        return await self._inside(block, path, names)
+        return await self._inside(block, path, names, counter)
 
-    async def _inside(self, block: Block, path: str, names: tuple[str, ...]) -> Block:
-        bodies = {place: await self._blocks(body, path + place, names) for place, body in bodies_of(block)}
+    async def _inside(self, block: Block, path: str, names: tuple[str, ...], counter: _BlockCounter) -> Block:
+        bodies = {place: await self._blocks(body, path + place, names, counter) for place, body in bodies_of(block)}
         value = msgspec.to_builtins(block)
         for place, body in bodies.items():
             _put(value, place, msgspec.to_builtins(body))
@@ -134,6 +152,19 @@ class SequenceStore:
         if len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
         return version
+
+
+class _BlockCounter:
+    """Counts the blocks that are written out, before they are: sequences that name each other grow exponentially."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BLOCKS
+
+    def add(self, blocks: tuple[Block, ...], path: str) -> None:
+        """Raises `DefinitionError`."""
+        self._left -= sum(1 for _ in islice(walk(blocks), self._left + 1))
+        if self._left < 0:
+            raise DefinitionError(path, f"more than {MAX_BLOCKS} blocks")
 
 
 def _session(name: str) -> str:

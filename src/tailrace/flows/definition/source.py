@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+import msgspec
+
+from tailrace.child_process import ChildFailed, run_in_child
 from tailrace.config.yaml import read_yaml
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+
+MAX_BYTES: Final = 1_000_000  # of a definition that somebody sends
+INLINE_CHARS: Final = 4_000  # of YAML: some tens of milliseconds
+PARSE_S: Final = 10.0
 
 
 class Source:
@@ -50,6 +57,47 @@ def parse_source(text: str, file: str = "") -> Source:
         return Source(value, lines, file)
     value, lines = read_yaml(text, file)
     return Source(value, lines, file)
+
+
+# ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def parse_yaml(text: str) -> Definition:
+    """A definition that somebody sent. Its text is at most `MAX_BYTES` long; what is longer than a page or two is
+    parsed in a process of its own, with a deadline (L142). Raises `ConfigError` with the line and the key of the
+    mistake."""
+    if len(text) <= INLINE_CHARS:
+        return parse_source(text).definition()
+    try:
+        told = msgspec.json.decode(await run_in_child(yaml_to_json, text.encode(), timeout_s=PARSE_S), type=_Told)
+    except ChildFailed as exc:
+        raise ConfigError(f"the YAML cannot be parsed: {exc}; send it as JSON") from exc
+    if told.problem is not None:
+        raise ConfigError(told.problem.message, line=told.problem.line, key=told.problem.key)
+    return parsed(told.value)
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    message: str
+    line: int
+    key: str
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the child says. The value was tried as a definition there, where the lines are known."""
+
+    value: Any = None
+    problem: _Problem | None = None
+
+
+def yaml_to_json(payload: bytes) -> bytes:
+    """The child's part: YAML in, a `_Told` out."""
+    try:
+        value, lines = read_yaml(payload.decode(), "", fast=True)
+        Source(value, lines, "").definition()
+    except ConfigError as exc:
+        return msgspec.json.encode(_Told(problem=_Problem(exc.message, exc.line, exc.key)))
+    return msgspec.json.encode(_Told(value))
 
 
 def _from_json(text: str, file: str) -> Any:

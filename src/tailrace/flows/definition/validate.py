@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 import importlib.util
 from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Final, Protocol
 
+from tailrace.extras import install_command
 from tailrace.flows.definition.definition import (
+    MAX_BLOCKS,
     Block,
     Definition,
     DefinitionError,
@@ -23,6 +26,7 @@ from tailrace.flows.definition.definition import (
     Step,
     SubSequence,
     TryCatch,
+    bodies_of,
     seconds_of,
     walk,
 )
@@ -31,8 +35,9 @@ from tailrace.flows.language.templates import Misplaced, expressions_in
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.messages import JsonObject
 
-MAX_BLOCKS: Final = 5000
 MAX_DEPTH: Final = 64
+MAX_NAMES: Final = 100  # that a misspelt one is compared with
+MAX_NAME_CHARS: Final = 100
 
 
 class ParamsCheck(Protocol):
@@ -47,10 +52,12 @@ def check_definition(
     definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
 ) -> None:
     """Raises `DefinitionError` for the first mistake."""
+    if sum(1 for _ in islice(walk(definition.blocks), MAX_BLOCKS + 1)) > MAX_BLOCKS:
+        raise DefinitionError("$.blocks", f"more than {MAX_BLOCKS} blocks")
     _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
     if priced and importlib.util.find_spec("genai_prices") is None:
-        raise DefinitionError("$.budget.max_cost_usd", 'prices need an extra: pip install "tailrace[prices]"')
+        raise DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)
@@ -176,17 +183,18 @@ class _Check:
 def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
     """The blocks of this sequence, without those of its sub-sequences."""
     found: list[tuple[str, Block]] = []
-    inside: tuple[str, ...] = ()
-    for here, block in walk(blocks, path):
-        if here.startswith(inside):
-            continue
+    for number, block in enumerate(blocks):
+        here = f"{path}[{number}]"
         found.append((here, block))
-        if isinstance(block, SubSequence):
-            inside = (*inside, f"{here}.blocks[")
+        if not isinstance(block, SubSequence):
+            for inner, body in bodies_of(block):
+                found += _own(body, here + inner)
     return found
 
 
 def _no_such(what: str, name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}"
-    return f"there is no {what} {name!r}; {hint}"
+    shown, few = name[:MAX_NAME_CHARS], sorted(known)[:MAX_NAMES]
+    close = difflib.get_close_matches(shown, [other for other in few if len(other) <= MAX_NAME_CHARS], n=1)
+    more = ", …" if len(known) > len(few) else ""
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(few) or 'none'}{more}"
+    return f"there is no {what} {shown!r}; {hint}"

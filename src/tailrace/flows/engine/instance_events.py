@@ -24,8 +24,11 @@ from tailrace.events import (
     StepFailed,
     StepFinished,
     StepStarted,
+    event_type,
+    from_json,
 )
 from tailrace.messages import JsonObject
+from tailrace.ports import StoredLine
 
 ENDINGS: dict[RunStatus, InstanceState] = {
     "completed": "completed",
@@ -50,6 +53,18 @@ class InstanceEvent(msgspec.Struct, frozen=True):
 
 def instance_events(entries: Iterable[Entry]) -> list[InstanceEvent]:
     return [event for entry in entries if (event := _event(entry)) is not None]
+
+
+def instance_frame(line: StoredLine) -> bytes:
+    """A stored entry as a server-sent event; empty for one that viewers of an instance are not sent."""
+    if line.type == _DELTA:  # nearly every entry: its event has the same fields
+        data = b'%b,"attempt":%d}' % (line.json[:-1], line.attempt)
+        return b"id: %d\nevent: %b\ndata: %b\n\n" % (line.seq, _DELTA, data)
+    event = _event(Entry(line.seq, from_json(line.json), line.attempt))
+    return event.sse if event is not None else b""
+
+
+_DELTA = event_type(LlmDelta("", "")).encode()
 
 
 def _event(entry: Entry) -> InstanceEvent | None:

@@ -111,6 +111,7 @@ class InstanceRunner:
         self._woken = asyncio.Event()
         self._signalled = asyncio.Event()
         self.audience = Audience()
+        self.ending = False  # its end is being stored: `plan` is ahead of what the journal has
 
     async def run(self) -> RunFinished:
         """Runs the instance to its end and seals it. Cancelled from outside it leaves the run as it is, unfinished and
@@ -304,6 +305,7 @@ class InstanceRunner:
         elif (failed := self.plan.failure) is not None:
             message = f"{failed.block_id}: {failed.error.message}"
             status, error = "failed", RunFailure(failed.error.kind, message, failed.error.code)
+        self.ending = True
         self._record.add(StateChanged(ENDINGS[status]))
         output = outputs_text(self.plan.step_outputs)
         finished = RunFinished(status, output, self.plan.usage, error, self._with.clock())

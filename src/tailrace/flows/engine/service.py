@@ -4,10 +4,12 @@ processes. Viewers watch an instance's log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instan
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
 from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema.schema import Schema
+from tailrace.flows.schema.whole_value import NotChecked, value_errors
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
-from tailrace.runs.host import STORAGE_FAILURES, RunHost
+from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
 
@@ -97,7 +100,7 @@ class FlowService(RunHost[InstanceRunner]):
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""
-        self.check(await self.library.written_out(definition))
+        await asyncio.to_thread(self.check, await self.library.written_out(definition))
         return await self.library.add(definition)
 
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,9 +118,9 @@ class FlowService(RunHost[InstanceRunner]):
         version = sequence if isinstance(sequence, SequenceVersion) else SequenceVersion("", 0, sequence)
         definition = await self.library.written_out(version.definition)
         if not version.id:
-            self.check(definition)
+            await asyncio.to_thread(self.check, definition)
         given = given or {}
-        _check_input(definition, given)
+        await _check_input(definition, given)
         spec = InstanceSpec(definition, given, version.id, version.version, dry_run)
         return await self._create(spec, idempotency_key)
 
@@ -133,28 +136,34 @@ class FlowService(RunHost[InstanceRunner]):
 
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
-        run = await self._get(instance_id)
-        spec = _spec_of(run)
+        run = await self.get(instance_id)
         runner = self.execution_of(instance_id)
-        if runner is not None and run.finished is None:
+        if runner is not None and runner.ending:  # its state and the reason for it are one write (M154)
+            await self.left(instance_id)
+            run, runner = await self.get(instance_id), None
+        spec, finished = _spec_of(run), run.finished
+        if runner is not None and finished is None:
             plan = runner.plan
         else:
             plan = self._plan(spec)
-            plan.replay(await self._journal.facts(instance_id))
+            facts = await self._journal.facts(instance_id)
+            plan.replay(facts)
+            if isinstance(last := facts[-1].event, RunFinished):  # it may have ended since `run` was read
+                finished = last
         return Instance(
             id=run.id,
-            state=_state_of(run, plan),
+            state=_state_of(run, finished, plan),
             name=spec.definition.name,
             outputs=plan.outputs,
             sequence_id=spec.sequence_id,
             version=spec.version,
             input=spec.input,
             usage=plan.usage,
-            error=run.finished.error if run.finished is not None else run.parked,
+            error=finished.error if finished is not None else run.parked,
             dry_run=spec.dry_run,
             retry_of=spec.retry_of,
             created_at=run.created_at,
-            finished_at=run.finished.at if run.finished is not None else None,
+            finished_at=finished.at if finished is not None else None,
         )
 
     async def failed(self, *, limit: int = 50, before: str | None = None) -> list[Run]:
@@ -169,7 +178,7 @@ class FlowService(RunHost[InstanceRunner]):
     async def retry(self, instance_id: str) -> Run:
         """A new instance that goes on from the step at which this one failed: what has finished is not run again.
         Asked twice, it is the same one. Raises `DefinitionError` for one that has not failed."""
-        run = await self._get(instance_id)
+        run = await self.get(instance_id)
         if run.state != "failed":
             raise DefinitionError("$", f"instance {instance_id} has not failed: it is {run.state}")
         spec = _spec_of(run)
@@ -179,7 +188,7 @@ class FlowService(RunHost[InstanceRunner]):
 
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:
         """Signals the instance, in whichever process it is. Raises `RunSealed` when it has ended."""
-        run = await self._get(instance_id)
+        run = await self.get(instance_id)
         if name == CANCEL and instance_id not in self.running:
             await self._stop_elsewhere(instance_id, by)
             return
@@ -194,23 +203,31 @@ class FlowService(RunHost[InstanceRunner]):
 
     async def finished(self, instance_id: str) -> RunFinished:
         """How the instance ended, once it has. Raises `RunParked` for one that is set aside."""
-        await self._get(instance_id)
+        await self.get(instance_id)
         return await super().finished(instance_id)
 
     async def watch(self, instance_id: str, *, after: int = 0) -> AsyncGenerator[list[InstanceEvent], None]:
-        """What has happened after the cursor, then whatever happens, until the end. Only while a viewer is here does
-        the log get a model's answer piece by piece. Raises `RunNotFound`, `CursorAhead`."""
-        run = await self._get(instance_id)
+        """What has happened after the cursor, then whatever happens, until the end. Raises `RunNotFound`,
+        `CursorAhead`."""
+        async with self.watched(instance_id):
+            async for batch in self._journal.tail(instance_id, after=after):
+                if events := instance_events(batch):
+                    yield events
+
+    @asynccontextmanager
+    async def watched(self, instance_id: str) -> AsyncGenerator[None, None]:
+        """For a viewer of the instance's log: only while one is here does the log get a model's answer piece by piece.
+        Raises `RunNotFound`."""
+        run = await self.get(instance_id)
         runner = self.execution_of(instance_id)
         if runner is not None:
             runner.audience.join()
         elif run.state not in ENDED:
             with contextlib.suppress(RunSealed):
                 await self._journal.signal(instance_id, Signal(WATCH))  # for the process that executes the instance
+        del run  # a viewer may stay for long
         try:
-            async for batch in self._journal.tail(instance_id, after=after):
-                if events := instance_events(batch):
-                    yield events
+            yield
         finally:
             if runner is not None:
                 runner.audience.leave()
@@ -236,13 +253,11 @@ class FlowService(RunHost[InstanceRunner]):
         )
         return InstanceRunner(self._journal, claimed.lease, plan, surroundings, begun=claimed.run.claims > 1)
 
-    def _is_given_back(self, error: Exception) -> bool:
-        return type(error) in STORAGE_FAILURES
-
     def _failure_of(self, error: Exception) -> RunFailure:
         return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
 
-    async def _get(self, instance_id: str) -> Run:
+    async def get(self, instance_id: str) -> Run:
+        """The instance's run. Raises `RunNotFound`."""
         run = await self._journal.get(instance_id)
         if run.new.kind != SEQUENCE:
             raise RunNotFound(f"there is no instance {instance_id}")
@@ -258,14 +273,20 @@ def _spec_of(run: Run) -> InstanceSpec:
         raise JournalError(f"instance {run.id} cannot be read: {exc}") from exc
 
 
-def _state_of(run: Run, plan: Plan) -> InstanceState:
-    if run.finished is not None:
-        return ENDINGS[run.finished.status]
+def _state_of(run: Run, finished: RunFinished | None, plan: Plan) -> InstanceState:
+    if finished is not None:
+        return ENDINGS[finished.status]
     if run.state == "parked":
         return "paused"  # until a `resume` signal
     return plan.known_state or "scheduled"
 
 
-def _check_input(definition: Definition, given: JsonObject) -> None:
-    if definition.input_schema is not None and (errors := Schema(definition.input_schema).errors(given)):
+async def _check_input(definition: Definition, given: JsonObject) -> None:
+    if definition.input_schema is None:
+        return
+    try:
+        errors = await value_errors(Schema(definition.input_schema), given)
+    except NotChecked as exc:
+        raise DefinitionError("$.input", str(exc)) from exc
+    if errors:
         raise DefinitionError("$.input", "; ".join(errors))

@@ -25,6 +25,7 @@ from tailrace.errors import TailraceError
 
 MAX_CHARS = 10_000
 MAX_DEPTH = 50
+MAX_OPERANDS = 200  # a chain of operators is as deep as it is long
 
 
 class ExpressionError(TailraceError):
@@ -214,7 +215,7 @@ class _Token(msgspec.Struct, frozen=True):
     at: int
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def parse_expression(text: str) -> Expression:
     """Raises `ExpressionError` that names the place."""
     if len(text) > MAX_CHARS:
@@ -236,6 +237,7 @@ class _Parser:
         self._tokens = list(self._scan())
         self._at = 0
         self._depth = 0
+        self._operands = 0
 
     def _scan(self) -> Iterator[_Token]:
         at = 0
@@ -307,6 +309,9 @@ class _Parser:
 
     def _operand(self) -> Expression:
         token = self._next()
+        self._operands += 1
+        if self._operands > MAX_OPERANDS:
+            raise ExpressionError(f"more than {MAX_OPERANDS} values in one expression")
         if self._take("("):
             inner = self._or()
             if not self._take(")"):

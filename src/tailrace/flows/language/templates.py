@@ -6,32 +6,41 @@ value becomes text, and JSON where it is neither text nor number.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tailrace.flows.language.expressions import Expression, ExpressionError, Scope, evaluate, parse_expression
 
-_TEMPLATE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+MAX_TEXT_CHARS: Final = 10_000_000  # of a text once its templates are filled in: a few lines could ask for any length
+_CACHED_CHARS: Final = 2000
+
+
+def parts_of(text: str) -> tuple[str | Expression, ...]:
+    """Plain text and expressions, in turns. Raises `ExpressionError`."""
+    return _short_parts_of(text) if len(text) <= _CACHED_CHARS else _parts_of(text)
 
 
 @lru_cache(maxsize=4096)
-def parts_of(text: str) -> tuple[str | Expression, ...]:
-    """Plain text and expressions, in turns. Raises `ExpressionError`."""
+def _short_parts_of(text: str) -> tuple[str | Expression, ...]:
+    return _parts_of(text)
+
+
+def _parts_of(text: str) -> tuple[str | Expression, ...]:
     parts: list[str | Expression] = []
     at = 0
-    for found in _TEMPLATE.finditer(text):
-        if found.start() > at:
-            parts.append(text[at : found.start()])
-        parts.append(parse_expression(found[1].strip()))
-        at = found.end()
+    while (start := text.find("{{", at)) >= 0:
+        end = text.find("}}", start + 2)
+        if end < 0:
+            raise ExpressionError("'{{' is never closed")
+        if start > at:
+            parts.append(text[at:start])
+        parts.append(parse_expression(text[start + 2 : end].strip()))
+        at = end + 2
     if at < len(text):
         parts.append(text[at:])
-    if any(isinstance(part, str) and "{{" in part for part in parts):
-        raise ExpressionError("'{{' is never closed")
     return tuple(parts)
 
 
@@ -51,7 +60,14 @@ def _text(text: str, scope: Scope, *, strict: bool) -> Any:
     parts = parts_of(text)
     if len(parts) == 1 and not isinstance(parts[0], str):
         return evaluate(parts[0], scope, strict=strict)
-    return "".join(part if isinstance(part, str) else as_text(evaluate(part, scope, strict=strict)) for part in parts)
+    pieces: list[str] = []
+    length = 0
+    for part in parts:
+        pieces.append(part if isinstance(part, str) else as_text(evaluate(part, scope, strict=strict)))
+        length += len(pieces[-1])
+        if length > MAX_TEXT_CHARS:
+            raise ExpressionError(f"the text grows past {MAX_TEXT_CHARS} characters")
+    return "".join(pieces)
 
 
 def as_text(value: Any) -> str:

@@ -36,6 +36,12 @@ def beginning_of(text: str) -> int:
 
 def read_answer(text: str, schema: Schema) -> tuple[Any, list[str]]:
     """The value in the answer and what is wrong with it; nothing is where the list is empty."""
+    value, problems = json_in(text, schema)
+    return value, problems or schema.errors(value)
+
+
+def json_in(text: str, schema: Schema) -> tuple[Any, list[str]]:
+    """The value in the answer, and why there is none; it is not checked yet."""
     if may_be_wrapped(schema):
         start = beginning_of(text)
         if start == len(text):
@@ -50,7 +56,7 @@ def read_answer(text: str, schema: Schema) -> tuple[Any, list[str]]:
             return None, ["there is more than JSON in the answer"]
     except (ValueError, RecursionError) as exc:
         return None, [f"not valid JSON: {exc}"]
-    return value, schema.errors(value)
+    return value, []
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

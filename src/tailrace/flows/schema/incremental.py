@@ -24,6 +24,10 @@ _ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\
 _WORDS: Final[Mapping[str, tuple[str, Any]]] = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 _FIRST: Final = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 MAX_DEPTH: Final = 200
+# What reading along may cost (L140): past these the answer is checked once it is whole.
+MAX_PIECE_CHARS: Final = 50_000
+MAX_CHARS: Final = 2_000_000
+MAX_WORK: Final = 200_000
 
 
 class _Invalid(Exception):
@@ -33,12 +37,13 @@ class _Invalid(Exception):
 class _Container:
     """An object or a list that is open."""
 
-    __slots__ = ("close", "expects", "key", "parts", "value")
+    __slots__ = ("close", "expects", "key", "parts", "size", "value")
 
     def __init__(self, opening: str, parts: tuple[Mapping[str, Any], ...]) -> None:
         self.close = BRACKETS[opening]
         self.parts = parts  # what must all hold for it
         self.value: Any = {} if opening == "{" else []
+        self.size = 1  # values in it, itself included
         self.key = ""
         self.expects = "first"  # "first", "key", "colon", "value" or "comma"
 
@@ -47,7 +52,7 @@ class PartialAnswer:
     """One answer while it grows. `problem` is empty as long as it can still become valid."""
 
     def __init__(self, schema: Schema) -> None:
-        self._schema = schema
+        self.schema = self._schema = schema
         self._wrapped = may_be_wrapped(schema)
         self._text: list[str] = []
         self._begun = False
@@ -58,11 +63,16 @@ class PartialAnswer:
         self._kind = ""  # of that token: "string", "key", "number", "word"
         self._escape = ""
         self._parts: tuple[Mapping[str, Any], ...] = ()  # what must hold for the value that is being read
+        self._chars = 0
+        self._work = 0  # that the schema has caused so far
         self.problem = ""
 
     def feed(self, piece: str) -> str:
         """The problem, if there is one now."""
         self._text.append(piece)
+        self._chars += len(piece)
+        if len(piece) > MAX_PIECE_CHARS or self._chars > MAX_CHARS or self._work > MAX_WORK:
+            self._ended = True  # the rest waits for the whole value, which is not checked on the loop
         if self.problem or self._ended:
             return self.problem
         try:
@@ -91,7 +101,7 @@ class PartialAnswer:
 
     def _read(self, piece: str) -> None:
         at = 0
-        while at < len(piece) and not self._ended:
+        while at < len(piece) and not self._ended and self._work <= MAX_WORK:
             if self._kind in ("string", "key"):
                 at = self._in_text(piece, at)
             elif self._kind:
@@ -111,7 +121,7 @@ class PartialAnswer:
         top = self._stack[-1]
         if char == top.close and top.expects in ("first", "comma"):
             self._stack.pop()
-            self._finish(top.value, top.parts)
+            self._finish(top.value, top.parts, top.size)
         elif top.expects == "comma":
             if char != ",":
                 raise _Invalid(f"expected ',' or {top.close!r}, found {char!r}")
@@ -226,6 +236,7 @@ class PartialAnswer:
         """Everything that must hold, references followed. Alternatives wait for the whole value."""
         found: list[Mapping[str, Any]] = []
         pending = list(schemas)
+        self._work += 1
         while pending:
             schema = pending.pop()
             if schema is True:
@@ -233,6 +244,7 @@ class PartialAnswer:
             if schema is False:
                 raise _Invalid(f"{self._place()}: nothing is allowed here")
             found.append(schema)
+            self._work += 1
             pending += schema.get("allOf", ())
             if "$ref" in schema:
                 pending.append(self._schema.resolve(schema["$ref"]))
@@ -255,6 +267,7 @@ class PartialAnswer:
         if name in top.value:
             raise _Invalid(f"{name!r} is given twice in one object")
         for part in top.parts:
+            self._work += 5 * len(part.get("patternProperties", ())) + 5 * ("propertyNames" in part)
             if len(top.value) >= part.get("maxProperties", len(top.value) + 1):
                 raise _Invalid(f"{self._place()}: more than {part['maxProperties']} properties")
             if False in self._schema.property_schemas(part, name):
@@ -270,6 +283,7 @@ class PartialAnswer:
                 if kind not in wanted and not (kind == "number" and "integer" in wanted):
                     raise _Invalid(f"{self._place(inside=True)}: expected {' or '.join(wanted)}, found {kind}")
             for choices in _choices(part):
+                self._work += len(choices)
                 if not any(_begins_like(choice, kind) for choice in choices):
                     raise _Invalid(f"{self._place(inside=True)}: {kind} is none of the values that are allowed")
 
@@ -281,14 +295,20 @@ class PartialAnswer:
             if length > part.get("maxLength", length):
                 raise _Invalid(f"{self._place(inside=True)}: longer than {part['maxLength']} characters")
             for choices in _choices(part):
+                self._work += len(choices) + length // 64
                 texts = [choice for choice in choices if isinstance(choice, str) and len(choice) >= length]
                 text = "".join(self._token)[:length] if texts else ""
                 if not any(choice.startswith(text) for choice in texts):
                     raise _Invalid(f"{self._place(inside=True)}: the text begins none of the allowed values")
 
-    def _finish(self, value: Any, parts: tuple[Mapping[str, Any], ...]) -> None:
-        """A value is whole: now everything that is said of it can be checked."""
+    def _finish(self, value: Any, parts: tuple[Mapping[str, Any], ...], size: int = 1) -> None:
+        """A value is whole: now everything that is said of it can be checked, where that is cheap."""
+        size += len(value) // 64 if isinstance(value, str) else 0
         for part in parts:
+            cost = self._schema.part_cost(part)
+            if (cost.recursive and size > 1) or cost.parts * size > MAX_WORK - self._work:
+                continue
+            self._work += cost.parts * size
             for problem in self._schema.part_errors(value, part):  # what it refers to is a part of its own
                 place = self._place(inside=True)
                 raise _Invalid(f"{place}{problem[1:]}" if problem.startswith("/:") else place.rstrip("/") + problem)
@@ -296,6 +316,7 @@ class PartialAnswer:
             self._ended = True
             return
         top = self._stack[-1]
+        top.size += size
         if isinstance(top.value, dict):
             top.value[top.key] = value
         else:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
+from tailrace.schema_cost import SchemaCost, schema_cost, value_size
 
 if TYPE_CHECKING:
     from jsonschema_rs import Draft202012Validator, ValidationError
@@ -38,7 +39,12 @@ _ROOT: Final = "urn:tailrace:schema"  # references are made absolute, so that ea
 _VALUE: Final = "\0"  # stands for the value in the messages of jsonschema-rs
 MAX_ERRORS: Final = 5
 MAX_DEPTH: Final = 100
-MAX_PARTS: Final = 20_000  # counted with each reference written out: doubled references grow exponentially (L140)
+# Bounds of what reading a schema may cost (L140). Parts are counted with each reference written out: doubled
+# references grow exponentially. A pattern's program may need this many bytes.
+MAX_PARTS: Final = 20_000
+MAX_REFERENCES: Final = 200  # one behind the other
+MAX_PATTERN_CHARS: Final = 2_500  # of all its patterns together
+MAX_PATTERN_BYTES: Final = 1_000_000
 
 
 class SchemaError(TailraceError):
@@ -54,7 +60,13 @@ class Schema:
         if not isinstance(root, Mapping):
             raise SchemaError("a schema is an object")
         self.source = root  # as it was written: what a model is shown
+        if value_size(root, 2 * MAX_PARTS) > 2 * MAX_PARTS:
+            raise SchemaError(f"it has more than {MAX_PARTS} parts")
         self.root: Mapping[str, Any] = _absolute(root, "#", 0)
+        if _pattern_chars(self.root) > MAX_PATTERN_CHARS:
+            raise SchemaError(f"its patterns have more than {MAX_PATTERN_CHARS} characters together")
+        self.cost = schema_cost(self.root, prefix=_ROOT)
+        self._costs: dict[int, SchemaCost] = {}
         self._sizes: dict[int, int] = {}
         self._measure(self.root, (), ())
         self._validators: dict[int | str, Draft202012Validator] = {}
@@ -68,7 +80,11 @@ class Schema:
         from jsonschema_rs import Draft202012Validator, RegexOptions
 
         return Draft202012Validator(
-            schema, registry=self._registry, pattern_options=RegexOptions(), offline=True, mask=_VALUE
+            schema,
+            registry=self._registry,
+            pattern_options=RegexOptions(size_limit=MAX_PATTERN_BYTES),
+            offline=True,
+            mask=_VALUE,
         )
 
     def _measure(self, schema: Any, above: tuple[int, ...], here: tuple[int, ...]) -> int:
@@ -81,6 +97,8 @@ class Schema:
             raise SchemaError(f"$ref {schema.get('$ref', '#').removeprefix(_ROOT)!r} refers to itself")
         if me in above:
             return 1  # each level of the value goes around once
+        if len(above) > MAX_REFERENCES:
+            raise SchemaError(f"more than {MAX_REFERENCES} references one behind the other")
         if me not in self._sizes:
             size = 1
             for keyword, value in schema.items():
@@ -110,8 +128,15 @@ class Schema:
         return found
 
     def errors(self, value: Any) -> list[str]:
-        """What is wrong with the value, at most a few things; empty when it is valid."""
+        """What is wrong with the value, at most a few things; empty when it is valid. `whole_value` decides where a
+        value from outside is checked: by some schemas that takes for ever."""
         return _errors(self._whole, value)
+
+    def part_cost(self, part: Mapping[str, Any]) -> SchemaCost:
+        """Of one part of this schema."""
+        if id(part) not in self._costs:
+            self._costs[id(part)] = schema_cost(part, self.root, _ROOT)
+        return self._costs[id(part)]
 
     def part_errors(self, value: Any, part: Mapping[str, Any]) -> list[str]:
         """What is wrong with the value by one part of this schema, without what it refers to or combines with."""
@@ -193,6 +218,15 @@ def _absolute(schema: Any, at: str, depth: int) -> Any:
     return copy
 
 
+def _pattern_chars(schema: Any) -> int:
+    if not isinstance(schema, Mapping):
+        return 0
+    count = len(schema["pattern"]) if isinstance(schema.get("pattern"), str) else 0
+    count += sum(map(len, schema.get("patternProperties", ())))
+    inner = (part for keyword, value in schema.items() for _, part in _inner(_KEYWORDS.get(keyword, ""), value))
+    return count + sum(map(_pattern_chars, inner))
+
+
 def _inner(kind: str, value: Any) -> list[tuple[str, Any]]:
     """The schemas in a keyword's value by their place. jsonschema-rs refuses values of another shape."""
     if kind == "schema":
@@ -223,5 +257,14 @@ def _placed(error: ValidationError) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value if value_size(value, 100) <= 100 else _beginning(value), ensure_ascii=False)
     return text if len(text) <= 100 else text[:100] + "…"
+
+
+def _beginning(value: Any) -> Any:
+    """Enough of a large value for its first hundred characters."""
+    if isinstance(value, str):
+        return value[:101]
+    if isinstance(value, Mapping):
+        return {str(name)[:101]: _beginning(value[name]) for name in islice(value, 1)}
+    return [_beginning(part) for part in islice(value, 50)] if isinstance(value, list) else value

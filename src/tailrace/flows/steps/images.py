@@ -12,6 +12,7 @@ import msgspec
 
 from tailrace.flows.steps.base import StepError
 from tailrace.messages import Image
+from tailrace.wire.client_request import InvalidRequest, image_url
 
 MAX_IMAGE_BYTES: Final = 20 * 1024 * 1024
 _MAGIC: Final = (
@@ -40,6 +41,10 @@ async def resolve(image: ImageParam, directory: Path, max_bytes: int = MAX_IMAGE
         raise StepError("an image has exactly one of data, file and url", code="image")
     if image.url.startswith(("http://", "https://")):
         return Image(url=image.url, detail=image.detail)
+    try:
+        image_url(image.url or (image.data if image.data.startswith("data:") else "data:image/"))
+    except InvalidRequest as exc:
+        raise StepError(str(exc), code="image") from exc
     max_bytes = min(max_bytes, MAX_IMAGE_BYTES)
     if image.file:
         raw = await asyncio.to_thread(_read, directory, image.file, max_bytes)

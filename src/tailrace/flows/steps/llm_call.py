@@ -17,6 +17,7 @@ from tailrace.errors import ConfigError, Permanent, ProviderError
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
+from tailrace.flows.schema.whole_value import NotChecked, answer_in
 from tailrace.flows.steps.base import Handler, StepContext, StepError
 from tailrace.flows.steps.cost import cost_usd
 from tailrace.flows.steps.http import host_problem
@@ -243,7 +244,10 @@ class _CheckedCall:
         answer = _StepAnswer(result.completion, result.provider, model, tuple(self._tried), repairs)
         if listener.partial is None or result.completion.tool_calls:
             return answer
-        value, problems = listener.partial.close()
+        try:
+            value, problems = await answer_in(listener.partial.text, listener.partial.schema)
+        except NotChecked as exc:
+            raise StepError(f"the answer: {exc}", code="schema") from exc
         if problems:
             return self._reject(listener, problems)
         return msgspec.structs.replace(answer, checked=True, value=value)

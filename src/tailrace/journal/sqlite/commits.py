@@ -22,21 +22,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from tailrace.errors import JournalError, StaleEpoch, TailraceError
+from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import Entry, RunFinished
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.sqlite.integrity import translated
 from tailrace.journal.sqlite.queries import rows_of, without_outputs
+from tailrace.journal.sqlite.schema import WAL_BYTES, wal_bytes
 from tailrace.ports import Batch
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
 OnLag: TypeAlias = Callable[[float], None]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
-PAGE_BYTES = 4096
-CHECKPOINT_PAGES = 2_000  # about as many as SQLite's own default, roughly counted
 
 BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
 _NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no head, so it inserts nothing
@@ -121,6 +120,8 @@ class _PendingAppend:
     def settle(self) -> None:
         if isinstance(self.error, JournalError):
             self.log.refuse(self.error)
+            if isinstance(self.error, StorageFailed):
+                self.log.tail.fail(self.error)  # the run waits: its viewers are told why
         elif self.batch:
             self.log.written_seq = self.batch[-1].seq
             self.log.tail.publish(self.batch)
@@ -189,6 +190,11 @@ class Commits:
         self._queue(_PendingCall(work, future, fsync))
         return await future
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last group could not be written."""
+        return self._writer.failure is not None
+
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
         while self._busy:
@@ -226,8 +232,8 @@ class Commits:
             part.settle()
         if not self._busy:
             self._idle.wake()
-        if self._writer.pages > CHECKPOINT_PAGES:
-            self._writer.pages = 0
+        if self._writer.checkpoint_due:
+            self._writer.checkpoint_due = False
             self._checkpoint()
         if appended_at is not None and self._on_lag is not None:
             self._on_lag(self._loop.time() - appended_at)
@@ -249,7 +255,9 @@ class _Writer(threading.Thread):
         self._settle = settle
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
-        self.pages = 0  # written since the last checkpoint was asked for; an estimate
+        self.failure: StorageFailed | None = None  # why the last group was not written
+        self.checkpoint_due = False
+        self._checkpoint_at = WAL_BYTES  # the size of the write-ahead log at which a checkpoint is due
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -264,9 +272,20 @@ class _Writer(threading.Thread):
             except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
                 self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
+                self.failure = None
+                self._measure_wal()
                 self._wake_others()
             self._settle(group)
         self._connection.close()
+
+    def _measure_wal(self) -> None:
+        """A log that could not be checkpointed whole is tried again when it has grown by so much again."""
+        size = wal_bytes(self._path)
+        if size <= WAL_BYTES:
+            self._checkpoint_at = WAL_BYTES
+        elif size >= self._checkpoint_at:
+            self.checkpoint_due = True
+            self._checkpoint_at = size + WAL_BYTES // 2
 
     def _wake_others(self) -> None:
         try:
@@ -277,6 +296,7 @@ class _Writer(threading.Thread):
     def _fail(self, group: _Group, error: JournalError) -> None:
         with contextlib.suppress(sqlite3.Error):
             self._connection.rollback()
+        self.failure = error if isinstance(error, StorageFailed) else None
         for part in group:
             part.error = part.error or error
 
@@ -296,7 +316,6 @@ class _Writer(threading.Thread):
                 continue
             self._insert(appends)
             appends.clear()
-            self.pages += 4
             try:
                 part.result = part.work(self._connection)
             except TailraceError as error:
@@ -312,7 +331,6 @@ class _Writer(threading.Thread):
 
     def _insert(self, appends: list[_PendingAppend]) -> None:
         rows = [row for part in appends for row in part.rows]
-        self.pages += len(rows) + sum(len(row[5]) for row in rows if isinstance(row[5], bytes)) // PAGE_BYTES
         if rows and insert_rows(self._connection, rows) != len(rows):
             for part in appends:
                 part.error = part.error or self._refusal(part.log)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tailrace.errors import CorruptLog, JournalError
+from tailrace.errors import CorruptLog, JournalError, StorageFailed
 
 HEADER = b"SQLite format 3\x00"
 WAL_HEADER_BYTES = 32  # sqlite.org/fileformat2.html, section 4.1: magic, format, page size, checkpoint, salts, sums
@@ -30,7 +30,7 @@ def _advice(path: Path) -> str:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Translates SQLite's errors into `JournalError` and `CorruptLog`."""
+    """Translates SQLite's errors into `StorageFailed` and `CorruptLog`."""
     try:
         yield
     except sqlite3.DatabaseError as exc:
@@ -38,8 +38,8 @@ def translated(path: Path) -> Iterator[None]:
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(exc):
             raise CorruptLog(f"{path} is damaged ({exc}); {_advice(path)}") from exc
         if name.startswith("SQLITE_FULL"):
-            raise JournalError(f"no space left to write {path}; free some, then start again") from exc
-        raise JournalError(f"{path}: {exc}") from exc
+            raise StorageFailed(f"no space left to write {path}; free some, and what waits goes on") from exc
+        raise StorageFailed(f"{path}: {exc}") from exc
 
 
 def check_file(path: Path) -> None:

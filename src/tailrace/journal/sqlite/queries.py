@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from tailrace.errors import CorruptLog, RunNotFound
-from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished
+from tailrace.errors import CorruptLog, RunNotFound, StorageFailed
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished, from_json
 from tailrace.journal.fold import Fold, fold, is_fact, outputs_text
-from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.ports import RUNS_LIMIT, Batch, NewRun, Run, RunFilter, Signal
+from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES, next_page_end
+from tailrace.ports import RUNS_LIMIT, Batch, LogPage, NewRun, Run, RunFilter, Signal, StoredLine
 
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
@@ -52,11 +55,13 @@ class Row(NamedTuple):
 
 
 def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
-    """`entries` are consecutive."""
+    """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
     for attempt, group in groupby(entries, attrgetter("attempt")):
         stretch = list(group)
-        events = _ENCODER.encode_lines([entry.event for entry in stretch])
-        yield Row(stretch[0].seq, stretch[-1].seq, attempt, crc32(events), events)
+        for start in range(0, len(stretch), PAGE_LINES):
+            some = stretch[start : start + PAGE_LINES]
+            events = _ENCODER.encode_lines([entry.event for entry in some])
+            yield Row(some[0].seq, some[-1].seq, attempt, crc32(events), events)
 
 
 def _stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
@@ -67,15 +72,31 @@ def _stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 def entries_of(run_id: str, row: Row) -> list[Entry]:
     """Raises `CorruptLog` for a row that is not what was written."""
-    if crc32(row.events) != row.crc:
-        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} are damaged (checksum)")
+    _check_sum(run_id, row)
     try:
         events = _EVENTS.decode_lines(row.events)
     except msgspec.MsgspecError as exc:
         raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} cannot be read: {exc}") from exc
-    if len(events) != row.last_seq - row.first_seq + 1:
-        raise CorruptLog(f"run {run_id}: {len(events)} entries where {row.first_seq}-{row.last_seq} are due")
+    _check_count(run_id, row, len(events))
     return [Entry(seq, event, row.attempt) for seq, event in enumerate(events, row.first_seq)]
+
+
+def lines_of(run_id: str, row: Row) -> list[StoredLine]:
+    """The same without decoding them."""
+    _check_sum(run_id, row)
+    lines = row.events.splitlines()  # JSON has no line ends inside
+    _check_count(run_id, row, len(lines))
+    return [StoredLine(seq, row.attempt, line) for seq, line in enumerate(lines, row.first_seq)]
+
+
+def _check_sum(run_id: str, row: Row) -> None:
+    if crc32(row.events) != row.crc:
+        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} are damaged (checksum)")
+
+
+def _check_count(run_id: str, row: Row, found: int) -> None:
+    if found != row.last_seq - row.first_seq + 1:
+        raise CorruptLog(f"run {run_id}: {found} entries where {row.first_seq}-{row.last_seq} are due")
 
 
 def encode(value: msgspec.Struct) -> bytes:
@@ -140,6 +161,15 @@ def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, floa
     ).fetchall()
 
 
+def last_seq_of(connection: sqlite3.Connection, run_id: str) -> int:
+    row: tuple[int] | None = connection.execute(
+        "SELECT last_seq FROM batches WHERE run = ? ORDER BY first_seq DESC LIMIT 1", (number_of(connection, run_id),)
+    ).fetchone()
+    if row is None:
+        raise CorruptLog(f"run {run_id} has lost all its entries")
+    return row[0]
+
+
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -149,24 +179,54 @@ def read_page(connection: sqlite3.Connection, run_id: str, after: int, limit: in
     if snapshot := _snapshot_after(connection, run_id, num, after):
         return Batch((snapshot,))
     entries: list[Entry] = []
+    with closing(_rows_after(connection, run_id, num, after)) as rows:
+        for row in rows:
+            entries += entries_of(run_id, row)[after + 1 + len(entries) - row.first_seq :]
+            if len(entries) >= limit:
+                break
+    return Batch(completed(connection, run_id, num, entries[:limit]))
+
+
+def read_lines(connection: sqlite3.Connection, run_id: str, after: int) -> LogPage:
+    """The same as they are stored: one page, as `Source.stored_page` says."""
+    num, end = number_of(connection, run_id), next_page_end(after)
+    if snapshot := _snapshot_after(connection, run_id, num, after):
+        return Batch((snapshot,)).page
+    lines: list[StoredLine] = []
+    page_bytes = 0
+    with closing(_rows_after(connection, run_id, num, after)) as rows:
+        for row in rows:
+            for line in lines_of(run_id, row)[after + 1 + len(lines) - row.first_seq :]:
+                page_bytes += len(line.json)
+                if line.seq > end or (page_bytes > PAGE_BYTES and lines):
+                    break
+                lines.append(line)
+            else:
+                continue
+            break
+    if lines and lines[-1].type == b"run_finished" and _output_seqs(connection, num) is not None:
+        last = Entry(lines[-1].seq, from_json(lines[-1].json), lines[-1].attempt)
+        lines[-1:] = Batch(completed(connection, run_id, num, [last])).page
+    return LogPage(lines)
+
+
+def _rows_after(connection: sqlite3.Connection, run_id: str, num: int, after: int) -> Generator[Row, None, None]:
+    """The rows with entries after the cursor. Close it: that ends the read transaction, so that the write-ahead log can
+    start over."""
+    due = after + 1
     rows = connection.execute(
         "SELECT first_seq, last_seq, attempt, crc, events FROM batches WHERE run = ?1 AND first_seq >="
         " (SELECT coalesce(max(first_seq), 0) FROM batches WHERE run = ?1 AND first_seq <= ?2) ORDER BY first_seq",
-        (num, after + 1),
+        (num, due),
     )
-    try:
+    with closing(rows):
         for row in map(Row._make, rows):
-            due = after + 1 + len(entries)
             if row.last_seq < due:
                 continue
             if row.first_seq > due:
                 raise CorruptLog(f"run {run_id}: entries {due}-{row.first_seq - 1} are missing")
-            entries += entries_of(run_id, row)[due - row.first_seq :]
-            if len(entries) >= limit:
-                break
-    finally:
-        rows.close()  # ends the read transaction, so that the write-ahead log can start over
-    return Batch(completed(connection, run_id, num, entries[:limit]))
+            yield row
+            due = row.last_seq + 1
 
 
 def _snapshot_after(connection: sqlite3.Connection, run_id: str, num: int, after: int) -> Entry | None:
@@ -295,6 +355,18 @@ def signalled_since(connection: sqlite3.Connection, after: int) -> list[tuple[in
     return connection.execute(
         "SELECT s.id, r.id FROM signals AS s JOIN runs AS r ON r.num = s.run WHERE s.id > ? ORDER BY s.id", (after,)
     ).fetchall()
+
+
+# ── the file itself ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def free_bytes(connection: sqlite3.Connection, path: Path) -> int:
+    """The space that is left beside the file, once the file was read."""
+    connection.execute("SELECT count(*) FROM (SELECT 1 FROM runs LIMIT 1)").fetchone()
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError as exc:
+        raise StorageFailed(f"{path.parent}: {exc.strerror}") from exc
 
 
 # ── small state ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,7 +27,10 @@ class Readers:
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tailrace-reader")
 
     async def query(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._query_in_thread, work)
+        return await self.submit(work)
+
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._query_in_thread, work)
 
     def _query_in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with translated(self._path):

@@ -9,6 +9,8 @@ thousand runs share a few pages however long their inputs are.
 A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
 lists these entries; the run's `RunFinished` and its snapshot are stored without them and completed when they are read.
 NULL: everything is stored where it is read, as in a file of the first two formats.
+
+`heads.claimed_seq` is the last entry before the newest claim: what follows is what its owner has done.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from tailrace.journal.sqlite.integrity import check_file, check_wal, commits_in_
 
 APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
+WAL_BYTES = 1 << 20  # the write-ahead log is checkpointed when it is longer, and cut to this when it starts over
+WAL_BYTES_LONG = 4 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
+RESTART_TIMEOUT_S = 0.2  # for so long; writers wait meanwhile
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
 
 MIGRATIONS: tuple[str, ...] = (
@@ -89,6 +94,9 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE heads ADD COLUMN output_seqs BLOB
     """,
+    """
+    ALTER TABLE heads ADD COLUMN claimed_seq INTEGER NOT NULL DEFAULT 0
+    """,
 )
 
 
@@ -99,15 +107,32 @@ def connect(path: Path, *, writer: bool) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_MAX}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
     if not writer:
         connection.execute("PRAGMA query_only = ON")
     return connection
 
 
 def checkpoint(connection: sqlite3.Connection) -> None:
-    """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. It
-    never waits for a lock: pages that are in use are left for the next checkpoint."""
+    """Moves committed pages into the database file. It syncs to disk, so it must not run in the writer's thread. Pages
+    that are in use are left for the next checkpoint, and nothing waits for a lock, unless the log has become long:
+    readers that follow upon each other keep it from starting over although everything in it was moved."""
     connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    (_, _, path) = connection.execute("PRAGMA database_list").fetchone()
+    if wal_bytes(Path(path)) > WAL_BYTES_LONG:
+        connection.execute(f"PRAGMA busy_timeout = {int(RESTART_TIMEOUT_S * 1000)}")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
+
+
+def wal_bytes(path: Path) -> int:
+    """The size of the write-ahead log."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRATIONS) -> None:

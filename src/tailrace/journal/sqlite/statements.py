@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
-from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
+from tailrace.events import Entry, RunFailure, RunFinished, RunStarted, from_json
+from tailrace.journal.fold import is_progress
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
@@ -34,11 +35,12 @@ class Head(NamedTuple):
     owner: str
     pipe: str
     lease_until: float
+    claimed_seq: int
 
 
 def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
     row = connection.execute(
-        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.bell, h.lease_until"
+        "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.bell, h.lease_until, h.claimed_seq"
         " FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = ?",
         (run_id,),
     ).fetchone()
@@ -102,12 +104,32 @@ def claim(
     held = head.state == "running" and head.owner != claimant.owner
     if held and head.lease_until > now and is_alive(head.pipe):
         raise RunOwned(f"run {run_id} is executed by {head.owner}", owner=head.owner)
-    epoch = head.epoch + 1
+    epoch, kills = head.epoch + 1, head.kills
+    if held:  # its owner died, or hangs; the same owner that claims again is alive
+        kills = 0 if _has_progress(connection, head) else kills + 1
     connection.execute(
-        "UPDATE heads SET state = 'running', epoch = ?, kills = ?, owner = ?, bell = ?, lease_until = ? WHERE num = ?",
-        (epoch, head.kills + (head.state == "running"), *claimant, head.num),
+        "UPDATE heads SET state = 'running', epoch = ?, kills = ?, owner = ?, bell = ?, lease_until = ?, claimed_seq ="
+        " coalesce((SELECT last_seq FROM batches WHERE run = ?6 ORDER BY first_seq DESC LIMIT 1), 0)"
+        " WHERE num = ?6",
+        (epoch, kills, *claimant, head.num),
     )
     return head.num, Lease(run_id, epoch, claimant.owner)
+
+
+def _has_progress(connection: sqlite3.Connection, head: Head) -> bool:
+    rows = connection.execute(
+        "SELECT first_seq, events FROM batches WHERE run = ? AND last_seq > ?", (head.num, head.claimed_seq)
+    )
+    return any(
+        seq > head.claimed_seq and line.startswith(_PROGRESS) and is_progress(from_json(line))
+        for first_seq, events in rows.fetchall()
+        for seq, line in enumerate(events.splitlines(), first_seq)
+    )
+
+
+_PROGRESS = tuple(  # how the JSON of what may be progress begins: most entries need not be decoded
+    b'{"type":"%b"' % name for name in (b"step_finished", b"tool_output_recorded", b"delivered")
+)
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, lease_until: float) -> None:
@@ -214,6 +236,21 @@ def _ended(connection: sqlite3.Connection, run_id: str) -> Head:
     if head.state not in ENDED:
         raise RunOwned(f"run {run_id} has not ended", owner=head.owner)
     return head
+
+
+# ── the file itself ──────────────────────────────────────────────────────────────────────────────────────────────
+
+PROBE_BYTES = 65_536
+_PROBE = ("tailrace.probe", "space")
+
+
+def probe(connection: sqlite3.Connection) -> None:
+    """Writes about as much as a group of entries needs."""
+    connection.execute("INSERT OR REPLACE INTO key_values VALUES (?, ?, zeroblob(?))", (*_PROBE, PROBE_BYTES))
+
+
+def remove_probe(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM key_values WHERE namespace = ? AND key = ?", _PROBE)
 
 
 # ── small state ──────────────────────────────────────────────────────────────────────────────────────────────

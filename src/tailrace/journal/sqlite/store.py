@@ -18,23 +18,25 @@ from pathlib import Path
 from typing import Unpack
 from weakref import WeakValueDictionary
 
-from tailrace.errors import JournalError, RunOwned, RunSealed, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import PAGE_ENTRIES, Tail, Viewer
+from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Tail
+from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import ENDED, Batch, Lease, NewRun, Run, RunFilter, Signal
+from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
-RETRY_MAX_S = 10.0
+RETRY_MAX_S = 5.0
+MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 
 
 class SqliteJournal:
@@ -49,10 +51,12 @@ class SqliteJournal:
         clock: Callable[[], float],
         on_lag: OnLag | None = None,
     ) -> None:
+        self._path = path
         self._clock = clock
         self._connection = connection  # the writer's
         self._pipe = pipe
         self._readers = Readers(path)
+        self._pages = PageCache()
         self._commits = Commits(
             path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
@@ -119,6 +123,7 @@ class SqliteJournal:
             self._drop(older, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
         tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
+        tail.recover()
         self._logs[lease.run_id] = StoredLog(lease.run_id, num, lease.epoch, state, tail, fsync=fsync)
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
@@ -223,12 +228,13 @@ class SqliteJournal:
         return await self._readers.query(partial(queries.list_runs, wanted=wanted))
 
     async def orphans(self) -> list[Run]:
-        now = self._clock()
+        now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
         abandoned = [
             run_id
-            for run_id, state, lease_until, pipe in await self._readers.query(queries.unfinished_runs)
+            for run_id, state, lease_until, pipe in unfinished
             if state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
         ]
+        self._pipe.remove_dead(keep={pipe for *_, pipe in unfinished})
         return [await self.get(run_id) for run_id in abandoned]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:
@@ -254,7 +260,14 @@ class SqliteJournal:
         return state.entry()
 
     def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
-        return Viewer(self, run_id, after, snapshot=snapshot)
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        read = partial(queries.read_lines, run_id=run_id, after=after)
+        return await self._pages.page(run_id, after, partial(self._readers.submit, read))
 
     async def attach(self, run_id: str) -> Tail:
         if (tail := self._tails.get(run_id)) is not None:
@@ -263,6 +276,11 @@ class SqliteJournal:
         tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
         self._woken.set()  # a commit between `get` and here has woken no viewer of this tail
         return tail
+
+    async def last_seq(self, run_id: str) -> int:
+        seq = await self._readers.query(partial(queries.last_seq_of, run_id=run_id))
+        self._woken.set()  # another process's commits are published by the task that listens
+        return seq
 
     # ── other processes ──
 
@@ -280,10 +298,14 @@ class SqliteJournal:
                 logger.warning("wake-ups between processes failed (%r); trying again in %g s", exc, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
-            self._pipe.reopen()
+            try:
+                self._pipe.reopen()
+            except Exception as exc:  # noqa: BLE001 - without it viewers are served after each pause
+                logger.warning("the wake-up pipe cannot be made again: %s", exc)
             self._woken.set()  # for what was written meanwhile
 
     async def _serve_wakeups(self) -> None:
+        """Raises what fails, after every viewer was served that could be."""
         loop, fd = asyncio.get_running_loop(), self._pipe.fd
         if fd is not None:
             loop.add_reader(fd, self._on_wakeup)
@@ -292,11 +314,16 @@ class SqliteJournal:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), POLL_S if fd is None else None)
                 self._woken.clear()
-                self._pipe.discover_peers()
+                failures = [
+                    failure
+                    for run_id, tail in list(self._tails.items())
+                    if run_id not in self._logs and not tail.ended
+                    if (failure := await self._follow(run_id, tail)) is not None
+                ]
                 await self._look_for_signals()
-                for run_id, tail in list(self._tails.items()):
-                    if run_id not in self._logs and not tail.ended:
-                        await self._follow(run_id, tail)
+                self._pipe.discover_peers()
+                if failures:
+                    raise failures[0]
         finally:
             if fd is not None:
                 loop.remove_reader(fd)
@@ -315,17 +342,29 @@ class SqliteJournal:
                 if (log := self._logs.get(run_id)) is not None:
                     log.signalled.wake()
 
-    async def _follow(self, run_id: str, tail: Tail) -> None:
+    async def _follow(self, run_id: str, tail: Tail) -> JournalError | None:
+        """Publishes what another process has written. The viewers of this run learn of a failure, which is returned;
+        the other runs are still followed."""
         try:
             while batch := await self.page(run_id, after := tail.last_seq):
                 if run_id in self._logs or tail.last_seq != after:
-                    return  # claimed here meanwhile: its own commits publish
+                    return None  # claimed here meanwhile: its own commits publish
                 tail.publish(batch)
-        except JournalError as error:
+        except RunNotFound as error:
             tail.fail(error)
-        except Exception as exc:  # the viewers of one run learn of it; the other runs are still followed
+            self._tails.pop(run_id, None)  # deleted: no entry will follow
+            return None
+        except JournalError as error:
+            failure = error
+        except Exception as exc:
             logger.exception("run %s cannot be followed", run_id)
-            tail.fail(JournalError(f"run {run_id} cannot be followed: {exc!r}"))
+            failure = JournalError(f"run {run_id} cannot be followed: {exc!r}")
+        else:
+            tail.unreadable = None
+            return None
+        tail.unreadable = failure
+        tail.wake()
+        return failure
 
     # ── keeping ──
 
@@ -336,11 +375,14 @@ class SqliteJournal:
         if run.first_seq > 1:
             return run
         snapshot, kept = await self._readers.query(partial(queries.compacted, run_id=run_id))
-        return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        run = await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
+        self._pages.forget(run_id)
+        return run
 
     async def delete(self, run_id: str) -> None:
         await self._commits.call(partial(statements.delete, run_id=run_id))
         self._tails.pop(run_id, None)
+        self._pages.forget(run_id)
 
     # ── small state ──
 
@@ -352,6 +394,14 @@ class SqliteJournal:
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+
+    async def check(self) -> None:
+        free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))
+        if free_bytes < MIN_FREE_BYTES:
+            raise StorageFailed(f"{free_bytes // 1024} KiB are left to write {self._path}; free some space")
+        if self._commits.failing:  # a small write may succeed where the next group would fail again
+            await self._commits.call(statements.probe)
+            await self._commits.call(statements.remove_probe)
 
     async def close(self) -> None:
         if self._listening is None:

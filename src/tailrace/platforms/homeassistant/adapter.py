@@ -2,10 +2,13 @@
 
 - In: the event `tailrace_message` with `{text, user?, conversation_id?}`, fired by an automation, a script or a
   dashboard; and the sentences said to Assist that begin with "ask tailrace".
-- Out: `persistent_notification.create`, where the same id replaces what was shown, and the event `tailrace_response`
-  with `{text, plain, conversation_id, message_id}`, for automations that speak it or send it on.
+- Out: `persistent_notification.create`, where the same id replaces what was shown, and an event with `{text, plain,
+  conversation_id, message_id}`: `tailrace_response` for answers, which automations speak or send on, and
+  `tailrace_notice` with a `kind` for what is not to be spoken (tools, notices, approvals, pairing codes).
 
-A notification that changed with every token would be no use: the answer comes whole.
+A notification that changed with every token would be no use: each text comes whole. A Home Assistant that is still
+starting accepts every command, but its automations hear no event and its sentence triggers are never set up, so that
+nothing is subscribed to or sent before it is running.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import hashlib
 import logging
 import re
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -33,6 +37,10 @@ log = logging.getLogger("tailrace.platforms.homeassistant")
 
 MESSAGE_EVENT = "tailrace_message"
 RESPONSE_EVENT = "tailrace_response"
+NOTICE_EVENT = "tailrace_notice"
+STARTED_EVENT = "homeassistant_started"  # fired when the state becomes `RUNNING`
+RUNNING = "RUNNING"
+MAX_TOLD = 1024  # notifications whose event is remembered
 SENTENCES = ["ask tailrace {question}", "tailrace {question}"]  # as Assist's sentence triggers have them
 DEFAULT_CHAT = "home"
 TITLE = "Tailrace"
@@ -42,7 +50,7 @@ CAPABILITIES = port.Capabilities(
     limit=14_000, unit="bytes", edits=True, deletes=True, resend="idempotent", windows=(port.Window(5, 1.0),)
 )
 _PASSING = frozenset({"home_assistant_error", "timeout", "unknown_error"})
-EventReader = Callable[[msgspec.Raw], port.MessageReceived]
+EventReader = Callable[[msgspec.Raw], port.MessageReceived | None]
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~])")
 
 
@@ -65,8 +73,15 @@ class _MessageEvent(msgspec.Struct):
     context: _Context = msgspec.field(default_factory=_Context)
 
 
+class _Config(msgspec.Struct):
+    state: str = RUNNING
+
+
 class _Input(msgspec.Struct):
+    """Who speaks is in the context of the sentence; the trigger itself has none."""
+
     conversation_id: str | None = None
+    context: _Context = msgspec.field(default_factory=_Context)
 
 
 class _Sentence(msgspec.Struct):
@@ -82,7 +97,6 @@ class _SentenceEvent(msgspec.Struct):
     """A sentence that Assist has heard."""
 
     variables: _Variables
-    context: _Context | None = None
 
 
 class HomeAssistantPlatform(BasePlatform):
@@ -90,10 +104,12 @@ class HomeAssistantPlatform(BasePlatform):
 
     name = "homeassistant"
     same_everywhere = CAPABILITIES
+    stops_when_refused = True  # with `ip_ban_enabled` the host bans an address after a few refused tokens
 
     def __init__(self, url: str, token: str, *, answer_s: float = ANSWER_S) -> None:
         self._url, self._token, self._answer_s = url, token, answer_s
         self._socket: Socket | None = None
+        self._told: OrderedDict[str, str] = OrderedDict()  # by notification: the text whose event was fired last
 
     # ── outwards ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,12 +144,26 @@ class HomeAssistantPlatform(BasePlatform):
         if refused := _refusal(created):
             return refused
         if action.final:
-            said = plain_text(action.text) if action.markup else action.text
-            told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
-            fired = await socket.command("fire_event", {"event_type": RESPONSE_EVENT, "event_data": told})
-            if not fired.success:  # the notification is there, and that is the answer
-                log.warning("%s could not be fired: %s", RESPONSE_EVENT, fired.error.message)
+            await self._tell(socket, place, shown, action)
         return None
+
+    async def _tell(self, socket: Socket, place: port.Place, shown: str, action: port.Send | port.Edit) -> None:
+        """Fires the event of a notification, once for the same text: a notification whose reply was lost is created
+        again, and an event that was spoken is not to be spoken twice."""
+        if self._told.get(shown) == action.text:
+            return
+        self._told[shown] = action.text
+        self._told.move_to_end(shown)
+        if len(self._told) > MAX_TOLD:
+            self._told.popitem(last=False)
+        said = plain_text(action.text) if action.markup else action.text
+        told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
+        event = RESPONSE_EVENT
+        if action.purpose != "answer":
+            event, told = NOTICE_EVENT, told | {"kind": action.purpose}
+        fired = await socket.command("fire_event", {"event_type": event, "event_data": told})
+        if not fired.success:  # the notification is there, and that is the answer
+            log.warning("%s could not be fired: %s", event, fired.error.message)
 
     # ── inwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,20 +196,34 @@ class HomeAssistantPlatform(BasePlatform):
     async def _subscribe(self, socket: Socket, readers: dict[int, EventReader], inbox: port.Inbox) -> None:
         trigger = {"platform": "conversation", "command": SENTENCES}
         try:
+            await self._until_running(socket, readers)
             messages = await socket.write("subscribe_events", {"event_type": MESSAGE_EVENT})
             sentences = await socket.write("subscribe_trigger", {"trigger": trigger})
             readers |= {messages: _parse_message_event, sentences: _parse_sentence_event}
-            subscribed = await socket.result(messages)
-            if not subscribed.success:
-                error = subscribed.error
-                reason = f"{MESSAGE_EVENT} cannot be subscribed to: {error.message}; is the token an admin's?"
-                raise PlatformError(reason, platform=self.name, permanent=error.code == "unauthorized")
+            self._check_subscribed(MESSAGE_EVENT, await socket.result(messages))
             self._socket = socket
             inbox.connected()
             if not (heard := await socket.result(sentences)).success:
                 log.info("Assist does not pass sentences on: %s", heard.error.message)
         except ConnectionLost:
             return  # the reader of the socket raises it
+
+    async def _until_running(self, socket: Socket, readers: dict[int, EventReader]) -> None:
+        """Returns when Home Assistant has started. The event is subscribed to first, so that it cannot be missed."""
+        started = asyncio.Event()
+        number = await socket.write("subscribe_events", {"event_type": STARTED_EVENT})
+        readers[number] = lambda _: started.set()
+        self._check_subscribed(STARTED_EVENT, await socket.result(number))
+        answer = await socket.command("get_config", {})
+        config = msgspec.json.decode(answer.result, type=_Config) if answer.success else _Config()
+        if config.state != RUNNING:
+            log.info("Home Assistant is %s; waiting until it is running", config.state)
+            await started.wait()
+
+    def _check_subscribed(self, event: str, answer: SocketMessage) -> None:
+        if not answer.success:
+            reason = f"{event} cannot be subscribed to: {answer.error.message}; is the token an admin's?"
+            raise PlatformError(reason, platform=self.name, permanent=answer.error.code == "unauthorized")
 
     async def check(self) -> str:
         async with connected(self._url, self._token):
@@ -212,7 +256,8 @@ async def _put_updates(
         except msgspec.DecodeError as exc:
             log.warning("an event was not understood: %s", exc)
             continue
-        await inbox.put(update)
+        if update is not None:
+            await inbox.put(update)
 
 
 def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
@@ -225,10 +270,11 @@ def _parse_message_event(content: msgspec.Raw) -> port.MessageReceived:
 
 def _parse_sentence_event(content: msgspec.Raw) -> port.MessageReceived:
     heard = msgspec.json.decode(content, type=_SentenceEvent)
-    sentence, context = heard.variables.trigger, heard.context or _Context()
-    update_id = context.id or secrets.token_hex(16)  # nothing is ever delivered twice
+    sentence = heard.variables.trigger
+    spoken = sentence.user_input
+    update_id = spoken.context.id or secrets.token_hex(16)  # nothing is ever delivered twice
     question = str(sentence.slots.get("question", ""))
-    return _received(update_id, question, context.user_id or "", sentence.user_input.conversation_id)
+    return _received(update_id, question, spoken.context.user_id or "", spoken.conversation_id)
 
 
 def _received(update_id: str, text: str, sender: str, conversation: str | None) -> port.MessageReceived:

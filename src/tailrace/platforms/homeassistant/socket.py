@@ -28,13 +28,15 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class SocketMessage(msgspec.Struct, frozen=True):
-    """The result of a command (`success`, `error`), or an `event` of a subscription; `id` is the command's number."""
+    """The answer to a command (`success`, `error`, `result`), or an `event` of a subscription; `id` is the command's
+    number."""
 
     type: str
     id: int = 0
     success: bool = False
     error: Fault = Fault()
     event: msgspec.Raw = msgspec.Raw(b"null")
+    result: msgspec.Raw = msgspec.Raw(b"null")
     message: str = ""
 
 

@@ -1,38 +1,61 @@
-"""The attachments of a message as the model gets them: images as images, text files as text, others by name."""
+"""The attachments of a message as the model gets them: images as images, text files as text, others by name.
+
+They are fetched inside the run that answers the message, within `FETCH_S`: nothing else waits for a download (L147).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 
 from tailrace.delivery.planning.presenter import fenced, preview_line
 from tailrace.delivery.port import Attachment, MessageReceived, Platform
 from tailrace.errors import PlatformError
-from tailrace.messages import Image, Message, Part, Text
+from tailrace.messages import READABLE_IMAGES, Image, Message, Part, Text
 
 log = logging.getLogger("tailrace.platforms")
 
 MAX_IMAGE_BYTES = 10 << 20
 MAX_TEXT_BYTES = 256 << 10
-IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+MAX_FILES = 20  # of one message; the others are named
+FETCH_S = 60.0  # for the files of one message together
 _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", "application/toml", "application/x-sh")
+
+
+def named_message(received: MessageReceived) -> Message:
+    """The message with the names of its attachments in their place. An empty message has no parts."""
+    return Message("user", (*_text(received), *(_unread(attachment, "") for attachment in received.attachments)))
 
 
 async def message_of(platform: Platform, received: MessageReceived) -> Message:
     """The message as the model gets it. An empty message has no parts."""
-    parts: list[Part] = [Text(received.text)] if received.text.strip() else []
-    for attachment in received.attachments:
+    parts = _text(received)
+    deadline = asyncio.get_running_loop().time() + FETCH_S
+    for number, attachment in enumerate(received.attachments):
+        if number >= MAX_FILES:
+            parts.append(_unread(attachment, "; too many files for one message"))
+            continue
         try:
-            parts.append(await _part(platform, attachment))
-        except PlatformError as exc:
-            log.warning("an attachment could not be read: %s", exc)
-            parts.append(Text(f"[attached: {_label(attachment)}; it could not be read]"))
+            async with asyncio.timeout_at(deadline):
+                parts.append(await _part(platform, attachment))
+        except (PlatformError, TimeoutError) as exc:
+            log.warning("an attachment could not be read: %s", str(exc) or f"not fetched within {FETCH_S:.0f} s")
+            parts.append(_unread(attachment, "; it could not be read"))
     return Message("user", tuple(parts))
+
+
+def _text(received: MessageReceived) -> list[Part]:
+    return [Text(received.text)] if received.text.strip() else []
+
+
+def _unread(attachment: Attachment, why: str) -> Text:
+    return Text(f"[attached: {_label(attachment)}{why}]")
 
 
 async def _part(platform: Platform, attachment: Attachment) -> Part:
     kind = attachment.media_type.partition(";")[0].strip().lower()
-    if kind in IMAGES:
+    if kind in READABLE_IMAGES:
         data = await platform.fetch(attachment, max_bytes=MAX_IMAGE_BYTES)
         return Image(data=base64.b64encode(data).decode(), media_type=kind)
     small = attachment.size_bytes is None or attachment.size_bytes <= MAX_TEXT_BYTES
@@ -42,7 +65,7 @@ async def _part(platform: Platform, attachment: Attachment) -> Part:
             return Text(f"[attached: {_label(attachment)}]\n{fenced(data.decode())}")
         except UnicodeDecodeError:
             pass
-    return Text(f"[attached: {_label(attachment)}; only images and text files can be read]")
+    return _unread(attachment, "; only images and text files can be read")
 
 
 def _label(attachment: Attachment) -> str:

@@ -35,6 +35,7 @@ class BasePlatform:
 
     name = ""
     hook_path = ""
+    stops_when_refused = False
     same_everywhere = port.Capabilities()  # one whole message after the other: what any platform can do
 
     def capabilities(self, _place: port.Place) -> port.Capabilities:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 
 import msgspec
 from msgspec.structs import replace
 
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.service import TurnSpec, Unfetched
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import named
@@ -24,11 +25,14 @@ from tailrace.delivery.planning.presenter import DECISIONS, code_span
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import Decision
-from tailrace.platforms.runtime.attachments import message_of
+from tailrace.messages import JsonObject, Message
+from tailrace.platforms.runtime.attachments import message_of, named_message
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
+from tailrace.platforms.runtime.place_locks import PlaceLocks
 
 log = logging.getLogger("tailrace.platforms")
+MAX_TOLD_CODES = 1024
 HELP = """\
 /new begins a new conversation
 /stop stops the answer under way
@@ -41,7 +45,7 @@ HELP = """\
 
 
 class Conversations:
-    """The conversations of one platform. The caller passes the updates of one place to `handle` one after the other."""
+    """The conversations of one platform."""
 
     def __init__(
         self,
@@ -63,14 +67,28 @@ class Conversations:
         self._pastes = Pastes()
         self._held = asyncio.Event()  # a paste may be incomplete
         self._yolo: set[str] = set()  # sessions; for as long as the process lives
-        self._turned_away: set[str] = set()
+        self._told_codes: OrderedDict[str, str] = OrderedDict()  # users who are not served, and the code each was told
+        self._turns = PlaceLocks()
+        app.agents.sources[platform.name] = self._fetch_files
 
     async def handle(self, update: Update) -> None:
-        """Raises `TailraceError` for an update that was not handled: the platform must deliver it again."""
+        """The updates of one place are handled one after the other, in the order of the calls. Raises `TailraceError`
+        for an update that was not handled: the platform must deliver it again."""
+        async with self._turns.of(update.place):
+            await self._handle_once(update)
+
+    async def _handle_once(self, update: Update) -> None:
         if not self._recent.add(update.update_id):
             return
         try:
             await self._handle(update)
+        except Exception as exc:
+            if isinstance(exc, TailraceError):
+                self._recent.forget(update.update_id)
+                raise
+            # Delivered again, it would fail again and hold up all that follows: it is handled, and the user is told.
+            log.exception("%s: a message could not be handled", self._platform.name)
+            self._deliveries.say(update.place, "⚠️ Something went wrong with this message.", update.update_id)
         except BaseException:
             self._recent.forget(update.update_id)
             raise
@@ -116,15 +134,19 @@ class Conversations:
         return f"{self._platform.name}:{sender.id}"
 
     async def _offer_pairing(self, update: Update) -> None:
-        """A new user gets a pairing code, once and in private. In a group their messages are ignored."""
+        """A new user gets a pairing code in private, and another once that has expired. In a group their messages are
+        ignored."""
         user = self._requester(update.sender)
-        if update.place.kind != "private" or not isinstance(update, MessageReceived) or user in self._turned_away:
+        if update.place.kind != "private" or not isinstance(update, MessageReceived):
             return
-        if code := await self._pairing.code_for(user, update.sender.name):
-            self._turned_away.add(user)
+        code = await self._pairing.code_for(user, update.sender.name)
+        if code is not None and code != self._told_codes.get(user):
+            self._told_codes[user] = code
+            if len(self._told_codes) > MAX_TOLD_CODES:
+                self._told_codes.popitem(last=False)
             command = code_span(f"tailrace gateway --pair {code}")
             text = f"I do not know you yet. The person who runs me can let you in: {command}"
-            self._deliveries.say(update.place, text, update.update_id)
+            self._deliveries.say(update.place, text, update.update_id, "pairing")
         log.warning("%s is not served: not in platforms.%s.allow", user, self._platform.name)
 
     # ── what ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,14 +165,18 @@ class Conversations:
 
     async def _start_run_logged(self, message: MessageReceived) -> None:
         try:
-            await self._start_run(message)
+            async with self._turns.of(message.place):
+                await self._start_run(message)
         except TailraceError as exc:
             log.error("%s: a message could not be answered: %s", self._platform.name, exc)  # noqa: TRY400
             self._deliveries.say(message.place, f"⚠️ {exc}", message.update_id)
 
+    async def _fetch_files(self, reference: JsonObject) -> Message:
+        return await message_of(self._platform, msgspec.convert(reference, MessageReceived))
+
     async def _start_run(self, received: MessageReceived) -> None:
         place = received.place
-        message = await message_of(self._platform, received)
+        message = named_message(received)
         if not message.parts:
             return
         chosen = await self._chats.of(place.key)
@@ -163,6 +189,7 @@ class Conversations:
             reachable=True,
             yolo=session in self._yolo,
             busy=self._settings.busy,
+            unfetched=Unfetched(self._platform.name, msgspec.to_builtins(received)) if received.attachments else None,
         )
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
@@ -222,6 +249,7 @@ class Conversations:
                 text = "⏹ Stopped." if await self._stop(place, sender) else "Nothing is running."
             case "new":
                 await self._stop(place, sender)
+                self._yolo.discard(await self._session(place))
                 await self._chats.update(place.key, lambda known: replace(known, generation=known.generation + 1))
                 text = "A new conversation begins."
             case "model":

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import count
+
+import msgspec
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
 from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
-from tailrace.delivery.port import Place, Platform
-from tailrace.errors import TailraceError
-from tailrace.events import ApprovalAsked, RunFinished
+from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.planning.replies import delay_s
+from tailrace.delivery.port import Place, Platform, Purpose
+from tailrace.errors import CursorAhead, JournalError, TailraceError
+from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
 from tailrace.ports import Run
-from tailrace.runs.host import STORAGE_FAILURES, RunHost
+from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.platforms")
+MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
+MAX_TRIES = 5  # of a delivery that fails by an error of our own
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -31,28 +38,31 @@ class Deliveries(RunHost["_Delivery"]):
         self._lines = ChatLines(platform)
         self._messages: set[asyncio.Task[None]] = set()
         self.asked: dict[str, tuple[str, ApprovalAsked]] = {}  # by approval: the run that asks, and what
-        self._unhinted: set[str] = set()  # users who have not been told of `/verbose`
 
     async def deliver(self, spec: DeliverySpec) -> None:
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
-            self._unhinted.add(spec.requester)
+            spec = msgspec.structs.replace(spec, hints=True)
         run = await self.start_run(new_delivery(spec))
         await self.take_over(run.id)  # a no-op unless a process that died had begun it
 
-    def say(self, place: Place, text: str, key: str) -> None:
+    def say(self, place: Place, text: str, key: str, purpose: Purpose = "answer") -> None:
         """A message of our own, as soon as the chat's budget allows."""
-        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}"))
+        task = self._group_of_messages.create_task(self._say(place, text, f"say.{key}", purpose))
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    async def _say(self, place: Place, text: str, key: str) -> None:
+    async def _say(self, place: Place, text: str, key: str, purpose: Purpose) -> None:
         try:
-            await deliver_text(self._platform, self._lines.to(place), place, text, key=key)
+            await deliver_text(self._platform, self._lines.to(place), place, text, key=key, purpose=purpose)
         except TailraceError as exc:
             log.warning("%s: a message failed: %s", self._platform.name, exc)
         except Exception:
             log.exception("%s: a message failed", self._platform.name)
+
+    def wake(self) -> None:
+        """The platform is connected: what waits for another try is tried now."""
+        self._lines.wake()
 
     def open_approval(self, place: Place) -> ApprovalAsked | None:
         """The newest question in this place that is not answered."""
@@ -74,47 +84,75 @@ class Deliveries(RunHost["_Delivery"]):
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
 
-    def _is_given_back(self, error: Exception) -> bool:
-        return type(error) in STORAGE_FAILURES
+    def _is_given_back(self, error: Exception, tries: int) -> bool:
+        """A delivery that the journal failed is tried again for a while. The other classes of `JournalError` say
+        something about the run that another try does not change."""
+        again = type(error) in (JournalError, CursorAhead) and tries < MAX_GIVEN_BACK
+        return again or super()._is_given_back(error, tries)
+
+    def _on_failed(self, run: Run, _failure: RunFailure) -> None:
+        """The user waits for an answer and would wait for ever."""
+        self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown")
 
     def _wants(self, run: Run) -> bool:
         return platform_of(run) == self._platform.name
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
+        return _Delivery(self, claimed)
+
+    async def consumer_again(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
+        """The same delivery from what its ledger says now."""
+        entries = await self._journal.read(claimed.run.id)
+        return self.consumer_of(msgspec.structs.replace(claimed, entries=entries))
+
+    def consumer_of(self, claimed: ClaimedRun) -> GatewayStreamConsumer:
         ledger = Ledger(self._journal, claimed)
         spec = ledger.spec
-
-        consumer = GatewayStreamConsumer(
+        return GatewayStreamConsumer(
             self._journal,
             self._platform,
             self._lines.to(spec.place),
             ledger,
-            hints=spec.requester in self._unhinted,
+            hints=spec.hints,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
-        return _Delivery(self, consumer)
 
     def forget(self, consumer: GatewayStreamConsumer) -> None:
         """The delivery has left the host: its questions are no longer open here."""
         self.asked = {key: asked for key, asked in self.asked.items() if asked[0] != consumer.spec.run_id}
 
     async def mark_hinted(self, requester: str) -> None:
-        self._unhinted.discard(requester)
         await self._chats.mark_hinted(requester)
 
 
 class _Delivery:
     """One delivery under way, for the host."""
 
-    def __init__(self, deliveries: Deliveries, consumer: GatewayStreamConsumer) -> None:
+    def __init__(self, deliveries: Deliveries, claimed: ClaimedRun) -> None:
         self._deliveries = deliveries
-        self.consumer = consumer
+        self._claimed = claimed
+        self.consumer = deliveries.consumer_of(claimed)
 
     async def run(self) -> RunFinished | None:
         try:
-            finished = await self.consumer.run()
+            finished = await self._deliver()
         finally:
             self._deliveries.forget(self.consumer)
         if self.consumer.hinted:
             await self._deliveries.mark_hinted(self.consumer.spec.requester)
         return finished
+
+    async def _deliver(self) -> RunFinished | None:
+        """An error of our own is tried again from the ledger; the host knows what the other classes mean."""
+        for tries in count(1):
+            try:
+                return await self.consumer.run()
+            except TailraceError:
+                raise
+            except Exception:
+                if tries >= MAX_TRIES:
+                    raise
+                log.exception("delivery %s failed and is tried again", self._claimed.run.id)
+            await asyncio.sleep(delay_s(tries))
+            self.consumer = await self._deliveries.consumer_again(self._claimed)
+        return None

@@ -100,11 +100,11 @@ class PlatformRunner:
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
     ) -> None:
         self.platform = platform
+        self._degraded = app.degraded
         self._group = group
         self.deliveries = Deliveries(app, platform, group, chats)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
-        self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
         self._connected_at: float | None = None
@@ -129,23 +129,19 @@ class PlatformRunner:
     async def put(self, update: Update) -> None:
         if self.stopping:
             raise PlatformError("the process is about to end", platform=self.platform.name)
-        place = update.place.key
-        lock = self._locks.setdefault(place, asyncio.Lock())
-        try:
-            async with lock:
-                await self._conversations.handle(update)
-        finally:
-            if not lock.locked():
-                self._locks.pop(place, None)
+        await self._conversations.handle(update)
 
     def connected(self) -> None:
         log.info("%s is connected", self.platform.name)
         self._connected_at = asyncio.get_running_loop().time()
+        self._degraded.pop(self.platform.name, None)
+        self.deliveries.wake()
 
     # ── connection ──
 
     async def _stay_connected(self) -> None:
-        """Reconnects with backoff. Every failure is logged, and none leaves this task."""
+        """Reconnects with backoff. Every failure is logged, and none leaves this task. A platform that must not try a
+        refused token again is left alone."""
         pause_s = FIRST_PAUSE_S
         while True:
             self._connected_at = None
@@ -155,9 +151,14 @@ class PlatformRunner:
             except PlatformError as exc:
                 reason = str(exc)
                 pause_s = LONGEST_PAUSE_S if exc.permanent else pause_s
+                if exc.permanent and self.platform.stops_when_refused:
+                    self._degraded[self.platform.name] = f"{reason}; it is not tried again before a restart"
+                    log.error("%s; it is not tried again before a restart", reason)  # noqa: TRY400 - one line says it
+                    return
             except Exception as exc:
                 log.exception("%s failed", self.platform.name)
                 reason = f"{type(exc).__name__}: {exc}"
+            self._degraded[self.platform.name] = reason
             if self._held_for() >= STEADY_S:
                 pause_s = FIRST_PAUSE_S
             wait_s = pause_s * random.uniform(0.75, 1.25)  # noqa: S311 - so that many do not come back at once

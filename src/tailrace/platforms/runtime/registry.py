@@ -14,6 +14,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import Platforms, PlatformSettings
 from tailrace.delivery.port import Platform
 from tailrace.errors import ConfigError
+from tailrace.extras import install_command
 
 
 def settings_of(config: Config, name: str) -> PlatformSettings | None:
@@ -35,7 +36,7 @@ def make_platform(config: Config, name: str) -> Platform:
         module = import_module(f"tailrace.platforms.{name}.adapter")
     except ImportError as exc:
         raise ConfigError(
-            f"its library is not installed ({exc}); pip install 'tailrace[{name}]'", key=f"platforms.{name}"
+            f"its library is not installed ({exc}); {install_command(name)}", key=f"platforms.{name}"
         ) from exc
     platform: Platform = module.make(config)
     return platform

@@ -5,12 +5,13 @@ Under `tailrace serve` the same handler is one of the server's routes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from aiohttp import web
 
+from tailrace.app.http_connection import SERVER_NAME, connection_factory
 from tailrace.delivery.port import HookRequest
 from tailrace.errors import ConfigError
 from tailrace.platforms.runtime.gateway import Gateway
@@ -18,11 +19,8 @@ from tailrace.platforms.runtime.gateway import Gateway
 MAX_HOOK_BYTES = 1 << 20
 
 
-async def answer(gateway: Gateway, request: web.Request) -> web.Response:
-    """Answers one call. The body is read as bytes: signatures are over the raw body (J120)."""
-    body = await request.read()
-    if len(body) > MAX_HOOK_BYTES:
-        return web.Response(status=413)
+async def answer(gateway: Gateway, request: web.Request, body: bytes) -> web.Response:
+    """Answers one call. The body is raw: signatures are over its bytes (J120)."""
     answered = await gateway.hook(
         HookRequest(
             request.method,
@@ -35,21 +33,32 @@ async def answer(gateway: Gateway, request: web.Request) -> web.Response:
     return web.Response(status=answered.status, body=answered.body, headers={"Content-Type": answered.content_type})
 
 
+async def _name_server(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Server"] = SERVER_NAME  # the library's own text has its version in it
+
+
 @asynccontextmanager
 async def listening(gateway: Gateway, host: str, port: int) -> AsyncGenerator[str, None]:
     """Listens within the block and yields the address. Raises `ConfigError` for an address that cannot be bound."""
 
+    async def handle(request: web.Request) -> web.Response:
+        return await answer(gateway, request, await request.read())
+
     application = web.Application(client_max_size=MAX_HOOK_BYTES)
+    application.on_response_prepare.append(_name_server)
     for path in gateway.hook_paths:
-        application.router.add_route("*", path, partial(answer, gateway))
+        application.router.add_route("*", path, handle)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            server = await loop.create_server(connection_factory(runner), host, port)
         except OSError as exc:
             raise ConfigError(f"cannot listen on {host}:{port}: {exc.strerror or exc}", key="server.port") from exc
-        yield f"http://{host}:{runner.addresses[0][1]}"
+        try:
+            yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
     finally:
         await runner.cleanup()

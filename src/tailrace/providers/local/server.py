@@ -22,6 +22,7 @@ from typing import Final, cast
 import msgspec
 
 from tailrace.errors import ConfigError, Unavailable
+from tailrace.extras import install_command
 from tailrace.providers.local.child import Report, Settings
 from tailrace.providers.local.weights import SMOLLM2, Fetch, Weights
 
@@ -32,7 +33,6 @@ GGUF_MAGIC: Final = b"GGUF"
 EMBEDDED_ANSWER_TOKENS: Final = 1024  # a model this small does not always find its end
 LOG_TAIL_BYTES: Final = 8192
 MAX_SOCKET_PATH_BYTES: Final = 100  # `sun_path` holds 104 bytes on macOS, 108 on Linux
-INSTALL: Final = "pip install 'tailrace[local]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,9 @@ class LocalServer:
                 "the embedded model needs unix sockets, which this platform lacks: choose another provider"
             )
         if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigError(f"the embedded model's engine is not installed: {INSTALL}, or choose another provider")
+            raise ConfigError(
+                f"the embedded model's engine is not installed: {install_command('local')}, or choose another provider"
+            )
         model = await self._model()
         child = await _Child.spawn()
         settings = Settings(
@@ -141,7 +143,9 @@ class LocalServer:
                 return child
             case "no_engine":
                 await child.end()
-                raise ConfigError(f"the embedded model's engine cannot be imported ({report.detail}): {INSTALL}")
+                raise ConfigError(
+                    f"the embedded model's engine cannot be imported ({report.detail}): {install_command('local')}"
+                )
             case "not_loaded":
                 await child.end()
                 error = ConfigError(f"{model} cannot be loaded: {child.last_words}", key=MODEL_PATH_KEY)

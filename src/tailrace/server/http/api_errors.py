@@ -23,11 +23,12 @@ from tailrace.errors import (
     RunOwned,
     RunParked,
     RunSealed,
+    StorageFailed,
     TailraceError,
     TimedOut,
     Unavailable,
 )
-from tailrace.messages import ErrorDelta
+from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
 from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
@@ -49,12 +50,15 @@ class ApiError(TailraceError):
         code: str = "",
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
+        details: JsonObject | None = None,
     ) -> None:
+        """`details` is an object that Anthropic's clients read."""
         super().__init__(message)
         self.status = status
         self.code = code or _word(status)
         self.param = param
         self.headers = dict(headers or {})
+        self.details = details
 
 
 def _word(status: int) -> str:
@@ -82,6 +86,8 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
         case "anthropic":
             # The API's own word for a server that takes no more work is 529.
             body = anthropic_error_body(msgspec.structs.replace(delta, status=529) if error.status == 503 else delta)
+            if error.details is not None:
+                body["error"]["details"] = error.details
             return {**body, "request_id": request_id} if request_id else body
         case "plain":
             plain: dict[str, Any] = {"kind": error.code, "message": message}
@@ -113,24 +119,32 @@ def as_api_error(exc: Exception) -> ApiError:
             return _of_http(exc)
         case ProviderError():
             return _of_provider(exc)
+        case JournalError():
+            return _of_journal(exc)
+        case ConfigError():
+            return _of_config(exc)
+        case UnsupportedParameter():
+            return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
+        case InvalidRequest():
+            return ApiError(400, str(exc), code="invalid_request", param=exc.param, details=exc.details)
+        case TimeoutError():
+            return ApiError(504, "timed out")
+        case _:
+            return ApiError(500, "internal error", code="internal_error")
+
+
+def _of_journal(exc: JournalError) -> ApiError:
+    match exc:
         case RunNotFound():
             return ApiError(404, str(exc))
         case RunSealed() | RunOwned() | RunParked():
             return ApiError(409, str(exc))
         case CursorAhead():
             return ApiError(409, str(exc), code="cursor_ahead")
-        case ConfigError():
-            return _of_config(exc)
-        case UnsupportedParameter():
-            return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
-        case InvalidRequest():
-            return ApiError(400, str(exc), code="invalid_request", param=exc.param)
-        case JournalError():
-            return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
-        case TimeoutError():
-            return ApiError(504, "timed out")
+        case StorageFailed():
+            return ApiError(503, str(exc), code="journal_unavailable", headers={"Retry-After": "5"})
         case _:
-            return ApiError(500, "internal error", code="internal_error")
+            return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
 
 
 def _of_http(exc: web.HTTPException) -> ApiError:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tailrace.server.http.api_errors import ApiError
 Access = Literal["open", "any"] | Scope
 ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 
@@ -36,6 +37,15 @@ class Identity(msgspec.Struct, frozen=True):
     def may(self, access: Access) -> bool:
         return access in ("open", "any") or access in self.scopes or "admin" in self.scopes
 
+    def require(self, access: Access, what: str = "this") -> None:
+        """Raises `ApiError` 403 for a key without the scope."""
+        if not self.may(access):
+            raise ApiError(403, f"{what} needs a key with the scope {access!r}", code="insufficient_scope")
+
+    def owns(self, owner: str) -> bool:
+        """Whether what the key of that name made is this caller's to read and delete. An admin's is everything."""
+        return self.name == owner or "admin" in self.scopes
+
 
 LOCAL = Identity("local")  # no key is configured: every client on the loopback interface is the user
 
@@ -44,7 +54,11 @@ class Authoriser:
     """The keys of this server. Without any, every client is let in."""
 
     def __init__(self, keys: Mapping[str, tuple[str, Collection[Scope]]]) -> None:
-        """`keys`: the secret and the scopes by name. Raises `ConfigError` where two have the same secret."""
+        """`keys`: the secret and the scopes by name. Raises `ConfigError` for a blank secret, and where two keys
+        have the same one."""
+        for name, (secret, _) in keys.items():
+            if not secret.strip():
+                raise ConfigError(f"the key {name!r} is blank", key="server.keys")
         self._keys = [(_digest(secret), Identity(name, frozenset(scopes))) for name, (secret, scopes) in keys.items()]
         if len({digest for digest, _ in self._keys}) < len(self._keys):
             raise ConfigError("two keys have the same value", key="server.keys")
@@ -74,14 +88,16 @@ class Authoriser:
             if access == "open":
                 return Identity("anonymous", frozenset())
             raise ApiError(401, "a valid API key is needed", code="invalid_api_key", headers=_CHALLENGE)
-        if not identity.may(access):
-            raise ApiError(403, f"this key does not have the scope {access!r}", code="insufficient_scope")
+        identity.require(access)
         return identity
 
     def _identify(self, headers: Mapping[str, str]) -> Identity | None:
         kind, _, token = headers.get("Authorization", "").partition(" ")
         given = token.strip() if kind.lower() == "bearer" else ""
-        digest = _digest(given or headers.get("x-api-key", ""))
+        given = given or headers.get("x-api-key", "").strip()
+        if not given:
+            return None  # before any comparison: no key sent is never equal to a key (M151)
+        digest = _digest(given)
         found = None
         for known, identity in self._keys:  # always all of them: constant time
             if hmac.compare_digest(known, digest):
@@ -119,9 +135,16 @@ class Origins:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._any_host = any_host and not hosts
 
-    def check(self, host: str, origin: str | None) -> None:
-        """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site."""
-        if not self._any_host and _hostname(host) not in self._hosts and not is_loopback(_hostname(host)):
+    def check(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
+        """Raises `ApiError` 403 for an unknown Host (DNS rebinding) and for an Origin of another site. A header that is
+        given twice is refused: which of the two counts would depend on who reads it."""
+        if len(hosts) > 1 or len(origins) > 1:
+            raise ApiError(403, "Host and Origin may be given once", code="header_given_twice")
+        host, origin = next(iter(hosts), ""), next(iter(origins), None)
+        name = _hostname(host)
+        if host and not name:
+            raise ApiError(403, "this Host is neither a name nor an address", code="host_not_allowed")
+        if not self._any_host and name not in self._hosts and not is_loopback(name):
             raise ApiError(403, "this Host is not allowed; add it to server.hosts", code="host_not_allowed")
         if origin is not None and not self._same(origin, host) and not self.allows(origin):
             raise ApiError(403, "this Origin is not allowed; add it to server.cors_origins", code="origin_not_allowed")
@@ -136,7 +159,7 @@ class Origins:
 
 
 def _hostname(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """The name or the address in a Host header; empty for anything but `name` or `name:port` (RFC 9110, 7.2). A URL
+    parser would read more into it: `evil.example@127.0.0.1` is no host."""
+    found = _HOST.fullmatch(host)
+    return (found["address"] or found["name"]).lower() if found else ""

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from tailrace.app.http_connection import connection_factory
 from tailrace.app.logging_setup import PEERS
 from tailrace.errors import ConfigError
 from tailrace.private_apis import request_count
@@ -44,8 +45,9 @@ async def listening(
     drain_s: float = 20.0,
     limits: ConnectionLimits | None = None,
 ) -> AsyncGenerator[str, None]:
-    """Serves within the block; yields the address. On leaving, new requests are refused, requests in flight have
-    `drain_s` to end, then they are cancelled. Raises `ConfigError` where the address cannot be bound."""
+    """Serves within the block; yields the address. On leaving, new requests get 503, requests in flight have
+    `drain_s` to end, then they are cancelled and the socket is closed. Raises `ConfigError` where the address cannot
+    be bound."""
     limits = limits if limits is not None else ConnectionLimits()
     runner = web.AppRunner(
         application,
@@ -64,11 +66,13 @@ async def listening(
         try:
             yield _address(host, server)
         finally:
-            server.close()
+            # The socket still listens: a new connection is told 503 and when to retry, not refused.
+            pipeline.draining = True
             await asyncio.gather(
                 pipeline.drain(drain_s), pipeline.app.agents.drain(drain_s), pipeline.app.calls.drain(drain_s)
             )
             await pipeline.stop()
+            server.close()
     finally:
         await runner.cleanup()
 
@@ -79,9 +83,7 @@ def _abort_if_silent(connection: web.RequestHandler) -> None:
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits) -> asyncio.Server:
-    loop, new_connection = asyncio.get_running_loop(), runner.server
-    if new_connection is None:
-        raise RuntimeError("the runner is not set up")
+    loop, new_connection = asyncio.get_running_loop(), connection_factory(runner)
 
     def connect() -> web.RequestHandler:
         connection = new_connection()

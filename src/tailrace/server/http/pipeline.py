@@ -13,12 +13,14 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
+from tailrace.app.http_connection import SERVER_NAME
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
-from tailrace.server.http.request_body import IDENTITY, REQUEST_ID
+from tailrace.server.http.body_budget import BodyBudget
+from tailrace.server.http.request_body import BODY_CLAIM, IDENTITY, IGNORED, REQUEST_ID
 from tailrace.server.http.route import Handler, Route
 from tailrace.server.http.sse_stream import EventStream, StreamTiming
 from tailrace.server.metrics.registry import Metrics
@@ -50,6 +52,7 @@ class RequestPipeline:
         metrics: Metrics | None = None,
         timing: StreamTiming | None = None,
         max_requests: int = 4096,
+        body_budget: BodyBudget | None = None,
     ) -> None:
         self.app = app
         self.metrics = metrics if metrics is not None else Metrics()
@@ -58,6 +61,7 @@ class RequestPipeline:
         self._origins = origins
         self._timing = timing if timing is not None else StreamTiming()
         self._max_requests = max_requests
+        self.body_budget = body_budget if body_budget is not None else BodyBudget(128_000_000)
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._streams: set[EventStream] = set()
@@ -104,7 +108,8 @@ class RequestPipeline:
         application.on_response_prepare.append(self._finish_head)
         self.router = application.router
         for route in routes:
-            self._routes[application.router.add_route(route.method, route.path, route.handler)] = route
+            added = application.router.add_route(route.method, route.path, route.handler, expect_handler=_on_expect)
+            self._routes[added] = route
         return application
 
     @property
@@ -115,6 +120,7 @@ class RequestPipeline:
     async def _serve(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("X-Request-Id", "")
         request[REQUEST_ID] = given if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+        claim = request[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
         self._idle.clear()
@@ -132,6 +138,7 @@ class RequestPipeline:
                 stream.close()
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
+            claim.release()
             self._in_flight.discard(task)
             if not self._in_flight:
                 self._idle.set()
@@ -171,7 +178,7 @@ class RequestPipeline:
         """Raises `ApiError` for a request that may not pass."""
         route = self._routes.get(request.match_info.route)
         access: Access = route.access if route is not None else "any"
-        self._origins.check(request.headers.get(hdrs.HOST, ""), request.headers.get(hdrs.ORIGIN))
+        self._origins.check(request.headers.getall(hdrs.HOST, ()), request.headers.getall(hdrs.ORIGIN, ()))
         if request.method == "OPTIONS" and hdrs.ACCESS_CONTROL_REQUEST_METHOD in request.headers:
             return  # a preflight carries no key (Fetch, 4.8); it opens nothing
         request[IDENTITY] = self._authoriser.authorise(request.headers, access)
@@ -193,12 +200,14 @@ class RequestPipeline:
         headers = response.headers
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
+        if (ignored := request.get(IGNORED)) is not None:
+            headers["X-Tailrace-Ignored"] = ", ".join(ignored)
         headers["X-Content-Type-Options"] = "nosniff"
-        headers[hdrs.SERVER] = "tailrace"
-        origin = request.headers.get(hdrs.ORIGIN)
-        if origin is not None and self._origins.allows(origin):
-            headers["Access-Control-Allow-Origin"] = origin
-            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After"
+        headers[hdrs.SERVER] = SERVER_NAME
+        origins = request.headers.getall(hdrs.ORIGIN, ())
+        if len(origins) == 1 and self._origins.allows(origins[0]):
+            headers["Access-Control-Allow-Origin"] = origins[0]
+            headers["Access-Control-Expose-Headers"] = "X-Request-Id, Retry-After, X-Tailrace-Ignored"
             headers.setdefault("Vary", "Origin")
 
     async def _answer_failure(self, request: web.Request, exc: Exception) -> web.StreamResponse:
@@ -216,7 +225,9 @@ class RequestPipeline:
         message = self.app.redactor.redact(str(error))
         if message == str(error):
             return error
-        return ApiError(error.status, message, code=error.code, param=error.param, headers=error.headers)
+        return ApiError(
+            error.status, message, code=error.code, param=error.param, headers=error.headers, details=error.details
+        )
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,6 +254,18 @@ class RequestPipeline:
         for task in self._in_flight:
             task.cancel()
         await self.drain(timeout_s)
+
+
+async def _on_expect(request: web.Request) -> web.Response | None:
+    """Sends the interim response that the client waits for (RFC 9110, 10.1.1)."""
+    if request.version < HttpVersion11:
+        return None
+    if request.headers.get(hdrs.EXPECT, "").lower() != "100-continue":
+        error = ApiError(417, "the only expectation is 100-continue", headers={"Connection": "close"})
+        return error_response(error, shape_of(request.path), "")
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # the answer has not begun
+    return None
 
 
 def _client_gone(request: web.Request) -> bool:

@@ -1,4 +1,4 @@
-"""A request's body and query, read within limits: size, time and depth (J126), and types.
+"""A request's body and query, read within limits: size, time, depth (J126), and types.
 
 Owns the reading of requests and its error messages; every mistake is an `ApiError` 400, 408 or 413.
 """
@@ -6,8 +6,7 @@ Owns the reading of requests and its error messages; every mistake is an `ApiErr
 from __future__ import annotations
 
 import asyncio
-import re
-from itertools import accumulate
+import sys
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,48 +16,80 @@ from tailrace.errors import validation_mistake
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.http.body_budget import BodyClaim
+from tailrace.server.http.json_shape import MAX_DEPTH, STEP_BYTES, counted_shape, scanned_shape
+
+__all__ = ["MAX_DEPTH"]
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
-MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any real request
 BODY_S: Final = 60.0  # for a whole body
 
 IDENTITY: Final = web.RequestKey("identity", Identity)
 REQUEST_ID: Final = web.RequestKey("request_id", str)
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+IGNORED: Final = web.RequestKey("ignored", tuple[str, ...])  # parameters that the model is not told (K129)
+BODY_CLAIM: Final = web.RequestKey("body_claim", BodyClaim)
 
 
-async def read_body(request: web.Request, timeout_s: float = BODY_S) -> bytes:
-    """The raw body. Raises `ApiError` 408, 413, and 400 for JSON nested deeper than `MAX_DEPTH`."""
-    if (request.content_length or 0) > request.client_max_size:
-        raise web.HTTPRequestEntityTooLarge(request.client_max_size)
+async def read_body(
+    request: web.Request, timeout_s: float = BODY_S, *, max_bytes: int | None = None, as_json: bool = True
+) -> bytes:
+    """The raw body. Raises `ApiError` 408, 413, 503 where the bodies of all requests together have no more room, and
+    400 for JSON that is nested too deeply or has too many values."""
+    limit = min(request.client_max_size or sys.maxsize, max_bytes or sys.maxsize)
+    if (request.content_length or 0) > limit:
+        raise _too_large(limit)
     try:
         async with asyncio.timeout(timeout_s):
-            body = await request.read()
+            body = await _arrived(request, limit)
     except TimeoutError:
         raise ApiError(408, "the body did not arrive in time", headers={"Connection": "close"}) from None
     except web.RequestPayloadError as exc:
         raise ApiError(400, f"the body cannot be read: {exc}") from exc
-    if depth_of(body) > MAX_DEPTH:
-        raise ApiError(400, f"JSON nested more than {MAX_DEPTH} deep")
+    if as_json and (problem := await _problem(body)):
+        raise ApiError(400, problem)
     return body
 
 
+async def _arrived(request: web.Request, limit: int) -> bytes:
+    """All bytes of the body, each taken from the budget as it arrives."""
+    claim = request[BODY_CLAIM]
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await request.content.readany():
+        size += len(piece)
+        if size > limit:
+            raise _too_large(limit)
+        try:
+            await claim.grow(len(piece))
+        except TimeoutError as exc:
+            headers = {"Retry-After": "5", "Connection": "close"}
+            raise ApiError(503, "too many large bodies at once", code="overloaded", headers=headers) from exc
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the body is larger than {limit / 1_000_000:g} MB, which is what this route accepts"
+    return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
+
+
 def depth_of(body: bytes) -> int:
-    """An upper bound of the nesting of this JSON; exact where it could exceed `MAX_DEPTH`. Linear, never recurses."""
-    most = body.count(b"[") + body.count(b"{")
-    if most <= MAX_DEPTH:
-        return most
-    steps = _STRING.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
-    return max(accumulate(memoryview(steps).cast("b")), default=0)
+    """An upper bound of the nesting of this JSON; exact where it could exceed `MAX_DEPTH`."""
+    return (counted_shape(body) or scanned_shape(body)).depth
 
 
-async def read_as(request: web.Request, kind: type[T]) -> T:
+async def _problem(body: bytes) -> str:
+    """Why this is not decoded; empty where it may be. A text that must be scanned is scanned in a thread."""
+    if (shape := counted_shape(body)) is None:
+        large = len(body) > STEP_BYTES
+        shape = await asyncio.to_thread(scanned_shape, body) if large else scanned_shape(body)
+    return shape.problem
+
+
+async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None = None) -> T:
     """The JSON body as this type. Raises `ApiError` 400 that names the field."""
-    body = await read_body(request)
+    body = await read_body(request, max_bytes=max_bytes)
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as exc:
@@ -67,9 +98,9 @@ async def read_as(request: web.Request, kind: type[T]) -> T:
         raise ApiError(400, f"the body is not JSON: {exc}", code="invalid_json") from exc
 
 
-async def read_object(request: web.Request) -> JsonObject:
+async def read_object(request: web.Request, *, max_bytes: int | None = None) -> JsonObject:
     """The JSON object that the body is, opaque."""
-    return await read_as(request, JsonObject)
+    return await read_as(request, JsonObject, max_bytes=max_bytes)
 
 
 def query_of(request: web.Request, kind: type[S]) -> S:

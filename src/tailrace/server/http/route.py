@@ -17,6 +17,11 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # A msgspec type, or a JSON schema where the body is another dialect's.
 Body: TypeAlias = Any
 TEXT: Final[JsonObject] = {"type": "string"}
+MESSAGE_LIST: Final[JsonObject] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": "object", "required": ["role"], "properties": {"role": {"type": "string"}}},
+}
 OBJECTS: Final[JsonObject] = {"type": "array", "items": {"type": "object"}}
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -22,11 +22,13 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """`running`: runs that this process executes; `requests`: in flight, this one included."""
+    """`running`: runs that this process executes; `requests`: in flight, this one included. `degraded`: what does not
+    work although new work is taken, and why: a chat platform that is not connected, say."""
 
     running: int
     requests: int
     status: Literal["ready"] = "ready"
+    degraded: dict[str, str] = {}
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
@@ -35,13 +37,16 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         return json_response(Health())
 
     async def readiness(_: web.Request) -> web.Response:
-        """The process can take work."""
+        """The process can take work: the journal can be read and written. Otherwise 503 with the reason."""
         try:
             async with asyncio.timeout(READY_S):
-                await pipeline.app.journal.runs(limit=1)
-        except (JournalError, TimeoutError) as exc:
+                await pipeline.app.journal.check()
+        except TimeoutError as exc:
             raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
-        return json_response(Readiness(len(pipeline.app.agents.running), pipeline.in_flight))
+        except JournalError as exc:
+            raise ApiError(503, f"the journal cannot be used: {exc}", code="journal_unavailable") from exc
+        app = pipeline.app
+        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=app.degraded))
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""

@@ -1,20 +1,19 @@
 """A run's log as server-sent events from a cursor on: the part that `/runs` and `/instances` have in common.
 
-Owns the cursor's rules: where a client resumes, and which cursors are refused. Knows no event: batches come encoded.
+Owns the cursor's rules: where a client resumes, and which cursors are refused. Knows no event: pages come encoded, and
+none is held while the client's socket takes no more (L141).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Frame, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Handler, Route
@@ -35,29 +34,41 @@ def log_route(path: str, handler: Handler, query: type[CursorQuery]) -> Route:
     return Route("GET", path, handler, "runs", query=query, headers=headers, streams=True, errors=errors)
 
 
+class LogEnd(msgspec.Struct, frozen=True):
+    """How far the log of a run goes now. A stream keeps this and not the run, whose input and output may be long."""
+
+    run_id: str
+    last_seq: int
+    ended: bool
+
+
+def log_end(run: Run) -> LogEnd:
+    return LogEnd(run.id, run.last_seq, run.state in ENDED)
+
+
 async def stream_log(
     pipeline: RequestPipeline,
     request: web.Request,
-    run: Run,
-    tail: Callable[[int, bool], AsyncGenerator[bytes, None]],
+    log: LogEnd,
+    frame: Frame,
     *,
     after: int,
     snapshot: bool = False,
 ) -> web.StreamResponse:
-    """Sends what `tail(after, snapshot)` yields, to its end. `Last-Event-ID` wins over both. Returns 204 to a client
-    that has everything of an ended run. Raises `ApiError` 409 for a cursor ahead of the log (H98)."""
+    """Sends what `frame` makes of each entry, to the last. `Last-Event-ID` wins over `after` and `snapshot`. Returns
+    204 to a client that has everything of an ended run. Raises `ApiError` 409 for a cursor ahead of the log (H98)."""
     if last_event_id := request.headers.get("Last-Event-ID", "").strip():
         if not _CURSOR.fullmatch(last_event_id):
             raise ApiError(400, "Last-Event-ID is not the number of an entry", param="Last-Event-ID")
         after, snapshot = int(last_event_id), False
-    if after > run.last_seq and not snapshot:
-        raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {after}", code="cursor_ahead")
-    if last_event_id and after == run.last_seq and run.state in ENDED:
+    if after > log.last_seq and not snapshot:
+        raise ApiError(409, f"the log has {log.last_seq} entries and the cursor says {after}", code="cursor_ahead")
+    if last_event_id and after == log.last_seq and log.ended:
         return web.Response(status=204)  # tells an EventSource to stop reconnecting (HTML, 9.2.3)
     stream = pipeline.stream(request)
     stream.begin()
-    async with aclosing(tail(after, snapshot)) as batches:
-        async for batch in batches:
-            stream.send(batch)
-            await stream.caught_up()
+    async for page in pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot):
+        stream.send(page.framed(frame))
+        del page
+        await stream.caught_up()
     return await stream.end()

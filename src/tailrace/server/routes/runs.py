@@ -6,7 +6,7 @@ A viewer is a cursor in the log: a disconnect stops nothing, a reconnect misses 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -16,12 +16,12 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.models import named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Run, sse_with_reasoning, sse_without_reasoning
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.log_stream import log_route, stream_log
+from tailrace.server.routes.log_stream import log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
     NewRunBody,
@@ -135,13 +135,9 @@ class Runs:
 
         A cursor at compacted entries gets a `snapshot` in their place, a cursor ahead of the log 409 (H98)."""
         query = query_of(request, RunStreamQuery)
-        run = await self._journal.get(request.match_info["id"])
-
-        async def tail(after: int, snapshot: bool) -> AsyncGenerator[bytes, None]:
-            async for batch in self._journal.tail(run.id, after=after, snapshot=snapshot):
-                yield batch.sse_with_reasoning if query.reasoning else batch.sse
-
-        return await stream_log(self._pipeline, request, run, tail, after=query.after, snapshot=query.snapshot)
+        log = log_end(await self._journal.get(request.match_info["id"]))
+        frame = sse_with_reasoning if query.reasoning else sse_without_reasoning
+        return await stream_log(self._pipeline, request, log, frame, after=query.after, snapshot=query.snapshot)
 
 
 def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:

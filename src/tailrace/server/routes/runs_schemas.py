@@ -145,6 +145,8 @@ def _question(run: Run) -> str:
 def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
     summary = msgspec.structs.asdict(summary_of(run))
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
+    if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
+        summary.update(status=state.status, last_seq=seq)
     return RunState(
         **summary,
         seq=seq,

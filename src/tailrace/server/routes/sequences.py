@@ -6,8 +6,7 @@ a viewer that was cut off resumes at the exact event.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,8 +18,8 @@ from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceVersion
-from tailrace.flows.definition.source import parse_source
-from tailrace.flows.engine.instance_events import ENDINGS
+from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
+from tailrace.flows.engine.instance_events import ENDINGS, instance_frame
 from tailrace.flows.engine.service import Instance
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
@@ -28,7 +27,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.log_stream import CursorQuery, log_route, stream_log
+from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -165,24 +164,17 @@ class Sequences:
 
         A cursor ahead of the log gets 409 (H98)."""
         query = query_of(request, CursorQuery)
-        instance_id = request.match_info["id"]
-        await self._flows.instance(instance_id)
-        run = await self._pipeline.app.journal.get(instance_id)
-
-        async def tail(after: int, _snapshot: bool) -> AsyncGenerator[bytes, None]:
-            async with aclosing(self._flows.watch(instance_id, after=after)) as watching:
-                async for events in watching:
-                    yield b"".join(event.sse for event in events)
-
-        return await stream_log(self._pipeline, request, run, tail, after=query.after)
+        log = log_end(await self._flows.get(request.match_info["id"]))
+        async with self._flows.watched(log.run_id):
+            return await stream_log(self._pipeline, request, log, instance_frame, after=query.after)
 
 
 async def _definition(request: web.Request) -> Definition:
     """JSON, or YAML where the content type says so. Raises `DefinitionError`, `ApiError`."""
     if "yaml" not in request.content_type:
-        return parsed(await read_object(request))
+        return parsed(await read_object(request, max_bytes=MAX_BYTES))
     try:
-        return parse_source((await read_body(request)).decode()).definition()
+        return await parse_yaml((await read_body(request, max_bytes=MAX_BYTES, as_json=False)).decode())
     except UnicodeDecodeError as exc:
         raise ApiError(400, "the body is not UTF-8 text", code="invalid_definition") from exc
     except ConfigError as exc:

@@ -7,18 +7,20 @@ turn.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from aiohttp import web
 
 from tailrace.events import ToolCallChunk
-from tailrace.messages import Dialect
+from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
+from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.sse import encode_comment
 
 
@@ -37,6 +39,7 @@ class _AgentAnswer:
         self._app = call.pipeline.app
         requester = call.request[IDENTITY].name
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
+        note_ignored(call.request, self._spec.ignored)
         self._source: Dialect = agent_dialect(self._app)
         self._log_to_deltas = LogToDeltas(
             agent=True,
@@ -62,16 +65,19 @@ class _AgentAnswer:
             source=self._source,
             target=self._call.api_format.dialect,
         )
-        return json_response(self._call.api_format.encode_body(completion, self._call.header(run, self._source)))
+        return json_response(
+            self._call.api_format.encode_body(completion, self._call.header(run, self._source, ended=time.time()))
+        )
 
     async def answer_streamed(self) -> web.StreamResponse:
         run = await self._start_run()
         encoder = self._call.api_format.new_encoder(self._call.header(run, self._source))
         request = self._call.request
         stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
+        at_once = self._app.config.streaming.api_server is False
         try:
             async for batch in self._app.journal.tail(run.id):
-                if data := self._encoded(batch, encoder, begun=stream.begun):
+                if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
                     stream.send(data)
                 await stream.caught_up()
         except asyncio.CancelledError:
@@ -79,15 +85,20 @@ class _AgentAnswer:
             raise
         if (error := self._log_to_deltas.failure()) is not None:
             raise error
-        return await stream.end(encoder.close(self._log_to_deltas.stop()))
+        if at_once:
+            said = self._log_to_deltas
+            stream.send(encoder.encode([*message_deltas(said.message()), UsageDelta(said.usage())]))
+        return await stream.end(encoder.close(self._log_to_deltas.stop(), at=time.time()))
 
-    def _encoded(self, batch: Batch, encoder: Encoder, *, begun: bool) -> bytes:
+    def _encoded(self, batch: Batch, encoder: Encoder | None, *, begun: bool) -> bytes:
         """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
-        first text or tool begins no stream (D52)."""
+        first text or tool begins no stream (D52). Without an encoder: the activity alone."""
         out: list[bytes] = []
         for entry in batch:
             deltas = self._log_to_deltas.take_entry(entry)
-            if deltas:
+            if deltas and encoder is None:
+                continue
+            if deltas and encoder is not None:
                 data = encoder.encode(deltas)
                 if self._log_to_deltas.finished is None or begun or out:
                     out.append(data)

@@ -5,16 +5,27 @@ from __future__ import annotations
 from aiohttp import web
 
 from tailrace.messages import JsonObject
+from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import TEXT, Handler, Route, nullable, object_schema
 from tailrace.server.v1.agent_answer import answer_turn
 from tailrace.server.v1.client_call import ClientCall
 from tailrace.server.v1.model_target import is_agent
+from tailrace.server.v1.models import AGENT
 from tailrace.server.v1.raw_answer import answer_raw
 
 
 async def answer_call(call: ClientCall) -> web.StreamResponse:
-    """The agent's answer or the raw model's; raises what they raise."""
-    return await (answer_turn(call) if is_agent(call.client_request) else answer_raw(call))
+    """The agent's answer or the raw model's; raises what they raise, and `ApiError` 403 for a key that may not use the
+    agent."""
+    if is_agent(call.client_request):
+        require_agent(call.request)
+        return await answer_turn(call)
+    return await answer_raw(call)
+
+
+def require_agent(request: web.Request) -> None:
+    """The agent runs tools on this machine: it needs the scope that `/runs` needs. Raises `ApiError` 403."""
+    request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
 
 
 def answer_route(
@@ -28,7 +39,7 @@ def answer_route(
 
 def request_schema(vendor: str, required: JsonObject, **optional: JsonObject) -> JsonObject:
     """The body of a request: `model`, `stream` and these; any other field is the vendor's."""
-    model = {**TEXT, "description": "`tailrace`, or `<provider>/<model>` for the raw model."}
+    model = {**TEXT, "minLength": 1, "description": "`tailrace`, or `<provider>/<model>` for the raw model."}
     return object_schema(
         {"model": model, **required},
         {"stream": nullable("boolean"), **optional},

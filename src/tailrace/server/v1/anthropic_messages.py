@@ -6,23 +6,28 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import OBJECTS, TEXT, Route, nullable, object_schema
+from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import MESSAGES
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, read_client_request
+from tailrace.server.v1.token_count import count_input_tokens
 
 # Versions differ in what they refuse and in fields that we never send: our answers are valid in all of them. A version
 # newer than this server must not lock its clients out.
 _VERSION: Final = re.compile(r"20\d\d-\d\d-\d\d")
-_VERSION_HEADER = {"anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out."}
-_REQUEST = request_schema(
-    "Anthropic", {"messages": {**OBJECTS, "minItems": 1}, "max_tokens": {"type": "integer", "minimum": 1}}
-)
+_HEADERS = {
+    "anthropic-version": "A date, `2023-06-01` or `2026-10-21` for instance; may be left out.",
+    "anthropic-beta": "Features that a raw model of Anthropic's dialect is asked for, separated by commas.",
+}
+_REQUEST = request_schema("Anthropic", {"messages": MESSAGE_LIST, "max_tokens": {"type": "integer", "minimum": 0}})
+_COUNTED = object_schema({"model": TEXT, "messages": MESSAGE_LIST}, additionalProperties=True)
+_COUNT = object_schema({"input_tokens": {"type": "integer", "minimum": 0}})
 _ANSWER = object_schema(
     {
         "id": TEXT,
@@ -41,20 +46,31 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     async def create(request: web.Request) -> web.StreamResponse:
         """A message, streamed or whole."""
         _check_version(request)
-        client_request = MESSAGES.parse_request(await read_object(request))
+        client_request = read_client_request(request, MESSAGES, await read_object(request))
         return await answer_call(ClientCall(pipeline, request, client_request, MESSAGES))
 
-    async def count(_: web.Request) -> web.StreamResponse:
-        """Not implemented: answers 501.
+    async def count(request: web.Request) -> web.StreamResponse:
+        """How many tokens a message's input is.
 
-        Only the model's own provider knows how it counts, and the other dialects have no route for it."""
-        raise ApiError(
-            501, "counting tokens is not implemented; the usage of each answer has the count", code="not_implemented"
-        )
+        The provider's own count where its API has one, an estimate elsewhere."""
+        _check_version(request)
+        body = await read_object(request)
+        client_request = read_client_request(request, MESSAGES, {"max_tokens": 1, **body})
+        client_request = msgspec.structs.replace(client_request, body=body)
+        return json_response({"input_tokens": await count_input_tokens(pipeline.app, client_request)})
 
     return (
-        answer_route("/v1/messages", create, body=_REQUEST, answer=_ANSWER, headers=_VERSION_HEADER),
-        Route("POST", "/v1/messages/count_tokens", count, "models", errors=(501,)),
+        answer_route("/v1/messages", create, body=_REQUEST, answer=_ANSWER, headers=_HEADERS),
+        Route(
+            "POST",
+            "/v1/messages/count_tokens",
+            count,
+            "models",
+            headers=_HEADERS,
+            body=_COUNTED,
+            answer=_COUNT,
+            errors=(404, 408, 413, 422, 429, 502, 504),
+        ),
     )
 
 

@@ -27,12 +27,15 @@ class Encoder(Protocol):
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes: ...
 
-    def close(self, stop: Stop | None = None) -> bytes: ...
+    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes: ...
+
+    def new_attempt(self) -> None: ...
 
 
 class AnswerHeader(msgspec.Struct, frozen=True):
     """What frames one answer. `source`: the dialect of its deltas. `fields`: fields of the request that the API repeats
-    in the answer."""
+    in the answer. `state`: fields that are ours, not the provider's. `ended`: when the answer ended, where that is
+    known."""
 
     id: str
     model: str
@@ -40,6 +43,8 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     source: Dialect
     include_usage: bool = False
     fields: JsonObject = {}
+    state: JsonObject = {}
+    ended: float | None = None
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
@@ -78,16 +83,25 @@ def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
 
 def responses_encoder(header: AnswerHeader) -> responses.StreamEncoder:
     return responses.StreamEncoder(
-        id=header.id, model=header.model, created_at=header.created, source=header.source, fields=header.fields
+        id=header.id,
+        model=header.model,
+        created_at=header.created,
+        source=header.source,
+        fields=header.fields,
+        state=header.state,
     )
 
 
 def _responses_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = responses.encode_body(
-        completion, id=header.id, model=header.model, created_at=header.created, fields=header.fields
+    return responses.encode_body(
+        completion,
+        id=header.id,
+        model=header.model,
+        created_at=header.created,
+        fields=header.fields,
+        state=header.state,
+        at=header.ended,
     )
-    ours = {"id": header.id, "model": header.model, "created_at": header.created, "object": "response"}
-    return {**body, **header.fields, **ours}
 
 
 CHAT = ApiFormat("chat", "chatcmpl-", parse_chat, _chat_encoder, _chat_body)

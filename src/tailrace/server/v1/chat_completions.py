@@ -8,12 +8,12 @@ from aiohttp import web
 
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
-from tailrace.server.http.route import OBJECTS, TEXT, Route, nullable, object_schema
+from tailrace.server.http.route import MESSAGE_LIST, OBJECTS, TEXT, Route, nullable, object_schema
 from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema
 from tailrace.server.v1.api_formats import CHAT
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, read_client_request
 
-_REQUEST = request_schema("OpenAI", {"messages": {**OBJECTS, "minItems": 1}})
+_REQUEST = request_schema("OpenAI", {"messages": MESSAGE_LIST})
 _ANSWER = object_schema(
     {
         "id": TEXT,
@@ -32,7 +32,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         """A chat completion, streamed or whole.
 
         `stream` left out means one JSON body (H96)."""
-        client_request = CHAT.parse_request(await read_object(request))
+        client_request = read_client_request(request, CHAT, await read_object(request))
         return await answer_call(ClientCall(pipeline, request, client_request, CHAT))
 
     return (answer_route("/v1/chat/completions", complete, body=_REQUEST, answer=_ANSWER),)

@@ -8,13 +8,33 @@ from aiohttp import web
 from tailrace.messages import Dialect, JsonObject, Message
 from tailrace.ports import Run
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IGNORED
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
-from tailrace.wire.client_request import ClientRequest
+from tailrace.wire.client_request import FORWARDED_HEADERS, ClientRequest, InvalidRequest
+
+
+def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonObject) -> ClientRequest:
+    """The request, with the headers that a provider of the same dialect is sent (K128). Raises `InvalidRequest`."""
+    client_request = api_format.parse_request(body)
+    headers = {
+        name: ",".join(request.headers.getall(name))
+        for name in FORWARDED_HEADERS[api_format.dialect]
+        if name in request.headers
+    }
+    if unfit := [name for name, value in headers.items() if not (value.isascii() and value.isprintable())]:
+        raise InvalidRequest("holds a character that no HTTP header can", unfit[0])
+    return msgspec.structs.replace(client_request, headers=headers) if headers else client_request
+
+
+def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
+    """Names the parameters that the model is not told in a header of the answer (K129)."""
+    if ignored:
+        request[IGNORED] = ignored
 
 
 class ClientCall(msgspec.Struct, frozen=True):
     """`history`: the stored messages before those of the request. `fields`: the request's fields that the answer
-    repeats."""
+    repeats. `state`: the fields of the answer that are ours, not the provider's."""
 
     pipeline: RequestPipeline
     request: web.Request
@@ -22,9 +42,10 @@ class ClientCall(msgspec.Struct, frozen=True):
     api_format: ApiFormat
     history: tuple[Message, ...] = ()
     fields: JsonObject = {}
+    state: JsonObject = {}
 
-    def header(self, run: Run, source: Dialect) -> AnswerHeader:
-        """`source`: the dialect of the answer's deltas."""
+    def header(self, run: Run, source: Dialect, *, ended: float | None = None) -> AnswerHeader:
+        """`source`: the dialect of the answer's deltas. `ended`: when it ended, of an answer that is whole."""
         return AnswerHeader(
             id=answer_id(self.api_format, run.id),
             model=self.client_request.model,
@@ -32,4 +53,6 @@ class ClientCall(msgspec.Struct, frozen=True):
             source=source,
             include_usage=self.client_request.include_usage,
             fields=self.fields,
+            state=self.state,
+            ended=ended,
         )

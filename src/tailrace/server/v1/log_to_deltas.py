@@ -17,6 +17,8 @@ from tailrace.events import (
     MessageChunk,
     MessageRecorded,
     MessageStop,
+    ProviderAnswer,
+    ProviderEvents,
     ReasoningChunk,
     RunFinished,
     ToolCallChunk,
@@ -24,6 +26,7 @@ from tailrace.events import (
 )
 from tailrace.messages import (
     AnyDelta,
+    EventDelta,
     Message,
     NativeDelta,
     Part,
@@ -41,6 +44,7 @@ from tailrace.messages import (
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
+from tailrace.wire.peer_json import encode_object
 
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
@@ -74,6 +78,11 @@ class LogToDeltas:
             case MessageStop(final=False):
                 self._gap = bool(self._texts)
                 return []
+            case ProviderEvents(dialect, events):
+                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
+            case ProviderAnswer(dialect, body):
+                kind = f"response.{body.get('status')}"
+                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
             case MessageRecorded(message, stop) if message.role == "assistant":
                 return self._recorded(message, stop)
             case RunFinished() as finished:

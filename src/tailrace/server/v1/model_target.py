@@ -1,11 +1,12 @@
 """From a client's request to its target: a raw model to call, or a turn of the agent.
 
-Owns the choice of the target, and the rule that every parameter is honoured or refused. Knows no dialect: requests
-come parsed.
+Owns the choice of the target, and the rule that every parameter is honoured, left out by name or refused. Knows no
+dialect: requests come parsed.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -15,11 +16,14 @@ from tailrace.app import App
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import ClientRequest, first_unsupported_param
+from tailrace.wire.client_request import ClientRequest, first_unsupported_param, ignored_params
 
-# How chat front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
+# How front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
 _TASK_MATERIAL: Final = "<chat_history>"
+_TITLE_PROMPT: Final = re.compile(
+    r"\s*(you are an? \w* ?title generator|generate (a|an|the)\b[^.\n]{0,60}\btitle\b)", re.IGNORECASE
+)
 
 
 def is_agent(client_request: ClientRequest) -> bool:
@@ -40,20 +44,23 @@ def turn_spec(
     """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
     `ApiError` 400 for a parameter that the agent does not support, `ConfigError` where no model is configured."""
     request = client_request.request
-    _refuse_unsupported(app, client_request)
+    ignored = ignored_params(client_request, agent_dialect(app), verbatim=False)
+    _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
         raise ApiError(400, "the last message must have the role user or tool", param="messages")
     frontend_task = _is_frontend_task(request)
+    own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(
         message=last,
         request=msgspec.structs.replace(request, model="", messages=(), tools=()),
         history=tuple(before),
         foreign=request.tools,
         requester=requester,
-        tools=() if frontend_task else None,
+        tools=None if own_tools else (),
         max_turns=1 if frontend_task else None,
         origin=origin or {},
+        ignored=ignored,
     )
 
 
@@ -62,15 +69,15 @@ def agent_dialect(app: App) -> Dialect:
     return app.models.routes(app.config.model)[0].provider.dialect
 
 
-def _refuse_unsupported(app: App, client_request: ClientRequest) -> None:
+def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:
     request = client_request.request
     if not request.messages:
         raise ApiError(400, "messages is empty", param="messages")
-    param = next(iter(client_request.dialect_only_fields), None) or client_request.opaque_at or None
+    param = next(iter((*client_request.dialect_only_fields, *ignored)), None) or client_request.opaque_at or None
     if param is None and request.prefill:
         param = "prefill"
     match request.tool_choice:
-        case "required":
+        case "required" if not request.tools:
             param = param or "tool_choice"  # the agent would never stop calling tools
         case NamedTool(name=name) if name not in {tool.name for tool in request.tools}:
             param = param or "tool_choice"
@@ -88,7 +95,9 @@ def _refuse_unsupported(app: App, client_request: ClientRequest) -> None:
 
 def _is_frontend_task(request: ModelRequest) -> bool:
     """A front end's own request about a conversation: one call without tools."""
-    if len(request.messages) != 1 or request.tools:
+    if request.tools:
         return False
+    if _TITLE_PROMPT.match(request.system):
+        return True
     text = request.messages[0].text
-    return text.lstrip().startswith(_TASK_HEADING) and _TASK_MATERIAL in text
+    return len(request.messages) == 1 and text.lstrip().startswith(_TASK_HEADING) and _TASK_MATERIAL in text

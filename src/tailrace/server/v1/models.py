@@ -1,4 +1,4 @@
-"""`/v1/models`: the agent, and every model that the config names.
+"""`/v1/models`: the agent, and every model that a configured provider lists.
 
 One list that the clients of both OpenAI and Anthropic understand: each entry has the fields of either.
 """
@@ -16,6 +16,7 @@ from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
 
 AGENT: Final = "tailrace"
@@ -41,11 +42,7 @@ class ModelList(msgspec.Struct, frozen=True):
     has_more: bool = False
 
 
-def models_of(config: Config) -> tuple[Model, ...]:
-    """`tailrace` first, then `<provider>/<model>` in the order of the config."""
-    refs = [(config.model.provider, config.model.name), *((ref.provider, ref.name) for ref in config.model.fallbacks)]
-    raw = [_raw(provider, name) for provider, name in dict.fromkeys(refs)]
-    return (Model(AGENT, "tailrace", "Tailrace agent"), *raw)
+AGENT_MODEL: Final = Model(AGENT, "tailrace", "Tailrace agent")
 
 
 def _raw(provider: str, name: str) -> Model:
@@ -61,17 +58,21 @@ def raw_model(config: Config, model_id: str) -> Model:
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
-    config = pipeline.app.config
+    app = pipeline.app
 
-    async def show_all(_: web.Request) -> web.Response:
-        models = models_of(config)
+    async def show_all(request: web.Request) -> web.Response:
+        raw = [_raw(provider, name) for provider, name in await app.catalogue.models()]
+        models = (AGENT_MODEL, *raw) if request[IDENTITY].may("runs") else tuple(raw)  # the agent needs that scope
         return json_response(ModelList(models, models[0].id, models[-1].id))
 
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]
-        return json_response(models_of(config)[0] if model_id == AGENT else raw_model(config, model_id))
+        if model_id != AGENT:
+            return json_response(raw_model(app.config, model_id))
+        request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
+        return json_response(AGENT_MODEL)
 
     return (
-        Route("GET", "/v1/models", show_all, "models", "The agent and the configured models.", answer=ModelList),
+        Route("GET", "/v1/models", show_all, "models", "The models that this key may use.", answer=ModelList),
         Route("GET", "/v1/models/{id:.+}", show, "models", "One model by its name.", answer=Model, errors=(404,)),
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,19 +20,20 @@ from aiohttp import web
 
 from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog
 from tailrace.calls.raw_model import with_history
-from tailrace.errors import JournalError, ProviderError, TimedOut
+from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta
+from tailrace.messages import AnyDelta, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
 from tailrace.providers.call_listener import Verdict
 from tailrace.providers.recovery_log import CURRENT_RUN
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored
+from tailrace.wire.client_request import ignored_params
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
@@ -41,7 +43,10 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
     """Raises `ProviderError` where every attempt failed, `UnsupportedParameter`."""
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
-    kept = {"api": call.api_format.dialect, "request": client_request.body}
+    kept: JsonObject = {"api": call.api_format.dialect, "request": client_request.body}
+    if ignored := ignored_params(client_request, routes[0].provider.dialect):
+        note_ignored(call.request, ignored)
+        kept["ignored"] = ignored
     new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
     run, lease = await app.journal.start(new, app.owner, lease_s=REQUEST_LEASE_S)
     if lease is None:
@@ -52,7 +57,10 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
 
 
 def broken_off(error: ProviderError) -> ApiError:
-    """Half an answer is an error of the gateway, whatever status the provider gave."""
+    """Of half an answer: a refusal keeps its provider's status, for the same request will fail again; anything else is
+    an error of the gateway, whatever status the provider gave."""
+    if not isinstance(error, Retryable):
+        return as_api_error(error)
     return ApiError(504 if isinstance(error, TimedOut) else 502, str(error), code=error.code)
 
 
@@ -72,12 +80,14 @@ class _RawAnswer:
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
-        header = self._call.header(self._run, result.completion.dialect)
+        header = self._call.header(self._run, result.completion.dialect, ended=time.time())
         return json_response(self._call.api_format.encode_body(result.completion, header))
 
     async def answer_streamed(self) -> web.StreamResponse:
         can_go_on = not self._call.client_request.opaque_at
-        live = _LiveListener(self._pipeline.app.journal, self._lease, self._encoder, can_go_on=can_go_on)
+        app = self._pipeline.app
+        at_once = app.config.streaming.api_server is False
+        live = _LiveListener(app.journal, self._lease, self._encoder, can_go_on=can_go_on, at_once=at_once)
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
@@ -114,24 +124,36 @@ class _RawAnswer:
 
 
 class _LiveListener(CallLog):
-    """Deltas go to the client first, then to the log."""
+    """Deltas go to the client first, then to the log. `at_once`: the client gets the whole answer at its end."""
 
     stream: EventStream
 
     def __init__(
-        self, journal: Journal, lease: Lease, encoder_of: Callable[[str], Encoder], *, can_go_on: bool
+        self,
+        journal: Journal,
+        lease: Lease,
+        encoder_of: Callable[[str], Encoder],
+        *,
+        can_go_on: bool,
+        at_once: bool = False,
     ) -> None:
         super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S)
         self._encoder_of = encoder_of
         self._can_go_on = can_go_on
+        self._at_once = at_once
         self._provider = ""
         self._encoder: Encoder | None = None
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
+        if self._encoder is not None:
+            self._encoder.new_attempt()
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
+        if self._at_once:
+            super().deltas(deltas)
+            return
         encoder = self._encoder
         if encoder is None:
             encoder = self._encoder = self._encoder_of(self._provider)
@@ -142,6 +164,8 @@ class _LiveListener(CallLog):
     def verdict(self, error: ProviderError) -> Verdict:
         """No other attempt can go on from a tool call whose arguments are open (B34), from several choices, or where
         the request cannot be sent again: the client has seen those."""
+        if self._at_once:
+            return super().verdict(error)
         if self.called or self.several or (self._shown and not self._can_go_on):
             return StopCall(error)
         return "continue"
@@ -149,9 +173,10 @@ class _LiveListener(CallLog):
     def ending(self, result: CallResult) -> bytes:
         """The last events; of an answer that was not streamed, all of them."""
         encoder = self._encoder or self._encoder_of(result.provider)
-        if result.attempts[-1].streamed:
-            return encoder.close()
-        return encoder.encode(deltas_of(result.completion, texts=not self._shown)) + encoder.close()
+        if result.attempts[-1].streamed and not self._at_once:
+            return encoder.close(at=time.time())
+        deltas = deltas_of(result.completion, texts=self._at_once or not self._shown)
+        return encoder.encode(deltas) + encoder.close(at=time.time())
 
     def error_frame(self, error: ApiError) -> bytes:
         encoder = self._encoder or self._encoder_of(self._provider)

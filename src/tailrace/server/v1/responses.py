@@ -20,14 +20,15 @@ from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import ended
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.v1.answer_route import answer_call, answer_route
+from tailrace.server.v1.answer_route import answer_call, answer_route, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
-from tailrace.server.v1.client_call import ClientCall
+from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
 from tailrace.server.v1.model_target import agent_dialect, is_agent, turn_spec
-from tailrace.server.v1.responses_schemas import DELETED, INPUT_ITEMS, REQUEST, RESPONSE
+from tailrace.server.v1.responses_schemas import COUNT, DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
@@ -36,26 +37,12 @@ from tailrace.server.v1.stored_response import (
     response_body,
     response_run,
 )
-from tailrace.wire.client_request import ClientRequest, converted
+from tailrace.server.v1.token_count import count_input_tokens
+from tailrace.wire.client_request import ClientRequest, converted, ignored_params
 from tailrace.wire.responses.client_request import items_of
+from tailrace.wire.responses.response_fields import echoed_fields
 
-_ECHOED_DEFAULTS: JsonObject = {
-    "background": False,
-    "instructions": None,
-    "max_output_tokens": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "previous_response_id": None,
-    "reasoning": {"effort": None, "summary": None},
-    "store": True,
-    "temperature": None,
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "tools": [],
-    "top_p": None,
-    "truncation": "disabled",
-    "user": None,
-}
+_COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
 
 
 class _Conversation(msgspec.Struct):
@@ -104,58 +91,75 @@ class Responses:
 
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body = await read_object(request)
-        client_request, storage = RESPONSES.parse_request({"input": [], **body}), converted(body, _StorageOptions)
-        history = await self._history(storage)
+        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        storage = converted(body, _StorageOptions)
+        if is_agent(client_request):
+            require_agent(request)
+        history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
             raise ApiError(400, "input is empty", param="input")
-        fields = _echoed_fields(body, storage)
+        fields, state = echoed_fields(body), _state(storage)
         if storage.store is False:
             if storage.background:
                 raise ApiError(400, "background needs store: true", param="store")
-            return await answer_call(
-                ClientCall(self._pipeline, request, client_request, RESPONSES, history=history, fields=fields)
-            )
-        run = await self._begin(client_request, storage, history, fields, requester=request[IDENTITY].name)
+            call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
+            return await answer_call(call)
+        run = await self._begin(request, client_request, storage, history, fields)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
 
-    async def _history(self, storage: _StorageOptions) -> tuple[Message, ...]:
+    async def count(self, request: web.Request) -> web.Response:
+        """How many tokens a response's input is, with what was said before it.
+
+        The provider's own count where its API has one, an estimate elsewhere."""
+        body = await read_object(request)
+        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        history = await self._history(converted(body, _StorageOptions), request[IDENTITY])
+        counted = await count_input_tokens(self._app, client_request, history)
+        return json_response({"object": "response.input_tokens", "input_tokens": counted})
+
+    async def _history(self, storage: _StorageOptions, caller: Identity) -> tuple[Message, ...]:
         if storage.previous_response_id and storage.session:
             raise ApiError(
                 400, "give either previous_response_id or conversation, not both", param="previous_response_id"
             )
         if storage.previous_response_id:
-            run = await response_run(self._journal, storage.previous_response_id)
+            run = await response_run(self._journal, storage.previous_response_id, caller)
             if run.state not in ENDED:
                 raise ApiError(409, "the previous response has not ended", param="previous_response_id")
             return await history_after(self._journal, run)
-        return await history_in(self._journal, storage.session) if storage.session else ()
+        return await history_in(self._journal, storage.session, caller) if storage.session else ()
 
     async def _begin(
         self,
+        request: web.Request,
         client_request: ClientRequest,
         storage: _StorageOptions,
         history: tuple[Message, ...],
         fields: JsonObject,
-        *,
-        requester: str,
     ) -> Run:
         """The run, once it is recorded (shielded: a disconnect does not undo it)."""
-        agent = is_agent(client_request)
+        agent, requester = is_agent(client_request), request[IDENTITY].name
         source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(client_request.body.get("input", []))
         background = bool(storage.background)
-        origin = msgspec.to_builtins(Origin(client_request.model, source, fields, tuple(given), background, shows))
+        state = _state(storage)
+        origin = msgspec.to_builtins(
+            Origin(client_request.model, source, fields, tuple(given), background, shows, requester, state)
+        )
         durability = self._app.config.store.durability
         if agent:
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
+            note_ignored(request, spec.ignored)
             work = self._app.agents.submit(
                 msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
             )
         else:
-            call = CallSpec({"input": [], **client_request.body}, history, origin)
+            ignored = ignored_params(client_request, source)
+            note_ignored(request, ignored)
+            call = CallSpec({"input": [], **client_request.body}, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(
                 call, model=client_request.model, session=storage.session, durability=durability
             )
@@ -186,9 +190,10 @@ class Responses:
         response = StoredResponse(run, after=after)
         stream = self._pipeline.stream(request)
         held: list[bytes] = []
+        at_once = self._app.config.streaming.api_server is False
         async for batch in self._journal.tail(run.id):
             held.append(response.events(batch))
-            if (response.has_output or stream.begun or not patient) and any(held):
+            if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 stream.send(b"".join(held))
                 held.clear()
                 await stream.caught_up()
@@ -196,7 +201,7 @@ class Responses:
             raise ApiError(409, f"no event has the number {after}", code="cursor_ahead", param="starting_after")
         if (error := response.failure) is not None and (held or error.code == "server_stopping"):
             raise error
-        return await stream.end()
+        return await stream.end(b"".join(held))
 
     async def _stop(self, run: Run, by: str = "") -> None:
         service = self._app.agents if run.new.kind == TURN_KIND else self._app.calls
@@ -207,7 +212,7 @@ class Responses:
     async def show(self, request: web.Request) -> web.StreamResponse:
         """A stored response; as a stream, its events from any number on."""
         query = query_of(request, ResponseQuery)
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         if not query.stream:
             if query.starting_after is not None:
                 raise ApiError(400, "starting_after needs stream=true", param="starting_after")
@@ -219,7 +224,7 @@ class Responses:
         """Ends a background response.
 
         Answers with the response once it has ended; a no-op for an ended one."""
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         if not StoredResponse(run).origin.background:
             raise ApiError(400, "only a background response can be cancelled", param="response_id")
         if run.state not in ENDED:
@@ -230,7 +235,7 @@ class Responses:
     async def input_items(self, request: web.Request) -> web.Response:
         """The input of a stored response."""
         query = query_of(request, ItemsQuery)
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         items = _with_ids(run, StoredResponse(run).origin.input)
         if query.order == "desc":
             items.reverse()
@@ -253,20 +258,21 @@ class Responses:
         """Deletes a response that has ended.
 
         Raises `RunOwned` (409) for any other."""
-        run = await response_run(self._journal, request.match_info["id"])
+        run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
         await self._journal.delete(run.id)
         return json_response({"id": answer_id(RESPONSES, run.id), "object": "response", "deleted": True})
 
 
-def _echoed_fields(body: JsonObject, storage: _StorageOptions) -> JsonObject:
-    """The request's fields that the response repeats."""
-    fields = {name: body[name] if body.get(name) is not None else default for name, default in _ECHOED_DEFAULTS.items()}
+def _state(storage: _StorageOptions) -> JsonObject:
+    """The fields of the response that say what we do, whatever its provider says of itself."""
+    state: JsonObject = {}
+    if storage.store is not False:
+        state |= {"store": True, "background": bool(storage.background)}
     if storage.session:
-        fields["conversation"] = {"id": storage.session}
-    for name in ("prompt_cache_key", "safety_identifier", "service_tier"):
-        if body.get(name) is not None:
-            fields[name] = body[name]
-    return fields
+        state["conversation"] = {"id": storage.session}
+    if storage.store is not False or storage.previous_response_id:
+        state["previous_response_id"] = storage.previous_response_id
+    return state
 
 
 def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -275,6 +281,7 @@ def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
     for index, item in enumerate(items):
         whole: dict[str, Any] = {"type": "message", **item}
         whole["id"] = item["id"] if isinstance(item.get("id"), str) else f"in_{key}_{index}"
+        whole["status"] = item.get("status") or "completed"
         if isinstance(whole.get("content"), str):
             kind = "output_text" if whole.get("role") == "assistant" else "input_text"
             whole["content"] = [{"type": kind, "text": whole["content"]}]
@@ -286,6 +293,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route, path = Responses(pipeline), partial(Route, access="models"), "/v1/responses/{id}"
     return (
         answer_route("/v1/responses", api.create, body=REQUEST, answer=RESPONSE),
+        route("POST", "/v1/responses/input_tokens", api.count, body=REQUEST, answer=COUNT, errors=_COUNT_ERRORS),
         route("GET", path, api.show, query=ResponseQuery, answer=RESPONSE, streams=True, errors=(404, 409, 410)),
         route("POST", f"{path}/cancel", api.cancel, answer=RESPONSE, errors=(404,)),
         route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=INPUT_ITEMS, errors=(404,)),

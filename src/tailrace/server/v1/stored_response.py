@@ -15,12 +15,15 @@ from tailrace.agent.session import TURN_KIND, history_of
 from tailrace.agent.turn import Turn
 from tailrace.calls.call_log import CALL_KIND
 from tailrace.calls.service import CallSpec
-from tailrace.events import Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
-from tailrace.messages import Dialect, JsonObject, Message, Value
+from tailrace.errors import RunNotFound
+from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
+from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
 from tailrace.ports import Journal, Run
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas
+from tailrace.wire.responses.relay import SNAPSHOTS
 
 
 class Origin(Value):
@@ -32,21 +35,34 @@ class Origin(Value):
     input: tuple[JsonObject, ...] = ()
     background: bool = False
     reasoning: bool = False
+    owner: str = ""  # the name of the key that made it
+    state: JsonObject = msgspec.field(default_factory=dict)  # fields of the response that are ours, not the provider's
 
 
 def no_such_response(response_id: str) -> ApiError:
     return ApiError(404, f"no such response: {response_id[:80]!r}", code="response_not_found", param="response_id")
 
 
-async def response_run(journal: Journal, response_id: str) -> Run:
-    """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response."""
+async def response_run(journal: Journal, response_id: str, caller: Identity) -> Run:
+    """The run behind a response's id. Raises `ApiError` 404 for anything that is not a stored response of the caller:
+    another key's is answered as one that does not exist."""
     run_id = run_id_of(response_id)
     if not response_id.startswith(RESPONSES.prefix) or run_id == response_id:
         raise no_such_response(response_id)
-    run = await journal.get(run_id)
-    if not run.new.input.get("origin"):
+    try:
+        run = await journal.get(run_id)
+    except RunNotFound as exc:
+        raise no_such_response(response_id) from exc
+    if not run.new.input.get("origin") or not caller.owns(_owner_of(run)):
         raise no_such_response(response_id)
     return run
+
+
+def _owner_of(run: Run) -> str:
+    """The name of the key that started the run; empty where it is not known."""
+    origin: JsonObject = run.new.input.get("origin") or {}
+    owner: str = origin.get("owner") or run.new.input.get("requester") or ""
+    return owner
 
 
 class StoredResponse:
@@ -60,7 +76,9 @@ class StoredResponse:
             agent=run.new.kind == TURN_KIND, foreign=foreign, reasoning=self.origin.reasoning
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
-        header = AnswerHeader(response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields)
+        header = AnswerHeader(
+            response_id, origin.model, int(run.created_at), origin.source, fields=origin.fields, state=origin.state
+        )
         self._encoder = responses_encoder(header)
         self._skip = after + 1
         self._began = False
@@ -84,12 +102,14 @@ class StoredResponse:
     def events(self, entries: Iterable[Entry]) -> bytes:
         """These entries as events, less those that the client has. Raises `ApiError` 410 for compacted ones (H98)."""
         out: list[bytes] = []
-        if not self._began:
+        if not self._began and self.origin.background:  # others begin with their provider's own first event
             self._began = True
             out.append(self._encoder.start())
         for entry in entries:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
+            if isinstance(entry.event, AttemptStarted):
+                self._encoder.new_attempt()
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
@@ -97,7 +117,7 @@ class StoredResponse:
                 out.append(self._ending(entry.event))
                 self.has_output = self.has_output or self.failure is None
             else:
-                self.has_output = self.has_output or bool(deltas)
+                self.has_output = self.has_output or not all(map(_says_nothing, deltas))
         return self._unseen(b"".join(out))
 
     def _ending(self, finished: RunFinished) -> bytes:
@@ -105,7 +125,7 @@ class StoredResponse:
             return self._encoder.cancel()
         if (error := self._log_to_deltas.failure()) is not None:
             return self._encoder.encode([error_delta(error)])
-        return self._encoder.close(self._log_to_deltas.stop())
+        return self._encoder.close(self._log_to_deltas.stop(), at=finished.at)
 
     def _unseen(self, data: bytes) -> bytes:
         """Drops the events that the client has. Each event ends in a blank line and has the next number."""
@@ -115,6 +135,11 @@ class StoredResponse:
         dropped = min(self._skip, len(events))
         self._skip -= dropped
         return b"".join(event + b"\n\n" for event in events[dropped:])
+
+
+def _says_nothing(delta: AnyDelta) -> bool:
+    """Whether it only says that the answer is under way."""
+    return isinstance(delta, EventDelta) and delta.name in SNAPSHOTS
 
 
 async def response_body(journal: Journal, run: Run) -> JsonObject:
@@ -155,9 +180,12 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     return turn.messages
 
 
-async def history_in(journal: Journal, session: str) -> tuple[Message, ...]:
-    """The messages of this conversation: those up to the end of its newest run."""
+async def history_in(journal: Journal, session: str, caller: Identity) -> tuple[Message, ...]:
+    """The messages of this conversation: those up to the end of its newest run. Keys with the scope `runs` share their
+    conversations; for any other key, another's is 404."""
     for run in await journal.runs(session=session, limit=1):
+        if not caller.may("runs") and not caller.owns(_owner_of(run)):
+            raise ApiError(404, f"no such conversation: {session[:80]!r}", param="conversation")
         if run.new.kind in (CALL_KIND, TURN_KIND):
             return await history_after(journal, run)
     return ()

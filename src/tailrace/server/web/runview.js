@@ -134,6 +134,14 @@ export class RunView {
     why.textContent = `${event.tool_name}: ${event.reason || "needs your approval"}`;
     const what = make("pre");
     what.textContent = event.command;
+    const scope = make("p");
+    scope.textContent = [
+      event.directory && `in ${event.directory}`,
+      event.requester && `for ${event.requester}`,
+      event.session && `session ${event.session}`,
+    ]
+      .filter(Boolean)
+      .join(", ");
     const buttons = make("div", "choices");
     for (const [decision, label] of CHOICES) {
       const button = make("button");
@@ -142,7 +150,7 @@ export class RunView {
       button.addEventListener("click", () => this.decide(event.approval_id, decision, buttons));
       buttons.append(button);
     }
-    box.append(why, what, buttons);
+    box.append(why, what, scope, buttons);
     this.approvals.set(event.approval_id, box);
     this.body.append(box);
     this.open = null;

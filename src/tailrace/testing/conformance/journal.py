@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 import pytest
 
 from tailrace.errors import (
-    CorruptLog,
     CursorAhead,
     OutputMismatch,
     RunNotFound,
@@ -46,11 +45,24 @@ from tailrace.events import (
     StepStarted,
     UsageRecorded,
     entry_to_json,
+    from_json,
+    to_json,
 )
 from tailrace.journal.fold import SEQUENCE, fold, is_fact, outputs_text
-from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Usage, assistant
-from tailrace.ports import Batch, Journal, Lease, NewRun, Run, Signal
+from tailrace.ports import (
+    Batch,
+    Journal,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    Signal,
+    StoredLine,
+    sse_with_reasoning,
+    sse_without_reasoning,
+)
+from tailrace.testing.conformance.journal_values import KeyValuesConformance
 
 NEW = NewRun("agent", {"text": "hi"}, model="m", session="s")
 
@@ -103,6 +115,10 @@ async def finished_sequence(journal: Journal) -> tuple[Run, list[Entry], RunFini
 
 async def everything(viewer: AsyncIterator[Batch]) -> list[Entry]:
     return [entry async for batch in viewer for entry in batch]
+
+
+async def every_line(viewer: AsyncIterator[LogPage]) -> list[StoredLine]:
+    return [line async for page in viewer for line in page]
 
 
 async def refused(error: type[Exception], *attempts: Awaitable[object]) -> None:
@@ -328,10 +344,11 @@ class _Viewing:
         await written(journal, lease, [MessageChunk("b"), ReasoningChunk("hm")])
         batch = await anext(first)
         assert await anext(second) is batch
-        assert batch.sse == b"".join(
+        shown = batch.page.framed(sse_without_reasoning)
+        assert shown == b"".join(
             b"id: %d\nevent: message_chunk\ndata: %b\n\n" % (entry.seq, entry_to_json(entry)) for entry in batch[:2]
         )
-        assert batch.sse_with_reasoning.startswith(batch.sse + b"id: 4\nevent: reasoning_chunk\ndata: ")
+        assert batch.page.framed(sse_with_reasoning).startswith(shown + b"id: 4\nevent: reasoning_chunk\ndata: ")
 
     async def test_H97_a_cursor_resumes_as_often_as_it_must(self, journal: Journal) -> None:
         run, lease = await started(journal)
@@ -349,6 +366,24 @@ class _Viewing:
     async def test_a_cursor_ahead_of_the_log_is_said(self, journal: Journal) -> None:
         run = await finished_run(journal)
         await refused(CursorAhead, anext(journal.tail(run.id, after=run.last_seq + 1)))
+
+    async def test_L141_pages_have_what_a_tail_has_as_it_is_stored(self, journal: Journal) -> None:
+        run, lease = await started(journal)
+        live = asyncio.ensure_future(every_line(journal.tail_pages(run.id)))
+        for number in range(300):
+            journal.append(lease, [MessageChunk(f"{number} "), ReasoningChunk("hm")], attempt=1 + number // 100)
+            if number % 50 == 0:
+                await journal.commit(lease)
+        await journal.seal(lease, RunFinished("completed", "".join(f"{number} " for number in range(300))))
+        lines = [StoredLine(each.seq, each.attempt, to_json(each.event)) for each in await journal.read(run.id)]
+        assert await live == lines
+        for after in (0, 1, 100, 255, 256, 600, 601):
+            pages = [page async for page in journal.tail_pages(run.id, after=after)]
+            assert [line for page in pages for line in page] == lines[after:]
+            assert max(map(len, pages)) <= 256
+        assert (await every_line(journal.tail_pages(run.id, snapshot=True)))[0].type == b"snapshot"
+        await refused(CursorAhead, anext(journal.tail_pages(run.id, after=len(lines) + 1)))
+        await refused(RunNotFound, anext(journal.tail_pages("run_0")))
 
     async def test_a_snapshot_and_its_tail_lose_and_repeat_nothing(self, journal: Journal) -> None:
         run, lease = await started(journal)
@@ -413,8 +448,14 @@ class _Keeping:
             assert await journal.facts(run.id) == [entry for entry in entries if is_fact(entry.event)]
             assert await journal.read(run.id, after=run.last_seq - 1) == tuple(entries[-1:])
             assert await journal.snapshot(run.id) == fold(entries).entry()
+            last = (await every_line(journal.tail_pages(run.id)))[-1]
+            assert last == StoredLine(entries[-1].seq, entries[-1].attempt, to_json(entries[-1].event))
             await journal.compact(run.id)
-        assert await journal.read(run.id) == (fold(entries[:-1]).entry(), entries[-1])
+        kept = (fold(entries[:-1]).entry(), entries[-1])
+        assert await journal.read(run.id) == kept
+        assert [from_json(line.json) for line in await every_line(journal.tail_pages(run.id))] == [
+            entry.event for entry in kept
+        ]
 
     async def test_the_facts_of_several_runs_come_in_the_order_asked_for(self, journal: Journal) -> None:
         runs = [await finished_run(journal) for _ in range(3)]
@@ -450,42 +491,7 @@ class _Keeping:
         assert again.id != run.id
 
 
-class _KeyValues:
-    """Small state by namespace and key."""
-
-    async def test_a_value_is_swapped_only_where_it_is_what_the_caller_saw(self, journal: Journal) -> None:
-        assert await journal.get_value("n", "k") is None
-        assert await journal.swap_value("n", "k", None, b"1")
-        assert not await journal.swap_value("n", "k", None, b"2")
-        assert not await journal.swap_value("n", "k", b"0", b"2")
-        assert await journal.get_value("n", "k") == b"1"
-        assert await journal.swap_value("n", "k", b"1", b"2")
-        assert await journal.get_value("n", "k") == b"2"
-        assert not await journal.swap_value("n", "k", b"1", None)
-        assert await journal.swap_value("n", "k", b"2", None)
-        assert await journal.get_value("n", "k") is None
-
-    async def test_values_are_listed_by_namespace(self, journal: Journal) -> None:
-        for namespace, key in (("a", "x"), ("a", "y"), ("b", "x")):
-            assert await journal.swap_value(namespace, key, None, f"{namespace}{key}".encode())
-        assert await journal.list_values("a") == {"x": b"ax", "y": b"ay"}
-        assert await journal.list_values("b") == {"x": b"bx"}
-        assert await journal.list_values("c") == {}
-
-    async def test_updates_at_once_lose_nothing(self, journal: Journal) -> None:
-        counter = KeyValues(journal, "n", int)
-        await asyncio.gather(*(counter.update("k", lambda known: (known or 0) + 1) for _ in range(20)))
-        assert await counter.get("k") == 20
-        assert await counter.update("k", lambda _: None) is None
-        assert await counter.all() == {}
-
-    async def test_a_value_of_another_type_is_said(self, journal: Journal) -> None:
-        await journal.swap_value("n", "k", None, b'"text"')
-        with pytest.raises(CorruptLog, match="n: the value of 'k'"):
-            await KeyValues(journal, "n", int).get("k")
-
-
-class JournalConformance(_Life, _Writing, _Viewing, _Keeping, _KeyValues):
+class JournalConformance(_Life, _Writing, _Viewing, _Keeping, KeyValuesConformance):
     """Needs a fixture `journal`: an empty one that takes its time from the fixture `wall_clock`."""
 
     @pytest.fixture

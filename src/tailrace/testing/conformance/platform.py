@@ -54,10 +54,11 @@ from tailrace.delivery.port import (
 )
 from tailrace.delivery.text.split import CURSOR
 from tailrace.errors import PlatformError
+from tailrace.events import MessageStop, ToolCallChunk, ToolCallFinished
 from tailrace.testing.clock import run_driven
 from tailrace.testing.platforms.collecting_inbox import CollectingInbox, running
 from tailrace.testing.platforms.loopback import Fault, LoopbackFake, RecordedCall, bad_gateway, cut, silence
-from tailrace.testing.platforms.played_runs import LONG, Scene, chunks, play, show
+from tailrace.testing.platforms.played_runs import LONG, Scene, Timed, chunks, play, show
 
 NOWHERE = "http://127.0.0.1:9"  # nothing listens there
 WRONG_TOKEN = "42:wrong-token"  # noqa: S105 - it opens nothing
@@ -355,6 +356,35 @@ class PlatformConformance:
                 await scene.write(pieces[half:])
                 await scene.end(self.text)
             await rig.shows(self.text)
+
+        self._play(open_rig, scenario)
+
+    @pytest.mark.parametrize("streaming", [True, False])
+    def test_M149_text_before_a_tool_arrives_once_though_the_gateway_dies(
+        self, open_rig: OpenRig, streaming: bool
+    ) -> None:
+        report, answer = f"Report: {self.text}", "Saved."
+        first = [*chunks(report, pace_s=self.pace_s), Timed(0.0, MessageStop())]
+        tool = [Timed(0.1, ToolCallChunk("write_file", "report.md")), Timed(0.1, ToolCallFinished("write_file", 0.1))]
+
+        async def scenario(rig: PlatformRig) -> None:
+            scene = Scene(rig.platform, rig.place, streaming=streaming)
+            await scene.start()
+            dying = asyncio.ensure_future(scene.deliver())
+            await scene.write([*first, *tool[:1]])
+            await rig.until(lambda: report in rig.texts)
+            await self._pause(rig)
+            dying.cancel()
+            await asyncio.wait([dying])
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(scene.deliver())
+                await scene.write([*tool[1:], *chunks(answer, pace_s=self.pace_s)])
+                await scene.end(answer)
+            await rig.until(lambda: answer in rig.texts)
+            assert [text for text in rig.texts if text in (report, answer)] == [report, answer]
+            if not streaming or rig.capabilities.mode == "whole":
+                assert [states for states in rig.answers() if len(states) > 1] == [], "nothing before it was whole"
+                assert sum("write_file" in text for text in rig.texts) == 1, "and the tool's line"
 
         self._play(open_rig, scenario)
 

@@ -5,12 +5,19 @@
         await home.until(lambda: home.notifications)
 
 The adapter's `url` is `home.url`, its token `home.token`.
+
+As the real one (2025.4), it answers commands before it is running: after `restart` the state is `NOT_RUNNING`, and
+`RUNNING` once it has started. An event that is fired before that reaches no automation (`unheard`), and a sentence
+trigger that is set up before that never fires, though both are answered with success. The context of a sentence, which
+says who spoke, is in `user_input`; the trigger's own is null. With `ban_after`, an address is banned after so many
+refused tokens.
 """
 
 # ruff: noqa: S105 - the token opens nothing but the fake
 
 from __future__ import annotations
 
+import asyncio
 from itertools import count
 from typing import Any, Literal
 
@@ -50,6 +57,8 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 Loss = Literal["before", "after", "silence"]
+CoreState = Literal["NOT_RUNNING", "STARTING", "RUNNING"]
+START_S = 10.0  # from the open port to the running state
 
 
 class FakeHomeAssistant(LoopbackFake):
@@ -57,9 +66,14 @@ class FakeHomeAssistant(LoopbackFake):
 
     token = "a-token-for-tests"
 
-    def __init__(self, *, port: int = 0, sentences: bool = True) -> None:
+    def __init__(self, *, port: int = 0, sentences: bool = True, ban_after: int | None = None) -> None:
         """`sentences`: Assist takes sentence triggers."""
         super().__init__(port=port)
+        self.state: CoreState = "RUNNING"
+        self.unheard: list[Fired] = []
+        self.refused_tokens = 0
+        self._ban_after = ban_after
+        self._starting: asyncio.TimerHandle | None = None
         self.notifications: dict[str, Notification] = {}
         self.fired: list[Fired] = []
         self.connections = 0  # ever authenticated
@@ -105,19 +119,41 @@ class FakeHomeAssistant(LoopbackFake):
             "platform": "conversation",
             "sentence": f"ask tailrace {question}",
             "slots": {"question": question},
-            "user_input": {"text": f"ask tailrace {question}", "conversation_id": conversation_id},
+            "details": {"question": {"name": "question", "text": question, "value": question}},
+            "device_id": None,
+            "user_input": {
+                "text": f"ask tailrace {question}",
+                "context": {"id": f"context-{next(self._counter)}", "parent_id": None, "user_id": user},
+                "conversation_id": conversation_id,
+                "device_id": None,
+                "language": "en",
+                "agent_id": "conversation.home_assistant",
+                "extra_system_prompt": None,
+            },
         }
-        context = {"id": f"context-{next(self._counter)}", "parent_id": None, "user_id": user}
-        await self._deliver("conversation", {"variables": {"trigger": trigger}, "context": context})
+        await self._deliver("conversation", {"variables": {"trigger": trigger}, "context": None})
 
-    async def restart(self) -> None:
-        """Every connection ends; the port stays open. Notifications do not outlive the process, as in the real one."""
+    async def restart(self, *, start_s: float | None = START_S) -> None:
+        """Every connection ends; the port stays open, and it takes `start_s` until the state is `RUNNING` (None: until
+        `start`). Notifications do not outlive the process, as in the real one."""
+        self.state = "NOT_RUNNING"
         self.notifications.clear()
         for socket in list(self._open):
             await socket.close()
         await self.until(lambda: not self._open)
+        if start_s is not None:
+            loop = asyncio.get_running_loop()
+            self._starting = loop.call_later(start_s, lambda: loop.create_task(self.start()))
+
+    async def start(self) -> None:
+        """It is running from now on."""
+        self.state = "RUNNING"
+        self.changed()
+        await self.fire("homeassistant_started", {})
 
     async def close(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
         for socket in list(self._open):
             await socket.close()
         await super().close()
@@ -133,12 +169,16 @@ class FakeHomeAssistant(LoopbackFake):
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/api/websocket", self._serve)]
 
-    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self._ban_after is not None and self.refused_tokens >= self._ban_after:
+            return web.Response(status=403)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         await socket.send_json({"type": "auth_required", "ha_version": VERSION})
         offered = await socket.receive_json()
         if offered != {"type": "auth", "access_token": self.token}:
+            self.refused_tokens += 1
+            self.changed()
             await socket.send_json({"type": "auth_invalid", "message": "Invalid access token or password"})
             await socket.close()
             return socket
@@ -178,6 +218,7 @@ class FakeHomeAssistant(LoopbackFake):
             await socket.close()
             return False
         refused = self._carry_out(socket, command)
+        result = {"state": self.state, "version": VERSION} if kind == "get_config" else None
         self.changed()
         if loss == "after":
             await socket.close()
@@ -186,7 +227,7 @@ class FakeHomeAssistant(LoopbackFake):
             await self._refuse(socket, command, *refused)
         elif loss is None:
             kind = "pong" if kind == "ping" else "result"
-            await socket.send_json({"id": command["id"], "type": kind, "success": True, "result": None})
+            await socket.send_json({"id": command["id"], "type": kind, "success": True, "result": result})
         return True
 
     def _carry_out(self, socket: web.WebSocketResponse, command: dict[str, Any]) -> tuple[str, str] | None:
@@ -195,9 +236,10 @@ class FakeHomeAssistant(LoopbackFake):
             case {"type": "subscribe_events"}:
                 self._open[socket][command["id"]] = command.get("event_type", "*")
             case {"type": "subscribe_trigger", "trigger": {"platform": "conversation"}} if self._sentences:
-                self._open[socket][command["id"]] = "conversation"
+                self._open[socket][command["id"]] = "conversation" if self.state == "RUNNING" else "nothing"
             case {"type": "fire_event"}:
-                self.fired.append(Fired(command["event_type"], command.get("event_data", {})))
+                heard = self.fired if self.state == "RUNNING" else self.unheard
+                heard.append(Fired(command["event_type"], command.get("event_data", {})))
             case {"type": "call_service", "domain": "persistent_notification", "service": "create"}:
                 self._create(command["service_data"])
             case {"type": "call_service", "domain": "persistent_notification", "service": "dismiss"}:
@@ -206,7 +248,7 @@ class FakeHomeAssistant(LoopbackFake):
                     shown.dismissed = True
             case {"type": "call_service"}:
                 return "not_found", "Service not found."
-            case {"type": "ping"}:
+            case {"type": "ping" | "get_config"}:
                 return None
             case _:
                 return "unknown_command", "Unknown command."

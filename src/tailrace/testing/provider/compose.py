@@ -95,6 +95,14 @@ def models(*, anthropic: bool) -> Response:
     return Response(200, JSON, (_encode(said),))
 
 
+def counted(dialect: Dialect, body: bytes) -> Response:
+    """What a route for counting says: about as many tokens as the request is long."""
+    said: JsonObject = {"input_tokens": len(body) // 4}
+    if dialect == "responses":
+        said = {"object": "response.input_tokens", **said}
+    return Response(200, JSON, (_encode(said),))
+
+
 def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) -> Response:
     _, is_date, ahead = status.retry_after.partition("date:")
     value = formatdate(time.time() + float(ahead), usegmt=True) if is_date else status.retry_after

@@ -20,7 +20,7 @@ from typing import Protocol, cast
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider.compose import COMMENT, Response, compose, failed, models
+from tailrace.testing.provider.compose import COMMENT, Response, compose, counted, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
@@ -31,6 +31,10 @@ _ROUTES: dict[str, Dialect] = {
     "/v1/chat/completions": "chat",
     "/v1/responses": "responses",
     "/v1/messages": "anthropic",
+}
+_COUNT_ROUTES: dict[str, Dialect] = {
+    "/v1/responses/input_tokens": "responses",
+    "/v1/messages/count_tokens": "anthropic",
 }
 _FLOOD = b"x" * 65536
 
@@ -150,6 +154,8 @@ class Connection(asyncio.Protocol):
         if request.path == "/v1/models" and request.method == "GET":
             anthropic = "anthropic-version" in request.headers  # their clients always send it
             return Scenario(), models(anthropic=anthropic)
+        if (counts := _COUNT_ROUTES.get(request.path)) is not None and request.method == "POST":
+            return Scenario(), counted(counts, request.body)
         if dialect is None or request.method != "POST":
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"

@@ -167,7 +167,7 @@ class _Live:
                 self._errors.file.close()  # ours; the server has its own by now
                 yield client
             return
-        key = self._environment.get(self._settings.key_env) if self._settings.key_env else None
+        key = self._environment.get(self._settings.key_env, "").strip() if self._settings.key_env else ""
         async with (
             httpx2.AsyncClient(
                 headers={"Authorization": f"Bearer {key}"} if key else {},

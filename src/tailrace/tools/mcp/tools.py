@@ -8,9 +8,13 @@ and is connected anew at the next.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import hashlib
+import mimetypes
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -18,7 +22,8 @@ import msgspec
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
-from tailrace.messages import JsonObject, ToolSpec
+from tailrace.extras import install_command
+from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.tools.typed import clipped, failed, preview_of
 
@@ -107,7 +112,8 @@ class McpTool:
             result = await self._link.call(self._name, args, context)
         except McpFailed as exc:
             return failed(str(exc))
-        return ToolOutcome(clipped(text_of(result), MAX_CHARS), not result.is_error)
+        files = files_of(result, self._name)
+        return ToolOutcome(clipped(text_of(result), MAX_CHARS), not result.is_error, files)
 
 
 def offered_name(server: str, tool: str) -> str:
@@ -120,7 +126,7 @@ def offered_name(server: str, tool: str) -> str:
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:
-    """What the model reads of a result. What is no text is named."""
+    """What the model reads of a result. What is no text is named: the user gets it as a file."""
     parts = [_part(block) for block in result.content]
     if not parts and result.structured_content is not None:
         parts = [msgspec.json.encode(result.structured_content).decode()]
@@ -134,13 +140,33 @@ def _part(block: mcp_types.ContentBlock) -> str:
         case TextContent(text=text):
             return text
         case ImageContent(mime_type=kind) | AudioContent(mime_type=kind):
-            return f"[{kind}: not shown]"
+            return f"[{kind}]" if kind in READABLE_IMAGES else f"[{kind}: given to the user, not readable here]"
         case ResourceLink(name=name, uri=uri):
             return f"[{name}: {uri}]"
         case EmbeddedResource(resource=TextResourceContents(text=text)):
             return text
         case EmbeddedResource(resource=resource):
-            return f"[{resource.uri}: not shown]"
+            return f"[{resource.uri}: given to the user, not readable here]"
+
+
+def files_of(result: mcp_types.CallToolResult, tool: str) -> tuple[ToolFile, ...]:
+    """The images, recordings and binary resources of a result. What is not valid base64 is left out."""
+    from mcp_types import AudioContent, BlobResourceContents, EmbeddedResource, ImageContent
+
+    files: list[ToolFile] = []
+    for block in result.content:
+        match block:
+            case ImageContent(data=encoded, mime_type=kind) | AudioContent(data=encoded, mime_type=kind):
+                suffix = mimetypes.guess_extension(kind) or ""
+                name = f"{re.sub(r'[^A-Za-z0-9_-]', '_', tool)[:MAX_NAME_CHARS]}-{len(files) + 1}{suffix}"
+            case EmbeddedResource(resource=BlobResourceContents(blob=encoded, mime_type=given, uri=uri)):
+                kind = given or "application/octet-stream"
+                name = str(uri).rstrip("/").rpartition("/")[2] or "file"
+            case _:
+                continue
+        with suppress(binascii.Error, ValueError):
+            files.append(ToolFile(name, kind, base64.b64decode(encoded, validate=True)))
+    return tuple(files)
 
 
 def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
@@ -151,7 +177,7 @@ def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> No
         raise ConfigError("give either command or url", key=key)
     if settings.key_env is not None and settings.url is None:
         raise ConfigError("key_env goes with url; a program gets its key by env_allow", key=key)
-    if settings.key_env is not None and not environment.get(settings.key_env):
+    if settings.key_env is not None and not environment.get(settings.key_env, "").strip():
         raise ConfigError(f"{settings.key_env} is not set in the environment", key=f"{key}.key_env")
 
 
@@ -159,7 +185,7 @@ def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> 
     try:
         from tailrace.tools.mcp.link import Link
     except ModuleNotFoundError as exc:
-        raise ConfigError('MCP servers need an extra: pip install "tailrace[mcp]"', key="mcp.servers") from exc
+        raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
     return {name: Link(name, settings, environment) for name, settings in servers.items()}
 
 

@@ -57,10 +57,11 @@ class Block:
     """Texts are collected in pieces and joined once, when the body is asked for; everything else is merged into
     `start` as it comes. Linear in what comes."""
 
-    __slots__ = ("call", "closed", "field", "grown", "grows_by", "index", "pieces", "seen", "source", "start")
+    __slots__ = ("call", "closed", "field", "grown", "grows_by", "index", "pieces", "place", "seen", "source", "start")
 
     def __init__(self, index: int, start: JsonObject, call: int | None) -> None:
         self.index = index
+        self.place = index  # its index in the events that a client is sent
         self.start = start
         self.call = call  # position among the answer's calls; None for a block that is not a call of ours
         self.closed = False

@@ -6,17 +6,45 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import Image, JsonObject, Message, ModelRequest, NamedTool, Part, Text, ToolResult, ToolSpec
+from tailrace.messages import (
+    File,
+    Image,
+    JsonObject,
+    Message,
+    ModelRequest,
+    NamedTool,
+    Part,
+    Text,
+    ToolResult,
+    ToolSpec,
+)
 from tailrace.wire.anthropic.completion import completion_from_body
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, ToolChoice, converted, dialect_only_fields
-from tailrace.wire.conversation import Conversation, result_content, unknown_role
-from tailrace.wire.peer_json import text_of
+from tailrace.wire.client_request import (
+    ClientRequest,
+    FieldsBeyond,
+    InvalidRequest,
+    Name,
+    ThreadsUnsupported,
+    ToolChoice,
+    converted,
+    image_url,
+)
+from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
+from tailrace.wire.peer_json import objects_of, text_of
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
     "mcp_servers": ([],),
     "context_management": ({},),
+    "diagnostics": ({},),
+    "speed": ("standard",),
 }
+# Where the model runs and how fast, what it is given to work with, and how much it may spend.
+_MEANING = frozenset({"mcp_servers", "container", "inference_geo", "speed"})
+_TASK_BUDGET = "task_budget"
+# Edits that shorten the provider's context: without them the model sees all of it.
+_SHORTENING_EDITS = ("clear_", "compact_")
+_BILLING_LINE = "x-anthropic-billing-header:"  # for Anthropic alone; it changes, and would spoil other caches
 _LOW_BUDGET, _HIGH_BUDGET = 4096, 16_384  # tokens: a smaller budget is low effort, a larger one high
 
 
@@ -27,7 +55,7 @@ class _Metadata(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     max_tokens: int
     stream: bool | None = None
@@ -41,6 +69,7 @@ class _Fields(msgspec.Struct):
     output_config: JsonObject | None = None
     metadata: _Metadata | None = None
     cache_control: JsonObject | None = None  # changes the price, not the answer
+    thread: JsonObject | None = None
 
 
 class _Tool(msgspec.Struct):
@@ -53,22 +82,29 @@ class _Tool(msgspec.Struct):
 def parse_client_request(body: JsonObject) -> ClientRequest:
     """Raises `InvalidRequest`."""
     fields = converted(body, _Fields)
-    if fields.max_tokens < 1:
-        raise InvalidRequest("expected a number of 1 or more", "max_tokens")
+    if fields.max_tokens < 0:
+        raise InvalidRequest("expected a number of 0 or more", "max_tokens")
+    if fields.thread is not None:
+        raise ThreadsUnsupported
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
-    dialect_only = dialect_only_fields(body, _Fields.__struct_fields__, _DEFAULTS)
+    beyond = FieldsBeyond(body, known=_Fields.__struct_fields__, defaults=_DEFAULTS, meaning=_MEANING)
+    if fields.max_tokens == 0:
+        beyond.only.append("max_tokens")  # it warms Anthropic's cache, and asks for no answer
+    if not _only_shortens(body.get("context_management")):
+        beyond.only.append("context_management")
     conversation = _Conversation("anthropic")
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
     choice, parallel = _choice(fields.tool_choice)
     config = fields.output_config or {}
-    dialect_only += [f"output_config.{name}" for name in config if name not in ("effort", "format")]
+    for name in (name for name in config if name not in ("effort", "format")):
+        (beyond.only if name == _TASK_BUDGET else beyond.optional).append(f"output_config.{name}")
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=_system(fields.system),
-        tools=_tools(fields.tools or [], dialect_only),
+        tools=_tools(fields.tools or [], choice, beyond),
         tool_choice=choice,
         parallel_tool_calls=parallel,
         max_tokens=fields.max_tokens,
@@ -79,16 +115,16 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=_schema(config.get("format")),
     )
     thinks = fields.thinking is not None and fields.thinking.get("type") in ("enabled", "adaptive")
-    return ClientRequest(
+    client_request = ClientRequest(
         "anthropic",
         request,
         body,
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
-        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
         reasoning=thinks,
     )
+    return beyond.named_in(client_request)
 
 
 class _Conversation(Conversation):
@@ -114,7 +150,12 @@ class _Conversation(Conversation):
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image", "source": dict(source)}:
-                return _image(source)
+                return _image(source, f"{where}.source")
+            case {"type": "document", "source": dict(source)}:
+                return self._document(part, source, where)
+            case {"type": "search_result", "content": list(found)}:
+                texts = joined_text(self.parts_of(found, f"{where}.content", "blocks"))
+                return _titled_text(part, texts, text_of(part.get("source")))
             case {"type": "tool_result", "tool_use_id": str(call_id)}:
                 content = part.get("content")
                 parts = self.parts_of("" if content is None else content, f"{where}.content", "blocks")
@@ -122,17 +163,41 @@ class _Conversation(Conversation):
             case _:
                 return None
 
+    def _document(self, block: JsonObject, source: JsonObject, where: str) -> Part | None:
+        """None for a file that Anthropic keeps."""
+        name = text_of(block.get("title"))
+        match source:
+            case {"type": "base64", "data": str(data), **more}:
+                return File(data=data, media_type=text_of(more.get("media_type")), name=name)
+            case {"type": "url", "url": str(url)}:
+                return File(url=url, name=name)
+            case {"type": "text", "data": str(text)}:
+                return _titled_text(block, text)
+            case {"type": "content", "content": content}:
+                return _titled_text(block, joined_text(self.parts_of(content, f"{where}.source.content", "blocks")))
+            case _:
+                return None
+
+
+def _titled_text(block: JsonObject, text: str, source: str = "") -> Text:
+    """A document or a search result of plain text, with what tells it from the others."""
+    heading = " ".join(filter(None, (text_of(block.get("title")), source)))
+    return Text(f"{heading}\n{text}" if heading else text)
+
 
 def _is_text(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
 
 
-def _image(source: JsonObject) -> Image | None:
+def _image(source: JsonObject, where: str) -> Image | None:
     match source:
         case {"type": "base64", "data": str(data), **more}:
-            return Image(data=data, media_type=text_of(more.get("media_type")))
+            media_type = text_of(more.get("media_type"))
+            if media_type and not media_type.lower().startswith("image/"):
+                raise InvalidRequest(f"not an image's: {media_type[:40]}", f"{where}.media_type")
+            return Image(data=data, media_type=media_type)
         case {"type": "url", "url": str(url)}:
-            return Image(url=url)
+            return Image(url=image_url(url, f"{where}.url"))
         case _:
             return None
 
@@ -142,14 +207,24 @@ def _system(system: str | list[JsonObject] | None) -> str:
         return system or ""
     if not all(_is_text(block) for block in system):
         raise InvalidRequest("expected a text or a list of text blocks", "system")
-    return "\n\n".join(block["text"] for block in system)
+    return "\n\n".join(block["text"] for block in system if not block["text"].startswith(_BILLING_LINE))
 
 
-def _tools(tools: list[JsonObject], dialect_only: list[str]) -> tuple[ToolSpec, ...]:
+def _only_shortens(management: object) -> bool:
+    """It asks for nothing but edits that shorten the context."""
+    if management is None:
+        return True
+    edits = management.get("edits") if isinstance(management, dict) else None
+    return all(text_of(edit.get("type")).startswith(_SHORTENING_EDITS) for edit in objects_of(edits))
+
+
+def _tools(tools: list[JsonObject], choice: ToolChoice, beyond: FieldsBeyond) -> tuple[ToolSpec, ...]:
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
-        if tool.get("type") not in (None, "custom"):
-            dialect_only.append("tools")  # a tool that Anthropic runs or defines
+        if (kind := tool.get("type")) not in (None, "custom"):  # a tool that Anthropic runs or defines
+            beyond.optional.append(f"tools.{text_of(kind)}")
+            if isinstance(choice, NamedTool) and choice.name == tool.get("name"):
+                beyond.only.append("tool_choice")
             continue
         known = converted(tool, _Tool, f"tools[{index}]")
         specs.append(ToolSpec(known.name, known.description or "", known.input_schema, known.strict))

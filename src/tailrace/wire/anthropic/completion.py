@@ -25,7 +25,7 @@ _STOPS: dict[str, Stop] = {
 
 def completion_from_body(body: JsonObject) -> Completion:
     """One function for both kinds of body: streamed equals non-streamed by construction."""
-    blocks = objects_of(body.get("content"))
+    blocks = with_call_ids(objects_of(body.get("content")))
     reason = text_of(body.get("stop_reason"))
     stop = _STOPS.get(reason, "unknown")
     parts = tuple(part for block in blocks for part in _parts(block, cut=stop == "length" and block is blocks[-1]))
@@ -42,6 +42,27 @@ def completion_from_body(body: JsonObject) -> Completion:
         usage=usage_of(body.get("usage")),
         refusal=text_of(object_of(body.get("stop_details")).get("explanation")) if reason == "refusal" else None,
     )
+
+
+def stop_reason_for(reason: object, *, called: bool) -> object:
+    """The stop reason that a client is told: the calls outweigh a plain end (B36)."""
+    return "tool_use" if called and reason == "end_turn" else reason
+
+
+def with_call_ids(content: list[JsonObject]) -> list[JsonObject]:
+    """The blocks, each call with the id that its result will name."""
+    named: list[JsonObject] = []
+    calls = 0
+    for block in content:
+        is_call = block.get("type") == "tool_use"
+        named.append({**block, "id": made_call_id(calls)} if is_call and not block.get("id") else block)
+        calls += is_call
+    return named
+
+
+def made_call_id(position: int) -> str:
+    """An id for a call that came without: a tool's result must name the call it answers."""
+    return f"toolu_{position}"
 
 
 def usage_of(value: object) -> Usage:

@@ -6,11 +6,12 @@ is signed, ids are plain.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable
 from typing import Literal
 
-from tailrace.messages import Image, JsonObject, Message, Native, Reasoning, Refusal, Text, ToolCall, ToolResult
+from tailrace.messages import File, Image, JsonObject, Message, Native, Reasoning, Refusal, Text, ToolCall, ToolResult
 
 _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:(?P<media_type>[^;,]*)(?:;[^,]*)?;base64,(?P<data>.*)", re.DOTALL)
@@ -48,7 +49,7 @@ def blocks_of(message: Message) -> list[JsonObject]:
         if isinstance(part, Native):
             if part.dialect == "anthropic":
                 _add_native(blocks, part.item)
-        elif not (isinstance(part, Image) and message.role == "assistant"):
+        elif not (isinstance(part, Image | File) and message.role == "assistant"):
             blocks.extend(_blocks(part))
     return blocks
 
@@ -58,12 +59,14 @@ def call_id(call: str) -> str:
     return _NOT_IN_AN_ID.sub("_", call) or "_"
 
 
-def _blocks(part: Text | Image | Reasoning | Refusal | ToolCall | ToolResult) -> list[JsonObject]:
+def _blocks(part: Text | Image | File | Reasoning | Refusal | ToolCall | ToolResult) -> list[JsonObject]:
     match part:
         case Text(text) | Refusal(text):
             return [{"type": "text", "text": text}] if text.strip() else []  # blank blocks are refused
         case Image():
             return [_image(part)] if part.data or part.url else []
+        case File():
+            return [_document(part)] if part.data or part.url else []
         case Reasoning():
             return _thinking(part)
         case ToolCall(id_, name):
@@ -96,6 +99,18 @@ def _result(part: ToolResult) -> JsonObject:
     if not part.ok:
         result["is_error"] = True
     return result
+
+
+def _document(file: File) -> JsonObject:
+    source: JsonObject
+    if file.url:
+        source = {"type": "url", "url": file.url}
+    elif file.media_type.startswith("text/"):  # in base64 the API takes PDF alone
+        text = base64.b64decode(file.data).decode("utf-8", "replace")
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        source = {"type": "base64", "media_type": file.media_type or "application/pdf", "data": file.data}
+    return {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
 
 
 def _image(image: Image) -> JsonObject:

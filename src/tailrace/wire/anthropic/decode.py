@@ -14,6 +14,7 @@ from tailrace.errors import PeerError
 from tailrace.messages import (
     AnyDelta,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -23,11 +24,11 @@ from tailrace.messages import (
     UsageDelta,
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
-from tailrace.wire.anthropic.completion import arguments_of, usage_of
+from tailrace.wire.anthropic.completion import arguments_of, made_call_id, stop_reason_for, usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
-from tailrace.wire.peer_json import assign_fields, decode_object, object_of, objects_of, text_of
+from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
-from tailrace.wire.sse import SseDecoder
+from tailrace.wire.sse import SseDecoder, is_event_name
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
@@ -53,7 +54,8 @@ _EVENTS = frozenset(
 class AnthropicDecoder:
     """`ports.StreamDecoder` for the Messages API."""
 
-    def __init__(self, quirks: WireQuirks = NONE) -> None:
+    def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
+        self._keeps_events = keep_events and not quirks.cumulative_text  # whose events no client could read
         self._sse = SseDecoder()
         self._cumulative = quirks.cumulative_text
         self._message: JsonObject | None = None  # the fields of message_start and of message_delta since
@@ -108,8 +110,17 @@ class AnthropicDecoder:
         # A line end within the frame is another field of the event, to be parsed as such.
         if block is None or piece.__class__ is not block.grows_by or _LF in raw:
             return False
+        if self._keeps_events:
+            if block.place != block.index:
+                return False
+            out.append(EventDelta("anthropic", "content_block_delta", raw))
         self._add(block, piece.text, out)
         return True
+
+    def _keep(self, event: JsonObject, out: list[AnyDelta], **changes: Any) -> None:
+        """Hands out the provider's own event, with these changes, before its deltas."""
+        if self._keeps_events:
+            out.append(EventDelta("anthropic", text_of(event.get("type")), encode_object({**event, **changes})))
 
     def _add(self, block: Block, text: str, out: list[AnyDelta]) -> None:
         if self._cumulative and block.grows_by is not JsonPiece:
@@ -148,6 +159,7 @@ class AnthropicDecoder:
 
     def _event(self, name: str, body: JsonObject, out: list[AnyDelta]) -> None:
         kind = _kind_of(name, body)
+        body = {"type": kind, **body}
         match kind:
             case "message_start":
                 self._message_start(body, out)
@@ -157,19 +169,18 @@ class AnthropicDecoder:
                 self._block_delta(body, out)
             case "content_block_stop":
                 if (block := self._block_of(body)) is not None:
-                    self._end(block, out)
+                    self._end(block, out, body)
             case "message_delta":
                 self._message_delta(body, out)
-            case "message_stop" if self._message is None and not self._blocks:
-                self._fail(stream_cut("the stream ended without a single event of the dialect"), out)
             case "message_stop":
-                for block in self._blocks:
-                    self._end(block, out)
-                self._ended = self._complete = True
+                self._message_stop(body, out)
             case _ if kind == "error" or name == "error" or body.get("error"):
                 self._fail(failure_in(body) or failure_in({"error": body}) or failure(str(body)), out)
-            case _:  # a ping without its name, or an event of a later version of the API (A12)
+            case "ping" | "message":  # the latter has neither name nor type
                 pass
+            case _:  # an event of a later version of the API (A12)
+                if is_event_name(kind):
+                    self._keep(body, out)
 
     def _undecodable(self, name: str, data: bytes, exc: PeerError, out: list[AnyDelta]) -> None:
         shown = data.strip()
@@ -183,6 +194,7 @@ class AnthropicDecoder:
         if self._message is not None or not isinstance(message, dict):
             return  # gateways that retry upstream send a second one: the first is kept
         self._message = {"content": [], **message}
+        self._keep(body, out, message={**message, "content": []})  # its blocks come as events
         for block in objects_of(message.get("content")):  # an answer that continues earlier blocks
             self._end(self._begin(len(self._blocks), block, out), out)
         self._read_usage(message.get("usage"), out)
@@ -190,6 +202,8 @@ class AnthropicDecoder:
     def _message_delta(self, body: JsonObject, out: list[AnyDelta]) -> None:
         changes = {name: value for name, value in body.items() if name not in {"type", "delta", "usage"}}
         changes |= object_of(body.get("delta"))
+        reason = stop_reason_for(changes.get("stop_reason"), called=bool(self._calls))
+        self._keep(body, out, **({"delta": {**object_of(body.get("delta")), "stop_reason": reason}} if reason else {}))
         if self._message is None:
             self._message = {"type": "message", "role": "assistant", "content": []}
         assign_fields(self._message, changes)
@@ -198,6 +212,15 @@ class AnthropicDecoder:
             out.append(_native(stop_sequence=sequence))
         if isinstance(reason := changes.get("stop_reason"), str):
             out.append(FinishDelta(reason))
+
+    def _message_stop(self, body: JsonObject, out: list[AnyDelta]) -> None:
+        if self._message is None and not self._blocks:
+            self._fail(stream_cut("the stream ended without a single event of the dialect"), out)
+            return
+        for block in self._blocks:
+            self._end(block, out)
+        self._keep(body, out)
+        self._ended = self._complete = True
 
     def _read_usage(self, usage: object, out: list[AnyDelta]) -> None:
         """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
@@ -212,16 +235,21 @@ class AnthropicDecoder:
         before = self._block_of(body)
         if before is not None and not before.closed and not before.pieces and before.start == start:
             return  # a repeated start
-        self._begin(body.get("index"), start, out)
+        self._begin(body.get("index"), start, out, body)
 
-    def _begin(self, given: object, start: JsonObject, out: list[AnyDelta]) -> Block:
+    def _begin(self, given: object, start: JsonObject, out: list[AnyDelta], event: JsonObject | None = None) -> Block:
         index = given if _is_index(given) else len(self._blocks)
         ours = start.get("type") == "tool_use"
         block = Block(index, start, self._calls if ours else None)
+        if index in self._newest:  # a client would take it for the block before it
+            block.place = max(other.place for other in self._blocks) + 1
         if self._blocks and self._blocks[-1].start.get("type") == start.get("type") and not ours:
             out.append(_native(apart=True))  # to other dialects two texts in a row are one
         self._blocks.append(block)
         self._newest[index] = block
+        if ours and not start.get("id"):
+            start["id"] = made_call_id(self._calls)
+        self._keep(event or {"type": "content_block_start"}, out, index=block.place, content_block=start)
         if ours:
             out.append(ToolCallDelta(self._calls, text_of(start.get("id")), text_of(start.get("name"))))
             self._calls += 1
@@ -233,10 +261,11 @@ class AnthropicDecoder:
             self._message["model"] = to.get("model", self._message.get("model"))  # the model that answers from here on
         return block
 
-    def _end(self, block: Block, out: list[AnyDelta]) -> None:
+    def _end(self, block: Block, out: list[AnyDelta], event: JsonObject | None = None) -> None:
         if block.closed:
             return
         block.closed = True
+        self._keep(event or {"type": "content_block_stop"}, out, index=block.place)
         if block.is_native:
             out.append(_native(stop=True))
         if block.call is not None and not any(block.pieces):
@@ -250,6 +279,7 @@ class AnthropicDecoder:
         block = self._block_of(body)
         if block is None:
             block = self._begin(body.get("index"), implied_start(text_of(delta.get("type"))), out)
+        self._keep(body, out, index=block.place)
         if isinstance(text := delta.get(block.source), str):
             self._add(block, text, out)
         elif text_of(delta.get("type")) not in PIECES:

@@ -15,6 +15,7 @@ from tailrace.messages import (
     Completion,
     Dialect,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     JsonObject,
     Message,
@@ -30,9 +31,11 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.error_bodies import anthropic_error_body
-from tailrace.wire.peer_json import is_object_text, without_lone_surrogates
+from tailrace.wire.failure import contradiction
+from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -54,6 +57,8 @@ _FOREIGN_REASONS = {
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
+# The deltas that stand for each kind of block; any other kind is this dialect's alone.
+_KINDS: dict[object, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -73,6 +78,9 @@ class StreamEncoder:
         self._calls: set[int] = set()  # begun so far
         self._arguments: list[str] = []  # of the open call
         self._held: dict[int, list[ToolCallDelta]] = {}  # of calls that wait for the open one to end
+        self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
+        self._preamble: list[bytes] = []  # events that are sent with the next one; an attempt may still replace them
+        self._relayed: dict[int, type[AnyDelta]] = {}  # the open blocks of the provider's own events
 
     def start(self) -> bytes:
         """The first event, as soon as the request is accepted; else it comes with the first delta."""
@@ -85,39 +93,55 @@ class StreamEncoder:
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
         """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
         out: list[bytes] = []
+        if self._preamble and self._relays is False:  # the end of what another attempt had opened
+            out, self._preamble = self._preamble, out
         for delta in deltas:
             if self._ended:
                 break
-            if delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
+            if delta.__class__ is EventDelta:
+                if self._relays is not False and delta.dialect == "anthropic":
+                    self._relay(delta, out)
+            elif self._relays:
+                self._track(delta, out)
+            elif delta.__class__ is self._kind is TextDelta and not delta.choice:  # the steady state, without a match
                 out += (self._head, _json_text(delta.text), b"}}\n\n")
-                continue
-            match delta:
-                case TextDelta(text, 0) | RefusalDelta(text, 0):
-                    self._add_text(TextDelta, text, out)
-                case ReasoningDelta(text, 0):
-                    self._add_text(ReasoningDelta, text, out)
-                case ToolCallDelta(choice=0):
-                    self._tool_call(delta, out)
-                case NativeDelta("anthropic", item):
-                    self._native(item, out)
-                case FinishDelta(reason, 0):
-                    self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
-                case UsageDelta(usage):
-                    self._usage = usage
-                case ErrorDelta():
-                    self._ended = True
-                    out.append(_event("error", anthropic_error_body(delta)))
-                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
-                    pass
-                case _:
-                    assert_never(delta)
+            else:
+                self._encode_delta(delta, out)
         return b"".join(out)
 
-    def close(self, stop: Stop | None = None) -> bytes:
+    def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
+        self._relays = False
+        match delta:
+            case TextDelta(text, 0) | RefusalDelta(text, 0):
+                self._add_text(TextDelta, text, out)
+            case ReasoningDelta(text, 0):
+                self._add_text(ReasoningDelta, text, out)
+            case ToolCallDelta(replaces=True):
+                self._fail(contradiction(), out)
+            case ToolCallDelta(choice=0):
+                self._tool_call(delta, out)
+            case NativeDelta("anthropic", item):
+                self._native(item, out)
+            case NativeDelta("responses", {"apart": _}):  # two texts are two blocks, as in the whole body
+                self._stop_text(out)
+            case FinishDelta(reason, 0):
+                self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
+            case UsageDelta(usage):
+                self._usage = usage
+            case ErrorDelta():
+                self._fail(delta, out)
+            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
+                pass  # of another choice or dialect
+            case EventDelta():
+                pass
+            case _:
+                assert_never(delta)
+
+    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
         """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
-        out = [self.start()]
+        out = [*self._preamble, self.start()]
         self._close_blocks(out)
         self._ended = True
         reason = _STOP_REASONS[stop] if stop else self._stop_reason or "end_turn"
@@ -130,6 +154,64 @@ class StreamEncoder:
         }
         out += (_event("message_delta", end), _event("message_stop", {"type": "message_stop"}))
         return b"".join(out)
+
+    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+        self._ended = True
+        out.append(_event("error", anthropic_error_body(error)))
+
+    # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
+
+    def new_attempt(self) -> None:
+        """Another attempt follows. Once a block was sent, its answer goes on in events of ours: in the open text, or
+        in a block after those that the client has."""
+        if not self._relays:
+            return
+        self._preamble.clear()
+        if not self._started:
+            self._relays = None
+            return
+        self._relays = False
+        last = self._blocks - 1
+        if self._relayed.get(last) is TextDelta and len(self._relayed) == 1:
+            self._kind, self._head = TextDelta, _delta_head(last, b'"text_delta","text":')
+            return
+        for index in sorted(self._relayed):
+            self._preamble.append(_event("content_block_stop", {"type": "content_block_stop", "index": index}))
+
+    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+        """An event of this dialect, with all that it has; only the message's id and its model are ours."""
+        self._relays, data = True, delta.data
+        match delta.name:
+            case "message_start":
+                event = decode_object(data)
+                event["message"] = {**object_of(event.get("message")), "id": self._id, "model": self._model}
+                self._preamble = [_event("message_start", event)]
+                return
+            case "content_block_start":
+                event = decode_object(data)
+                self._blocks = max(self._blocks, event["index"] + 1)
+                block = object_of(event.get("content_block"))
+                self._relayed[event["index"]] = _KINDS.get(block.get("type"), NativeDelta)
+            case "content_block_stop":
+                self._relayed.pop(decode_object(data)["index"], None)
+            case "message_stop":
+                self._ended = True
+            case _:
+                pass
+        if not self._started:
+            start = self.start()
+            out.append(b"".join(self._preamble) or start)
+            self._preamble.clear()
+        out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))
+
+    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
+        """What a relayed event meant, for an answer that must go on without its provider."""
+        if isinstance(delta, ErrorDelta):
+            self._fail(delta, out)
+        elif isinstance(delta, UsageDelta):
+            self._usage = delta.usage
+
+    # ── events of ours ───────────────────────────────────────────────────────────────────────────────────────
 
     def _add_text(self, kind: type[TextDelta | ReasoningDelta], text: str, out: list[bytes]) -> None:
         if not text:
@@ -207,12 +289,13 @@ class StreamEncoder:
         out.append(self.start())
         index, self._kind = self._blocks, kind
         self._blocks += 1
-        self._head = (
-            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
-            % (index, head)
-        )
+        self._head = _delta_head(index, head)
         opening = {"type": "content_block_start", "index": index, "content_block": start}
         out.append(_event("content_block_start", opening))
+
+    def _stop_text(self, out: list[bytes]) -> None:
+        if self._kind is TextDelta:
+            self._stop_block(out)
 
     def _stop_block(self, out: list[bytes]) -> None:
         if self._kind is not None:
@@ -229,9 +312,9 @@ class StreamEncoder:
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "") -> JsonObject:  # noqa: A002 - the field's name
-    """The completion as a non-streaming body. An answer of this dialect keeps its own body."""
+    """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
     if completion.dialect == "anthropic":
-        return completion.body
+        return own_body(completion.body)
     content: list[JsonObject] = []
     for part in completion.message.parts:
         match part:
@@ -246,6 +329,18 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         reason = "tool_use"
     usage = usage_body(completion.usage, completion.dialect)
     return _message_body(id or completion.id, model or completion.model, content, reason, usage)
+
+
+def own_body(body: JsonObject) -> JsonObject:
+    """A body of this dialect, mended as a provider's events are."""
+    content = with_call_ids(objects_of(body.get("content")))
+    called = any(block.get("type") == "tool_use" for block in content)
+    return {**body, "content": content, "stop_reason": stop_reason_for(body.get("stop_reason"), called=called)}
+
+
+def _delta_head(index: int, kind: bytes) -> bytes:
+    head = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
+    return head % (index, kind)
 
 
 def _message_body(

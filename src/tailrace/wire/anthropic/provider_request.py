@@ -18,6 +18,7 @@ _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"claude"), 32_000),
     (re.compile(r""), 8192),  # compatible servers: within the context window of nearly all they serve
 )
+JSON_OBJECT = "Answer with one JSON object and nothing else: no preface, no explanation, no code fence."
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 
 
@@ -28,7 +29,10 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         "max_tokens": request.max_tokens or default_max_tokens(request.model),
         "messages": conversation(request.messages, request.prefill),
     }
-    if system := system_of(request.system, request.messages):
+    system = system_of(request.system, request.messages)
+    if request.json_object:  # the API has no word for it
+        system = f"{system}\n\n{JSON_OBJECT}".strip()
+    if system:
         body["system"] = system
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]

@@ -52,6 +52,8 @@ class ChoiceState:
         self._message: JsonObject = {}  # the message's other fields, and nulls where the delta had them
         self._fields: JsonObject = {}  # the choice's other fields
         self._began = False
+        self.told_role = False  # of the provider's own chunks: the client has the role, and this finish reason
+        self.told_reason = ""
 
     def add(self, choice: JsonObject, deltas: list[AnyDelta]) -> None:
         """Takes in one element of a chunk's `choices`."""

@@ -8,8 +8,8 @@ import msgspec
 
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields
-from tailrace.wire.openai_request import function_tools, response_schema, tool_choice
+from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
+from tailrace.wire.openai_request import function_tools, is_json_object, offered_tools, response_schema, tool_choice
 
 # Fields that ask nothing of a model: the server keeps them with the request.
 _KEPT = frozenset({"metadata", "store", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
@@ -22,10 +22,11 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "modalities": (["text"],),
     "service_tier": ("auto", "default"),
-    "verbosity": ("medium",),
     "functions": ([],),
     "function_call": ("auto", "none"),
 }
+# Several choices, log probabilities and sound are not in an answer of another dialect.
+_MEANING = frozenset({"n", "logprobs", "top_logprobs", "modalities", "audio", "functions", "function_call"})
 
 
 class _StreamOptions(msgspec.Struct):
@@ -35,7 +36,7 @@ class _StreamOptions(msgspec.Struct):
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     messages: list[JsonObject]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
@@ -50,6 +51,7 @@ class _Fields(msgspec.Struct):
     seed: int | None = None
     reasoning_effort: str | None = None
     response_format: JsonObject | None = None
+    verbosity: str | None = None
     user: str | None = None
     safety_identifier: str | None = None
 
@@ -62,7 +64,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     fields = converted(body, _Fields)
     if not fields.messages:
         raise InvalidRequest("at least one is needed", "messages")
-    dialect_only = dialect_only_fields(body, _KNOWN, _DEFAULTS)
+    beyond = FieldsBeyond(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
     conversation = ChatConversation()
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
@@ -71,8 +73,8 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         model=fields.model,
         messages=tuple(conversation.messages),
         system="\n\n".join(conversation.system),
-        tools=function_tools(fields.tools or [], dialect_only, nested=True),
-        tool_choice=tool_choice(fields.tool_choice, dialect_only, nested=True),
+        tools=offered_tools(function_tools(fields.tools or [], beyond, nested=True), fields.tool_choice, nested=True),
+        tool_choice=tool_choice(fields.tool_choice, beyond, nested=True),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
@@ -80,15 +82,17 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
         seed=fields.seed,
         reasoning_effort=fields.reasoning_effort,
-        response_schema=response_schema(fields.response_format, "response_format", dialect_only, nested=True),
+        response_schema=response_schema(fields.response_format, "response_format", beyond, nested=True),
+        json_object=is_json_object(fields.response_format),
+        verbosity=fields.verbosity,
     )
-    return ClientRequest(
+    client_request = ClientRequest(
         "chat",
         request,
         body,
         stream=bool(fields.stream),
         include_usage=bool(options and options.include_usage),
         user=fields.safety_identifier or fields.user or "",
-        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
     )
+    return beyond.named_in(client_request)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tailrace.messages import Completion, JsonObject, Message, Native, Part, Reasoning, Refusal, Stop, Text, ToolCall
 from tailrace.wire.chat import reasoning
-from tailrace.wire.chat.tool_calls import CALL_FIELDS, arguments_text, function_of
+from tailrace.wire.chat.tool_calls import CALL_FIELDS, arguments_text, function_of, made_call_id
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 
@@ -50,6 +50,12 @@ def completion_from_body(body: JsonObject) -> Completion:
     )
 
 
+def finish_reason_for(reason: str | None, *, called: bool) -> str:
+    """The finish reason that a client is told: calls outweigh a plain end, and an answer that ended has a reason."""
+    stop = _STOPS.get((reason or "stop").lower(), "unknown")
+    return "tool_calls" if stop == "end" and called else reason or "stop"
+
+
 def _stop(reason: str, *, called: bool) -> Stop:
     """Calls outweigh a plain `stop` (B36), and never a `length`: the last of them may be cut (B35)."""
     stop = _STOPS.get(reason.lower(), "unknown")
@@ -69,7 +75,7 @@ def _parts(message: JsonObject, answer_id: str) -> tuple[Part, ...]:
     parts += _calls(calls if isinstance(calls, list) else [], answer_id)
     function = object_of(message.get("function_call"))
     if name := text_of(function.get("name")):
-        parts.append(ToolCall(_made_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
+        parts.append(ToolCall(made_call_id(answer_id, 0), name, arguments_text(function.get("arguments")) or "{}"))
     if audio_id := text_of(object_of(message.get("audio")).get("id")):
         parts.append(Native("chat", {"audio": {"id": audio_id}}))  # the next request may refer to it by its id only
     return tuple(parts)
@@ -120,7 +126,7 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
         function = function_of(item)
         if not (name := text_of(function.get("name"))):
             continue
-        call_id = text_of(item.get("id")) or _made_id(answer_id, position)
+        call_id = text_of(item.get("id")) or made_call_id(answer_id, position)
         arguments = arguments_text(function.get("arguments", function.get("input")))
         parts.append(ToolCall(call_id, name, arguments if arguments.strip() else "{}"))
         if extra := {k: v for k, v in item.items() if k not in CALL_FIELDS and v is not None}:
@@ -128,8 +134,3 @@ def _calls(items: list[Any], answer_id: str) -> list[Part]:
     if extras:
         parts.append(Native("chat", {"tool_calls": extras}))
     return parts
-
-
-def _made_id(answer_id: str, position: int) -> str:
-    """An id for a call that came without: a tool's result must name the call it answers."""
-    return f"call_{answer_id[-24:]}_{position}" if answer_id else f"call_{position}"

@@ -10,13 +10,23 @@ from functools import partial
 from typing import Any
 
 from tailrace.errors import PeerError
-from tailrace.messages import AnyDelta, ErrorDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta, UsageDelta
+from tailrace.messages import (
+    AnyDelta,
+    ErrorDelta,
+    EventDelta,
+    JsonObject,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
+from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
-from tailrace.wire.peer_json import assign_fields, decode_object, object_of, objects_of
+from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder
 
@@ -31,8 +41,9 @@ _LESSONS = 4  # unused templates in a row after which learning is given up
 class ChatDecoder:
     """`ports.StreamDecoder` for Chat Completions. The terminal event is `[DONE]`."""
 
-    def __init__(self, quirks: WireQuirks = NONE) -> None:
+    def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         self._quirks = quirks
+        self._keeps_events = keep_events and not quirks.cumulative_text  # whose chunks no client could read
         self._sse = SseDecoder()
         self._choices: dict[int, ChoiceState] = {}
         self._head: JsonObject = {}
@@ -54,6 +65,8 @@ class ChatDecoder:
         template = self._template
         for block in self._sse.split(data):
             if template is not None and (text := template.text_in(block)) is not None:
+                if self._keeps_events:
+                    deltas.append(EventDelta("chat", "", block[6:]))
                 if text:
                     template.pieces.append(text)
                     deltas.append(template.delta(text))
@@ -116,9 +129,21 @@ class ChatDecoder:
         if event.event == "error":
             self._fail(failure_in(chunk) or failure_in({"error": chunk}) or failure(str(chunk)), deltas)
             return
+        at = len(deltas)
         self._add(chunk, deltas)
-        if not self._ended and block.startswith(b"data: {") and b"\n" not in block:
+        mended = self._keep_event(chunk, at, deltas) if self._keeps_events else False
+        if not self._ended and not mended and block.startswith(b"data: {") and b"\n" not in block:
             self._learn(block, chunk)
+
+    def _keep_event(self, chunk: JsonObject, at: int, deltas: list[AnyDelta]) -> bool:
+        """Puts the chunk before its deltas, which begin `at`. True where it had to be mended for the client."""
+        if not isinstance(chunk.get("choices"), list) and "usage" not in chunk:
+            return False
+        if self._ended and len(deltas) == at + 1:
+            return False  # nothing but an error
+        mended = mended_chunk(chunk, self._choices, deltas[at:], text_of(self._head.get("id")))
+        deltas.insert(at, EventDelta("chat", "", encode_object(mended or chunk)))
+        return mended is not None
 
     def _add(self, chunk: JsonObject, deltas: list[AnyDelta]) -> None:
         choices = chunk.get("choices")
@@ -198,7 +223,10 @@ class ChatDecoder:
             self._fail(stream_cut("the stream ended without a single chunk of a chat completion"), deltas)
             return
         for choice in self._choices.values():
+            at = len(deltas)
             choice.tool_calls.flush(deltas)
+            if self._keeps_events and (rest := last_chunk(choice, deltas[at:], text_of(self._head.get("id")))):
+                deltas.insert(at, EventDelta("chat", "", encode_object(rest)))
         if any(choice.finish_reason == "error" for choice in self._choices.values()):
             self._fail(failure("the provider ended the answer with finish_reason error"), deltas)
             return

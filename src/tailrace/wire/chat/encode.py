@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, assert_never
 
 import msgspec
 
+from tailrace.errors import PeerError
 from tailrace.messages import (
     AnyDelta,
     Completion,
     Dialect,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -23,8 +26,12 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.wire.chat.completion import finish_reason_for
+from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.error_bodies import openai_error_body
+from tailrace.wire.failure import contradiction
+from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -49,6 +56,10 @@ _REASON_OF = {
     "refusal": "content_filter",
 }
 _DONE = b"data: [DONE]\n\n"
+_CHOICES = b'"choices":[{'
+# In JSON text a bare quote is never part of a string: these match fields alone.
+_USAGE = re.compile(rb'"usage"\s*:\s*\{')
+_NO_USAGE = b',"usage":null'
 
 
 class StreamEncoder:
@@ -78,6 +89,12 @@ class StreamEncoder:
         self._reasons: dict[int, str] = {}
         self._called: set[int] = set()  # choices with tool calls
         self._ended = False
+        self._id, self._model, self._created = id, model, created
+        self._relays: bool | None = None  # the provider's own chunks are sent; None: that is not known yet
+        self._held: list[bytes] = []  # chunks before the first content: another attempt may still replace them
+        self._begun = False  # content was sent
+        self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
+        self._has_usage = self._told_usage = False
 
     def start(self) -> bytes:
         """The first chunk, as soon as the request is accepted; else it comes with the first delta."""
@@ -91,37 +108,50 @@ class StreamEncoder:
         for delta in deltas:
             if self._ended:
                 break
-            match delta:
-                case TextDelta(text=text, choice=choice):
-                    before, after = self._open.get(choice) or self._begin(choice, out)
-                    out += (before, _encode(text), after)
-                case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
-                    self._begin(delta.choice, out)
-                    if isinstance(delta, ToolCallDelta):
-                        self._called.add(delta.choice)
-                    out.append(self._chunk(delta.choice, _delta_fields(delta), None))
-                case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
-                    self._begin(choice, out)
-                    out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
-                case NativeDelta():
-                    pass
-                case FinishDelta(reason=reason, choice=choice):
-                    self._reasons[choice] = _REASON_OF.get(reason, reason)
-                case UsageDelta(usage=usage, body=body):
-                    own = body if self._source == "chat" else {}
-                    self._usage = own or usage_body(usage, self._source)
-                case ErrorDelta():
-                    self._ended = True
-                    out.append(b"data: %b\n\n" % _encode(openai_error_body(delta)))
-                case _:
-                    assert_never(delta)
+            if delta.__class__ is EventDelta:
+                if self._relays is not False and delta.dialect == "chat":
+                    self._relay(delta, out)
+            elif self._relays:
+                self._track(delta, out)
+            else:
+                self._encode_delta(delta, out)
         return b"".join(out)
 
-    def close(self, stop: Stop | None = None) -> bytes:
+    def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
+        self._relays = False
+        match delta:
+            case TextDelta(text=text, choice=choice):
+                before, after = self._open.get(choice) or self._begin(choice, out)
+                out += (before, _encode(text), after)
+            case ToolCallDelta(replaces=True):
+                self._fail(contradiction(), out)
+            case ReasoningDelta() | RefusalDelta() | ToolCallDelta():
+                self._begin(delta.choice, out)
+                if isinstance(delta, ToolCallDelta):
+                    self._called.add(delta.choice)
+                out.append(self._chunk(delta.choice, _delta_fields(delta), None))
+            case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
+                self._begin(choice, out)
+                out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
+            case NativeDelta() | EventDelta():
+                pass
+            case FinishDelta(reason=reason, choice=choice):
+                self._reasons[choice] = _REASON_OF.get(reason, reason)
+            case UsageDelta(usage=usage, body=body):
+                own = body if self._source == "chat" else {}
+                self._usage = own or usage_body(usage, self._source)
+            case ErrorDelta():
+                self._fail(delta, out)
+            case _:
+                assert_never(delta)
+
+    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:  # noqa: ARG002
         """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
         if self._ended:
             return b""
         self._ended = True
+        if self._relays:
+            return self._relayed_end()
         out: list[bytes] = []
         for choice in sorted({0, *self._open, *self._reasons}):
             self._begin(choice, out)
@@ -132,6 +162,86 @@ class StreamEncoder:
         if self._include_usage:
             out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage)))
         return b"".join(out) + _DONE
+
+    def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
+        self._ended = True
+        out.append(b"data: %b\n\n" % _encode(openai_error_body(error)))
+
+    # ── the provider's own chunks ────────────────────────────────────────────────────────────────────────────
+
+    def new_attempt(self) -> None:
+        """Another attempt follows. Once content was sent, its answer goes on in chunks of ours."""
+        if self._relays:
+            self._held.clear()
+            self._relays = False if self._begun else None
+            if self._begun:
+                self._begin(0, [])  # the client has the role
+
+    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+        """A chunk of this dialect, with all that it has; only its id and its model are ours."""
+        self._relays = True
+        data = delta.data
+        if data.startswith(self._their_head) and not _USAGE.search(data):
+            if not self._include_usage:
+                data = data.replace(_NO_USAGE, b"", 1)
+            chunk = self._our_head + data[len(self._their_head) :]
+        else:
+            event = decode_object(data)
+            if not self._takes(event):
+                return
+            self._created = event.get("created", self._created)
+            chunk = self._own(event)
+            self._learn_head(data)
+        (out if self._begun else self._held).append(b"data: %b\n\n" % chunk)
+
+    def _takes(self, event: JsonObject) -> bool:
+        """Whether the client gets this chunk. Usage is always asked for: a client that has not asked for it gets no
+        chunk without choices, which would break it (H93)."""
+        if not isinstance(event.get("usage"), dict):
+            if not self._include_usage:
+                event.pop("usage", None)
+            return True
+        self._told_usage = True
+        return self._include_usage or bool(event.get("choices"))
+
+    def _own(self, event: JsonObject) -> bytes:
+        ours = {"id": self._id, "object": "chat.completion.chunk", "model": self._model}
+        return encode_object({"created": self._created, "choices": [], **event, **ours})
+
+    def _learn_head(self, data: bytes) -> None:
+        """A stream's chunks begin alike: what precedes the choices is put in place once, not in every chunk."""
+        before, found, after = data.partition(_CHOICES)
+        if not found:
+            return
+        try:
+            head = decode_object(before.rstrip(b", ") + b"}")
+            rest = decode_object(b"{" + found + after)
+        except PeerError:
+            return
+        if {"id", "model", "created"} <= head.keys() and head.keys().isdisjoint(rest):
+            self._their_head = before + found
+            self._our_head = self._own(head).removesuffix(b"}").replace(b'"choices":[],', b"", 1) + b"," + found
+
+    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
+        """What a relayed chunk meant, for an answer that must go on without its provider."""
+        if isinstance(delta, ErrorDelta):
+            self._fail(delta, out)
+        elif isinstance(delta, UsageDelta):
+            self._usage = delta.body or usage_body(delta.usage, self._source)
+            self._has_usage = bool(delta.body)
+        elif not self._begun:
+            out += self._held
+            self._held.clear()
+            self._begun = True
+        if isinstance(delta, ToolCallDelta):
+            self._called.add(delta.choice)
+
+    def _relayed_end(self) -> bytes:
+        if self._include_usage and self._has_usage and not self._told_usage:
+            self._held.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
+        return b"".join(self._held) + _DONE
+
+    # ── chunks of ours ───────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, choice: int, out: list[bytes]) -> tuple[bytes, bytes]:
         """Begins the choice unless it has begun. The bytes before and after a text of it."""
@@ -156,7 +266,12 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
         case RefusalDelta(text=text):
             return {"refusal": text}
         case ToolCallDelta(index, id_, name, arguments):
-            head = {"index": index, "id": id_, "type": "function"} if id_ else {"index": index}
+            begins = id_ or name  # a call that came without an id gets one: its result must name it
+            head = (
+                {"index": index, "id": id_ or made_call_id("", index), "type": "function"}
+                if begins
+                else {"index": index}
+            )
             function = {"name": name, "arguments": arguments} if name else {"arguments": arguments}
             return {"tool_calls": [{**head, "function": function}]}
         case _:
@@ -164,9 +279,9 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
 
 
 def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002
-    """The answer as a non-streaming body. An answer of this dialect keeps its own body."""
+    """The answer as a non-streaming body. An answer of this dialect keeps its own body, mended as its chunks are."""
     if completion.dialect == "chat":
-        return completion.body
+        return {"created": created, **own_body(completion.body)}
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
@@ -186,3 +301,22 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "", create
         "choices": [choice],
         "usage": usage_body(completion.usage, completion.dialect),
     }
+
+
+def own_body(body: JsonObject) -> JsonObject:
+    """A body of this dialect, mended as a provider's chunks are."""
+    choices = [_own_choice(choice, text_of(body.get("id"))) for choice in objects_of(body.get("choices"))]
+    return {**body, "object": "chat.completion", "choices": choices}
+
+
+def _own_choice(choice: JsonObject, answer_id: str) -> JsonObject:
+    if not isinstance(message := choice.get("message"), dict):
+        return choice
+    message = {"content": None, "refusal": None, **message}
+    if calls := objects_of(message.get("tool_calls")):
+        message["tool_calls"] = [
+            call if call.get("id") else {**call, "id": made_call_id(answer_id, position)}
+            for position, call in enumerate(calls)
+        ]
+    reason = finish_reason_for(text_of(choice.get("finish_reason")), called=bool(calls))
+    return {**choice, "message": message, "finish_reason": reason}

@@ -6,7 +6,7 @@ from tailrace.messages import Image, JsonObject, Message, Native, Part, Text, To
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
-from tailrace.wire.openai_request import image_of
+from tailrace.wire.openai_request import file_of, image_of
 
 
 class ChatConversation(Conversation):
@@ -44,13 +44,15 @@ class ChatConversation(Conversation):
     def part(self, part: object, where: str) -> Part:
         return part if isinstance(part, Image) else super().part(part, where)  # a step's images are read before
 
-    def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
         match part:
             case {"type": "text", "text": str(text)}:
                 return Text(text)
             case {"type": "image_url", "image_url": {"url": str(url), **more}}:
-                return image_of(url, more.get("detail"))
+                return image_of(url, more.get("detail"), f"{where}.image_url")
             case {"type": "image_url", "image_url": str(url)}:
-                return Image(url=url)
+                return image_of(url, None, f"{where}.image_url")
+            case {"type": "file", "file": dict(file)}:
+                return file_of(file)
             case _:
                 return None

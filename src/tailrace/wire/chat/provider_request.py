@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from tailrace.messages import (
+    File,
     Image,
     JsonObject,
     Message,
@@ -20,10 +21,12 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.chat.reasoning import TEXT_FIELDS
+from tailrace.wire.openai_request import file_fields
 from tailrace.wire.schema_name import named_schema
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
+_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
@@ -34,18 +37,22 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     body |= _tools(request) | _sampling(request)
     if request.response_schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": named_schema(request.response_schema)}
+    elif request.json_object:
+        body["response_format"] = {"type": "json_object"}
     return body | request.extra
 
 
 def _sampling(request: ModelRequest) -> JsonObject:
     limit = "max_completion_tokens" if _COUNTS_REASONING.match(request.model) else "max_tokens"
+    limited = not request.extra.keys().isdisjoint(_LIMITS)  # two spellings of one limit are refused (K130)
     fields = {
-        limit: request.max_tokens,
+        limit: None if limited else request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "stop": list(request.stop) or None,
         "seed": request.seed,
         "reasoning_effort": request.reasoning_effort,
+        "verbosity": request.verbosity,
     }
     return {field: value for field, value in fields.items() if value is not None}
 
@@ -91,17 +98,17 @@ def _messages(request: ModelRequest) -> list[JsonObject]:
 
 
 def _others(message: Message) -> list[JsonObject]:
-    """Each tool result is a message of its own; an image in one follows as the user's, the dialect knows no other
-    place for it."""
+    """Each tool result is a message of its own; an image or a file in one follows as the user's, the dialect knows no
+    other place for it."""
     answers: list[JsonObject] = []
-    content: list[Text | Image] = []
+    content: list[Text | Image | File] = []
     for part in message.parts:
         match part:
-            case Text() | Image():
+            case Text() | Image() | File():
                 content.append(part)
             case ToolResult():
-                answers.append({"role": "tool", "tool_call_id": part.call_id, "content": _result_text(part)})
-                content += [inner for inner in part.content if isinstance(inner, Image)]
+                answers.append({"role": "tool", "tool_call_id": part.call_id, "content": part.text})
+                content += [inner for inner in part.content if isinstance(inner, Image | File)]
             case Reasoning() | Refusal() | ToolCall() | Native():
                 pass  # an assistant's alone
     if content or not answers:
@@ -110,17 +117,21 @@ def _others(message: Message) -> list[JsonObject]:
     return answers
 
 
-def _result_text(result: ToolResult) -> str:
-    if isinstance(result.content, str):
-        return result.content
-    return "".join(part.text for part in result.content if isinstance(part, Text))
-
-
-def _content(parts: list[Text | Image]) -> str | list[JsonObject]:
+def _content(parts: list[Text | Image | File]) -> str | list[JsonObject]:
     """Plain text where it is nothing else: some servers take only that."""
     if len(parts) == 1 and isinstance(parts[0], Text):
         return parts[0].text
-    return [_image(part) if isinstance(part, Image) else {"type": "text", "text": part.text} for part in parts] or ""
+    return [_part(part) for part in parts] or ""
+
+
+def _part(part: Text | Image | File) -> JsonObject:
+    match part:
+        case Text(text):
+            return {"type": "text", "text": text}
+        case Image():
+            return _image(part)
+        case File():
+            return {"type": "file", "file": file_fields(part)}
 
 
 def _image(image: Image) -> JsonObject:
@@ -152,7 +163,7 @@ def _assistant(message: Message) -> list[JsonObject]:
                 content += item.get("content", [])
                 extras |= {extra["id"]: extra for extra in item.get("tool_calls", [])}
                 fields |= {k: v for k, v in item.items() if k not in ("content", "tool_calls")}
-            case Reasoning() | Native() | Image() | ToolResult():
+            case Reasoning() | Native() | Image() | File() | ToolResult():
                 pass  # another dialect's, or not allowed in an assistant's message
     said: JsonObject = {"role": "assistant", "content": _joined(content)}
     if calls:

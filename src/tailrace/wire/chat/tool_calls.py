@@ -226,3 +226,8 @@ def arguments_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else msgspec.json.encode(value).decode()
+
+
+def made_call_id(answer_id: str, position: int) -> str:
+    """An id for a call that came without: a tool's result must name the call it answers."""
+    return f"call_{answer_id[-24:]}_{position}" if answer_id else f"call_{position}"

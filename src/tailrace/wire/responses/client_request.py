@@ -6,32 +6,42 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
-from tailrace.wire.client_request import ClientRequest, InvalidRequest, converted, dialect_only_fields
+from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
+from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
 from tailrace.wire.conversation import Conversation, unknown_role
-from tailrace.wire.openai_request import function_tools, image_of, response_schema, tool_choice
+from tailrace.wire.openai_request import (
+    file_of,
+    function_tools,
+    image_of,
+    is_json_object,
+    offered_tools,
+    response_schema,
+    tool_choice,
+)
+from tailrace.wire.peer_json import text_of
 from tailrace.wire.responses.completion import completion_from_body
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
 _KEPT = frozenset(
     {
         *("metadata", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-        *("store", "background", "previous_response_id", "conversation", "stream_options"),
+        *("store", "background", "previous_response_id", "conversation", "stream_options", "client_metadata"),
     }
 )
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
     "service_tier": ("auto", "default"),
-    "include": ([], ["reasoning.encrypted_content"]),  # only this dialect encrypts reasoning
     "top_logprobs": (0,),
 }
+_MEANING = frozenset({"top_logprobs", "prompt"})  # log probabilities, and a prompt that is stored at the provider
+_LOGPROBS = "message.output_text.logprobs"  # what else `include` can ask for is never in another dialect's answer
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
 
 class _Fields(msgspec.Struct):
     """The fields that the neutral request has a place for."""
 
-    model: str
+    model: Name
     input: str | list[JsonObject]
     stream: bool | None = None
     instructions: str | None = None
@@ -43,6 +53,7 @@ class _Fields(msgspec.Struct):
     top_p: float | None = None
     reasoning: JsonObject | None = None
     text: JsonObject | None = None
+    include: list[str] | None = None
     user: str | None = None
     safety_identifier: str | None = None
 
@@ -53,36 +64,42 @@ _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
 def parse_client_request(body: JsonObject) -> ClientRequest:
     """Raises `InvalidRequest`. What came before, by `previous_response_id` or `conversation`, is not in it."""
     fields = converted(body, _Fields)
-    dialect_only = dialect_only_fields(body, _KNOWN, _DEFAULTS)
+    beyond = FieldsBeyond(body, known=_KNOWN, defaults=_DEFAULTS, meaning=_MEANING)
+    if _LOGPROBS in (fields.include or ()):
+        beyond.only.append("include")
     conversation = _Conversation()
     for index, item in enumerate(items_of(fields.input)):
         conversation.add(item, f"input[{index}]")
     conversation.end_answer()
     reasoning = fields.reasoning or {}
     effort = reasoning.get("effort")
+    form = fields.text or {}
+    verbosity = form.get("verbosity")
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
-        tools=function_tools(fields.tools or [], dialect_only, nested=False),
-        tool_choice=tool_choice(fields.tool_choice, dialect_only, nested=False),
+        tools=offered_tools(function_tools(fields.tools or [], beyond, nested=False), fields.tool_choice, nested=False),
+        tool_choice=tool_choice(fields.tool_choice, beyond, nested=False),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
         reasoning_effort=effort if isinstance(effort, str) else None,
-        response_schema=_schema(fields.text or {}, dialect_only),
+        response_schema=response_schema(form.get("format"), "text.format", beyond, nested=False),
+        json_object=is_json_object(form.get("format")),
+        verbosity=verbosity if isinstance(verbosity, str) else None,
     )
-    return ClientRequest(
+    client_request = ClientRequest(
         "responses",
         request,
         body,
         stream=bool(fields.stream),
         user=fields.safety_identifier or fields.user or "",
-        dialect_only_fields=tuple(dict.fromkeys(dialect_only)),
         opaque_at=conversation.opaque_at,
         reasoning=reasoning.get("summary") is not None or reasoning.get("generate_summary") is not None,
     )
+    return beyond.named_in(client_request)
 
 
 def items_of(given: str | list[JsonObject]) -> list[JsonObject]:
@@ -140,20 +157,16 @@ class _Conversation(Conversation):
         if not isinstance(call_id, str):
             raise InvalidRequest("names the call that this is the result of", f"{where}.call_id")
         parts = self.parts_of(output, f"{where}.output")
-        content = tuple(part for part in parts if isinstance(part, Text | Image))
+        content = tuple(part for part in parts if isinstance(part, Text | Image | File))
         self.add_result(ToolResult(call_id, output if isinstance(output, str) else content))
 
-    def neutral_part(self, part: JsonObject, _where: str) -> Part | None:
+    def neutral_part(self, part: JsonObject, where: str) -> Part | None:
         match part:
             case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
                 return Text(text)
             case {"type": "input_image", "image_url": str(url), **more}:
-                return image_of(url, more.get("detail"))
+                return image_of(url, more.get("detail"), f"{where}.image_url")
+            case {"type": "input_file"}:
+                return file_of(part, text_of(part.get("file_url")))
             case _:
                 return None
-
-
-def _schema(text: JsonObject, dialect_only: list[str]) -> JsonObject | None:
-    if text.get("verbosity") not in (None, "medium"):
-        dialect_only.append("text.verbosity")
-    return response_schema(text.get("format"), "text.format", dialect_only, nested=False)

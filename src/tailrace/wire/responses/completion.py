@@ -27,7 +27,7 @@ _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "max_tokens": "le
 
 def completion_from_body(body: JsonObject) -> Completion:
     """Never raises: a field that is missing or of an undocumented type counts as absent."""
-    parts = tuple(part for item in objects_of(body.get("output")) for part in _parts_of(item))
+    parts = tuple(part for item in with_call_ids(objects_of(body.get("output"))) for part in _parts_of(item))
     status = text_of(body.get("status"))
     refusals = [part.text for part in parts if isinstance(part, Refusal)]
     return Completion(
@@ -41,6 +41,17 @@ def completion_from_body(body: JsonObject) -> Completion:
         usage=usage_of(body.get("usage")),
         refusal="".join(refusals) if refusals else None,
     )
+
+
+def with_call_ids(output: list[JsonObject]) -> list[JsonObject]:
+    """The items, each call with the id that its result will name."""
+    return [with_call_id(item, position) for position, item in enumerate(output)]
+
+
+def with_call_id(item: JsonObject, position: int) -> JsonObject:
+    if item.get("type") not in CALL_FIELDS or text_of(item.get("call_id")):
+        return item
+    return {**item, "call_id": text_of(item.get("id")) or f"call_{position}"}
 
 
 def usage_of(value: object) -> Usage:
@@ -87,8 +98,11 @@ def _parts_of(item: JsonObject) -> list[Part]:
     if kind == "reasoning":
         return [Reasoning(reasoning_text(item), "responses", item)]
     if kind in CALL_FIELDS:
-        call_id = text_of(item.get("call_id")) or text_of(item.get("id"))
-        return [ToolCall(call_id, text_of(item.get("name")), argument_text(item.get(CALL_FIELDS[kind])))]
+        return [
+            ToolCall(
+                text_of(item.get("call_id")), text_of(item.get("name")), argument_text(item.get(CALL_FIELDS[kind]))
+            )
+        ]
     return [Native("responses", item)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.errors import PeerError
-from tailrace.messages import AnyDelta, JsonObject, NativeDelta
+from tailrace.messages import AnyDelta, EventDelta, JsonObject
 from tailrace.wire.failure import protocol_error, stream_cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
@@ -22,9 +22,10 @@ _decode_piece = msgspec.json.Decoder(Piece).decode
 class ResponsesDecoder:
     """Satisfies `ports.StreamDecoder`."""
 
-    def __init__(self, quirks: WireQuirks = NONE) -> None:
+    def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         self._sse = SseDecoder()
-        self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text)
+        self._keeps_events = keep_events and not quirks.cumulative_text  # whose events no client could read
+        self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text, keep_events=self._keeps_events)
         self._head = b""  # the bytes before the data in the last block: nearly always the same in the next
 
     @property
@@ -43,8 +44,9 @@ class ResponsesDecoder:
             if not size or block[:size] != head:
                 head = self._head = _head_of(block)
                 size = len(head)
+            raw = block[size:] if size else b""
             try:
-                piece = _decode_piece(block[size:] if size else b"")
+                piece = _decode_piece(raw)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 if self._apply_block(block, out):
                     return out
@@ -60,12 +62,9 @@ class ResponsesDecoder:
                     )
                     or answer.switch_to(piece, out)
                 ):
-                    growing.append(delta)
-                    if growing.to_delta is not None:
-                        out.append(growing.to_delta(delta))
-                    if piece.logprobs:
-                        growing.logprobs.extend(piece.logprobs)
-                        out.append(NativeDelta("responses", {"logprobs": piece.logprobs}))
+                    if self._keeps_events:
+                        out.append(EventDelta("responses", piece.type, raw.replace(b"\n", b" ")))
+                    growing.grow(piece, out)
                 elif self._apply_block(block, out):
                     return out
         if self._sse.error is not None:

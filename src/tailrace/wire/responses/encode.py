@@ -17,6 +17,7 @@ from tailrace.messages import (
     Completion,
     Dialect,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -28,9 +29,13 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
+from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
-from tailrace.wire.peer_json import is_object_text, without_lone_surrogates
+from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
+from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
+from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
+from tailrace.wire.responses.response_fields import echoed_fields, usage_body
 from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
@@ -106,7 +111,8 @@ class StreamEncoder:
     """Deltas in, bytes of the event stream out.
 
     `source` is the dialect that the deltas were decoded from; `fields` are fields of the request that a response
-    repeats (`instructions`, `tools`, `metadata`, …).
+    repeats (`instructions`, `tools`, `metadata`, …); `state` are fields that are ours also in a provider's own response
+    (`store`, `previous_response_id`, …).
     """
 
     def __init__(
@@ -117,26 +123,24 @@ class StreamEncoder:
         created_at: int,
         source: Dialect = "responses",
         fields: JsonObject | None = None,
+        state: JsonObject | None = None,
     ) -> None:
         self._response: JsonObject = {
             "id": id,
             "object": "response",
             "created_at": created_at,
+            "completed_at": None,
             "status": "in_progress",
             "error": None,
             "incomplete_details": None,
-            "instructions": None,
-            "metadata": {},
             "model": model,
             "output": [],
-            "parallel_tool_calls": True,
-            "temperature": None,
-            "tool_choice": "auto",
-            "tools": [],
-            "top_p": None,
             "usage": None,
+            **echoed_fields({}),
             **(fields or {}),
+            **(state or {}),
         }
+        self._ours: JsonObject = {**(state or {}), "id": id, "model": model}
         self._source: Dialect = source
         self._key = id.removeprefix("resp_")
         self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
@@ -149,6 +153,10 @@ class StreamEncoder:
         self._reason = ""
         self._sequence = 0
         self._started = self._ended = False
+        self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
+        self._relayed = RelayedItems()
+        self._preamble: list[EventDelta] = []  # an attempt may still replace them
+        self._closings: list[bytes] = []  # the end of what an attempt had opened that did not go on
 
     @property
     def response(self) -> JsonObject:
@@ -167,38 +175,113 @@ class StreamEncoder:
 
     def encode(self, deltas: Iterable[AnyDelta]) -> bytes:
         """The events of these deltas. This dialect has one choice only: deltas of others are left out."""
-        out: list[bytes] = [] if self._started else [self.start()]
+        out: list[bytes] = []
         for delta in deltas:
             if self._ended:
                 break
-            match delta:
-                case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
-                    self._add_text(type(delta), text, out)
-                case ToolCallDelta(choice=0):
-                    self._add_arguments(delta, out)
-                case NativeDelta("responses", item):
-                    self._native(item, out)
-                case FinishDelta(reason, 0):
-                    self._reason = reason
-                case UsageDelta(usage):
-                    self._usage = usage
-                case ErrorDelta():
-                    self._fail(delta, out)
-                case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
-                    pass
-                case _:
-                    assert_never(delta)
+            if delta.__class__ is EventDelta:
+                if self._relays is not False and delta.dialect == "responses":
+                    self._relay(delta, out)
+            elif self._relays:
+                self._track(delta, out)
+            else:
+                self._encode_delta(delta, out)
         return b"".join(out)
 
-    def close(self, stop: Stop | None = None) -> bytes:
-        """The end of the answer; `stop` overrides the reason of the deltas. Nothing after an error event (H94)."""
+    def _encode_delta(self, delta: AnyDelta, out: list[bytes]) -> None:
+        self._relays = False
+        if not self._started or self._closings:
+            out += (self.start(), *self._closings)
+            self._closings.clear()
+        match delta:
+            case TextDelta(text, 0) | ReasoningDelta(text, 0) | RefusalDelta(text, 0):
+                self._add_text(type(delta), text, out)
+            case ToolCallDelta(choice=0):
+                self._add_arguments(delta, out)
+            case NativeDelta("responses", item):
+                self._native(item, out)
+            case FinishDelta(reason, 0):
+                self._reason = reason
+            case UsageDelta(usage):
+                self._usage = usage
+            case ErrorDelta():
+                self._fail(delta, out)
+            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
+                pass
+            case EventDelta():
+                pass
+            case _:
+                assert_never(delta)
+
+    def close(self, stop: Stop | None = None, *, at: float | None = None) -> bytes:
+        """The end of the answer, `at` this time; `stop` overrides the reason of the deltas. Nothing after an error
+        event (H94)."""
         if reason := _INCOMPLETE_REASONS.get(stop or self._reason):
             return self._finish("incomplete", {"incomplete_details": {"reason": reason}})
-        return self._finish("completed", {})
+        return self._finish("completed", {"completed_at": None if at is None else int(at)})
 
     def cancel(self) -> bytes:
         """The end of a cancelled answer: the output so far is kept. The schema has no event for such a response."""
         return self._finish("incomplete", {"status": "cancelled"})
+
+    # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
+
+    def new_attempt(self) -> None:
+        """Another attempt follows. Once an item was sent, its answer goes on in events of ours: in the open text, or
+        in an item after those that the client has."""
+        if not self._relays:
+            return
+        self._preamble.clear()
+        relayed, self._relayed = self._relayed, RelayedItems()
+        if not self._started or not relayed.items:
+            self._relays = None
+            return
+        self._relays, self._items = False, relayed.items
+        if (item := relayed.open_text()) is not None and relayed.part is not None:
+            self._item, self._kind = item, TextDelta
+            self._text = _OpenText("response.output_text", item, relayed.part)
+            self._text.pieces = relayed.pieces
+            relayed.open.pop(len(self._items) - 1)
+        for index, item in sorted(relayed.open.items()):
+            if "status" in item:
+                item["status"] = "incomplete"
+            self._done(index, self._closings)
+
+    def _relay(self, delta: EventDelta, out: list[bytes]) -> None:
+        """An event of this dialect, with all that it has; only the response's id, its model and its state are ours."""
+        self._relays = True
+        if delta.name in SNAPSHOTS:
+            self._response |= {**object_of(decode_object(delta.data).get("response")), **self._ours}
+            if not self._started:
+                self._preamble.append(delta)
+            return
+        if not self._started:
+            self._started = bool(self._preamble)
+            for event in self._preamble:
+                status = object_of(decode_object(event.data).get("response")).get("status", "in_progress")
+                self._send_on(event, with_response(event, self._sequence, {**self._response, "status": status}), out)
+            self._preamble.clear()
+            out.append(self.start())
+        if delta.name in ENDINGS:
+            self._ended = True
+            self._response |= {**object_of(decode_object(delta.data).get("response")), **self._ours}
+            self._send_on(delta, with_response(delta, self._sequence, self._response), out)
+        else:
+            self._relayed.apply(delta)
+            self._send_on(delta, numbered(delta, self._sequence), out)
+
+    def _send_on(self, delta: EventDelta, data: bytes, out: list[bytes]) -> None:
+        out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))
+        self._sequence += 1
+
+    def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
+        """What a relayed event meant, for an answer that must go on without its provider."""
+        if isinstance(delta, ErrorDelta):
+            self._fail(delta, out)
+        elif isinstance(delta, ToolCallDelta) and delta.replaces:
+            self._fail(contradiction(), out)
+        elif isinstance(delta, UsageDelta):
+            self._usage = delta.usage
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -291,7 +374,9 @@ class StreamEncoder:
         call = self._calls.get(delta.index)
         if call is None:
             call = self._open_call(delta, out)
-        if delta.arguments and delta.index in self._open_calls:
+        if delta.replaces:
+            self._fail(contradiction(), out)
+        elif delta.arguments and delta.index in self._open_calls:
             self._grow(call, delta.arguments, out)
 
     def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
@@ -347,7 +432,8 @@ class StreamEncoder:
         """Sends the end with this status; `changes` are made to the response last."""
         if self._ended:
             return b""
-        out = [self.start()]
+        self.new_attempt()  # a provider's own events that did not come to their end
+        out = [self.start(), *self._closings]
         self._end(status, out)
         self._response |= changes
         self._send(f"response.{status}", {"response": self._response}, out)
@@ -363,7 +449,10 @@ class StreamEncoder:
     def _fail(self, error: ErrorDelta, out: list[bytes]) -> None:
         """Sends an `error` event and `response.failed`: some clients look for the one, some for the other. Open items
         stay open on the wire: a client may run a call as soon as its done event arrives."""
+        out.append(self.start())
         sequence = self._sequence
+        if self._relays:
+            self._items, self._relays = self._relayed.items, False
         self._end("incomplete", [])
         self._sequence = sequence
         self._response |= {"status": "failed", "error": failed_response_error(error)}
@@ -383,32 +472,22 @@ def encode_body(
     model: str = "",
     created_at: int = 0,
     fields: JsonObject | None = None,
+    state: JsonObject | None = None,
+    at: float | None = None,
 ) -> JsonObject:
-    """The completion as a non-streaming body. An answer of this dialect keeps its own body."""
-    if completion.dialect == "responses":
-        return completion.body
+    """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
     encoder = StreamEncoder(
         id=id or completion.id,
         model=model or completion.model,
         created_at=created_at,
         source=completion.dialect,
         fields=fields,
+        state=state,
     )
+    if completion.dialect == "responses":
+        output = with_call_ids(objects_of(completion.body.get("output")))
+        ours = {**(state or {}), "id": encoder.response["id"], "model": encoder.response["model"]}
+        return {**encoder.response, **completion.body, "output": output, **ours}
     encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
-    encoder.close(completion.stop)
+    encoder.close(completion.stop, at=at)
     return encoder.response
-
-
-def usage_body(usage: Usage, source: Dialect) -> JsonObject:
-    """`input_tokens` includes the cached tokens here and excludes them in Anthropic's dialect."""
-    beside = usage.cache_read_tokens + usage.cache_write_tokens if source == "anthropic" else 0
-    return {
-        "input_tokens": usage.input_tokens + beside,
-        "input_tokens_details": {
-            "cached_tokens": usage.cache_read_tokens,
-            "cache_write_tokens": usage.cache_write_tokens,
-        },
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
-        "total_tokens": usage.input_tokens + beside + usage.output_tokens,
-    }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tailrace.messages import (
+    File,
     Image,
     JsonObject,
     Message,
@@ -24,6 +25,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
+from tailrace.wire.openai_request import file_fields
 from tailrace.wire.schema_name import named_schema
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
@@ -51,6 +53,10 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
         body["text"] = {"format": {"type": "json_schema", **named_schema(request.response_schema)}}
+    elif request.json_object:
+        body["text"] = {"format": {"type": "json_object"}}
+    if request.verbosity is not None:
+        body.setdefault("text", {})["verbosity"] = request.verbosity
     settings = {
         "parallel_tool_calls": request.parallel_tool_calls,
         "max_output_tokens": request.max_tokens,
@@ -124,6 +130,8 @@ def _content(part: Part, role: str) -> JsonObject | None:
         case Image() if role != "assistant":
             url = part.url or f"data:{part.media_type or 'image/png'};base64,{part.data}"
             return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}
+        case File(url=url) if role != "assistant":
+            return {"type": "input_file", **({"file_url": url} if url else file_fields(part))}
         case _:
             return None
 
@@ -131,8 +139,7 @@ def _content(part: Part, role: str) -> JsonObject | None:
 def _item(part: Part, role: str) -> JsonObject | None:
     match part:
         case ToolResult(call_id, content):
-            output = content if isinstance(content, str) else [_content(inner, "tool") for inner in content]
-            return {"type": "function_call_output", "call_id": call_id, "output": output}
+            return {"type": "function_call_output", "call_id": call_id, "output": _output(part, content)}
         case Native("responses", item):
             return item
         case ToolCall(call_id, name, arguments) if role == "assistant":
@@ -141,6 +148,15 @@ def _item(part: Part, role: str) -> JsonObject | None:
             return native
         case _:
             return None
+
+
+def _output(result: ToolResult, content: str | tuple[Text | Image | File, ...]) -> str | list[JsonObject | None]:
+    """The API has no other place for an error than the text."""
+    if isinstance(content, str):
+        return result.text
+    if not result.ok:
+        content = (Text(result.text), *(part for part in content if not isinstance(part, Text)))
+    return [_content(part, "tool") for part in content]
 
 
 def _without_dangling_reasoning(items: Iterator[JsonObject]) -> Iterator[JsonObject]:

@@ -15,6 +15,7 @@ import msgspec
 from tailrace.messages import (
     AnyDelta,
     ErrorDelta,
+    EventDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -24,8 +25,8 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.wire.peer_json import object_of, objects_of, text_of
-from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of
+from tailrace.wire.peer_json import encode_object, object_of, objects_of, text_of
+from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of, with_call_id, with_call_ids
 from tailrace.wire.responses.failures import error_in, error_of
 from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
 from tailrace.wire.responses.text_slots import (
@@ -39,6 +40,7 @@ from tailrace.wire.responses.text_slots import (
     Slot,
     TextKind,
 )
+from tailrace.wire.sse import is_event_name
 
 _SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 # The status that a terminal event stands for, where its response has none.
@@ -50,6 +52,10 @@ TERMINAL = {
     "response.cancelled": "cancelled",
 }
 
+_ITEM_ADDED = "response.output_item.added"
+_WITH_ITEM = frozenset({_ITEM_ADDED, "response.output_item.done"})
+# An error is told in words of ours; the others say nothing of the answer.
+_NOT_KEPT = frozenset({"error", "ping", "keepalive", "message"})
 
 _DELTAS: dict[TextKind, type[AnyDelta]] = {
     "text": TextDelta,
@@ -83,12 +89,21 @@ class Growing:
         self.to_delta: Callable[[str], AnyDelta] | None = None  # the neutral delta of a piece
         self.logprobs: list[Any] = []
 
+    def grow(self, piece: Piece, out: list[AnyDelta]) -> None:
+        self.append(piece.delta)
+        if self.to_delta is not None:
+            out.append(self.to_delta(piece.delta))
+        if piece.logprobs:
+            self.logprobs.extend(piece.logprobs)
+            out.append(NativeDelta("responses", {"logprobs": piece.logprobs}))
+
 
 class GrowingAnswer:
     """The answer so far."""
 
-    def __init__(self, *, cumulative_text: bool = False) -> None:
+    def __init__(self, *, cumulative_text: bool = False, keep_events: bool = False) -> None:
         self.growing = Growing()
+        self._keeps_events = keep_events
         self.ended = False  # by the terminal event or an error: nothing after it counts
         self.complete = False
         self._cumulative = cumulative_text
@@ -102,7 +117,7 @@ class GrowingAnswer:
         slot = DELTA_SLOTS.get(piece.type)
         if slot is None or slot.index == "command_index" or self._cumulative:
             return False
-        item = self._output.at_piece(slot, piece.item_id, piece.output_index)
+        item = self._item_at(slot, piece.item_id, piece.output_index, out)
         if item.done:
             return False
         index = piece.summary_index if slot.index == "summary_index" else piece.content_index
@@ -119,12 +134,43 @@ class GrowingAnswer:
 
     def apply(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         """Applies one event. An unknown kind is a no-op: its item is complete in `output_item.done`."""
+        at, kept = len(out), self._kept(kind, event)
+        self._apply(kind, event, out)
+        if kind in TERMINAL and self.complete:
+            kept = self._kept("response.completed" if kind == "response.done" else kind, event, self.rebuilt_body())
+        if kept is not None and not any(isinstance(delta, ToolCallDelta) and delta.replaces for delta in out[at:]):
+            out.insert(at, kept)
+
+    def _kept(self, kind: str, event: JsonObject, response: JsonObject | None = None) -> EventDelta | None:
+        """The event as a client of this dialect is sent it; taken before the answer grows by it."""
+        if not self._keeps_events or kind in _NOT_KEPT or not is_event_name(kind):
+            return None
+        if kind in TERMINAL and response is None:
+            return None
+        sent = {**event, "type": kind}
+        if response is not None:
+            sent["response"] = {**response, "output": with_call_ids(objects_of(response.get("output")))}
+        elif kind in _WITH_ITEM:
+            item, index = object_of(event.get("item")), _index(event, "output_index")
+            sent["item"] = with_call_id(item, len(self._output.items) if index == NO_INDEX else index)
+        return EventDelta("responses", kind, encode_object(sent))
+
+    def _item_at(self, slot: Slot, item_id: str, index: int, out: list[AnyDelta]) -> OutputItem:
+        """The item of a piece. A client is told of one that was never announced (D55)."""
+        known = len(self._output.items)
+        item = self._output.at_piece(slot, item_id, index)
+        if self._keeps_events and len(self._output.items) > known:
+            added = {"type": _ITEM_ADDED, "output_index": item.position, "item": item.head}
+            out.append(EventDelta("responses", _ITEM_ADDED, encode_object(added)))
+        return item
+
+    def _apply(self, kind: str, event: JsonObject, out: list[AnyDelta]) -> None:
         self.growing.type = None
         if (slot := DELTA_SLOTS.get(kind)) is not None:
             self._grow(slot, event, out)
         elif (slot := DONE_SLOTS.get(kind)) is not None:
             self._settle_text(slot, event, out)
-        elif kind == "response.output_item.added":
+        elif kind == _ITEM_ADDED:
             self._item_added(event, out)
         elif kind == "response.output_item.done":
             self._item_done(event, out)
@@ -155,7 +201,7 @@ class GrowingAnswer:
     # ── one kind each ────────────────────────────────────────────────────────────────────────────────────────
 
     def _grow(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
-        item, index = self._place(slot, event)
+        item, index = self._place(slot, event, out)
         delta = event.get("delta")
         if isinstance(delta, dict) and isinstance(delta.get("text"), str) and slot.kind != "call":
             delta = delta["text"]
@@ -171,7 +217,7 @@ class GrowingAnswer:
     def _settle_text(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> None:
         whole = event.get(slot.done_key)
         if isinstance(whole, str):
-            item, index = self._place(slot, event)
+            item, index = self._place(slot, event, out)
             self._settle(item, slot, index, whole, out)
 
     def _item_added(self, event: JsonObject, out: list[AnyDelta]) -> None:
@@ -192,7 +238,7 @@ class GrowingAnswer:
         slot = PART_SLOTS.get(text_of(part.get("type")))
         name = PART_ADDED.get(kind) or PART_DONE[kind]
         owner = slot or PART_SLOTS["output_text" if name == "content" else "summary_text"]
-        item = self._output.at_piece(owner, text_of(event.get("item_id")), _index(event, "output_index"))
+        item = self._item_at(owner, text_of(event.get("item_id")), _index(event, "output_index"), out)
         index = max(0, _index(event, "summary_index" if name == "summary" else "content_index"))
         if item.done:
             return
@@ -203,7 +249,7 @@ class GrowingAnswer:
             self._settle(item, slot, index, part[slot.field], out)
 
     def _annotated(self, event: JsonObject, out: list[AnyDelta]) -> None:
-        item, index = self._place(PART_SLOTS["output_text"], event)
+        item, index = self._place(PART_SLOTS["output_text"], event, out)
         if not item.done:
             item.annotate(index, event.get("annotation"))
             out.append(NativeDelta("responses", {"annotation": event.get("annotation")}))
@@ -237,8 +283,8 @@ class GrowingAnswer:
 
     # ── texts and calls ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _place(self, slot: Slot, event: JsonObject) -> tuple[OutputItem, int]:
-        item = self._output.at_piece(slot, text_of(event.get("item_id")), _index(event, "output_index"))
+    def _place(self, slot: Slot, event: JsonObject, out: list[AnyDelta]) -> tuple[OutputItem, int]:
+        item = self._item_at(slot, text_of(event.get("item_id")), _index(event, "output_index"), out)
         return item, max(0, _index(event, slot.index)) if slot.index else 0
 
     def _finish_item(self, item: OutputItem, whole: JsonObject, out: list[AnyDelta]) -> None:
@@ -265,6 +311,8 @@ class GrowingAnswer:
         said = "".join(pieces)
         if len(whole) > len(said) and whole.startswith(said):
             self._emit(item, slot, index, whole[len(said) :], out)
+        elif slot.kind == "call" and item.announced and _differ(said, whole):
+            out.append(ToolCallDelta(item.call or 0, arguments=whole, replaces=True))
         pieces[:] = [whole]
 
     def _emit(self, item: OutputItem, slot: Slot, index: int, text: str, out: list[AnyDelta]) -> None:
@@ -288,7 +336,7 @@ class GrowingAnswer:
         if item.announced or not name or item.call is None:
             return
         item.announced = True
-        call_id = text_of(item.head.get("call_id")) or text_of(item.head.get("id"))
+        call_id = text_of(with_call_id(item.head, item.position).get("call_id"))
         held = "".join(item.pieces(CALL_SLOTS[item.type], 0))
         out.append(ToolCallDelta(item.call, call_id, name, held))
 
@@ -311,6 +359,16 @@ def _texts_of(item: JsonObject) -> dict[Slot, list[str]]:
             if slot is not None and isinstance(part.get(slot.field), str):
                 texts.setdefault(slot, []).append(part[slot.field])
     return texts
+
+
+def _differ(said: str, whole: str) -> bool:
+    """Whether two texts of arguments mean different ones: another spacing is the same call."""
+    if said == whole:
+        return False
+    try:
+        return bool(msgspec.json.decode(said) != msgspec.json.decode(whole))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return True
 
 
 def _index(event: JsonObject, key: str) -> int:

@@ -1,0 +1,67 @@
+"""Which command lines the patterns of `approvals.allow` let pass without asking.
+
+Pure. A pattern speaks of one simple command, word by word: `rm -rf build*` has three words, and so has each line that
+it allows. A line with anything else in it than words (a second command, a redirection, a variable, an escape, a
+comment, a line end) is not matched at all, since a pattern cannot say what that would do (M152).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+from collections.abc import Sequence
+
+from tailrace.agent.safety.shell import parse_shell
+from tailrace.agent.safety.words import Word
+
+_MORE_THAN_WORDS = re.compile(r"[\n\r;&|<>()$`\\{}#!]")
+_WILDCARDS = ("*", "?", "[")
+
+
+def is_allowed(line: str, patterns: Sequence[str]) -> bool:
+    if not patterns or _MORE_THAN_WORDS.search(line):
+        return False
+    parsed = parse_shell(line)
+    if parsed.unclear or len(parsed.commands) != 1:
+        return False
+    words = parsed.commands[0].words
+    if not words or any(word.dynamic for word in words) or _plain_words(line) != [word.text for word in words]:
+        return False
+    return any(_matches(words, pattern) for pattern in patterns)
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raises `ValueError` for a pattern that no line can match."""
+    for pattern in patterns:
+        if _MORE_THAN_WORDS.search(pattern):
+            raise ValueError(f"{pattern!r} is more than one command in words and wildcards; it would match nothing")
+        if not _plain_words(pattern):
+            raise ValueError(f"{pattern!r} has no words, or a quote that is not closed")
+
+
+def _plain_words(line: str) -> list[str] | None:
+    """The words by a second reader: an assignment before the command is one of them here."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return None
+
+
+def _matches(words: Sequence[Word], pattern: str) -> bool:
+    wanted = _plain_words(pattern)
+    if wanted is None or len(wanted) != len(words):
+        return False
+    return all(_word_matches(word, part) for word, part in zip(words, wanted, strict=True))
+
+
+def _word_matches(word: Word, pattern: str) -> bool:
+    """A wildcard stands for part of one word. It never stands for an option or for a way out by `..`, and a glob of the
+    line matches only where the pattern has the same: what it becomes is known only when it runs."""
+    if word.text == pattern:
+        return True
+    if word.globbed or (word.text.startswith("-") and pattern.startswith(_WILDCARDS)):
+        return False
+    if ".." in word.text.split("/"):
+        return False
+    return fnmatch.fnmatchcase(word.text, pattern)

@@ -1,0 +1,67 @@
+"""One connection of an HTTP listener: what a client is told whose bytes are no request.
+
+Owns the answers that the HTTP library would give before any of our handlers is asked: for a head that cannot be parsed,
+and for an exception that no handler caught. They name neither the library nor its version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, LineTooLong
+
+from tailrace.app.logging_setup import PEERS
+from tailrace.private_apis import new_http_connection
+
+SERVER_NAME = "tailrace"
+
+
+class HttpConnection(web.RequestHandler):
+    """A connection whose errors have our body."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - the library's own text
+    ) -> web.StreamResponse:
+        """Raises `ConnectionError` where the answer has begun."""
+        request_id = f"req_{secrets.token_hex(12)}"
+        level = logging.ERROR if status >= 500 else logging.DEBUG  # anybody may send bytes that are no request
+        PEERS.log(level, "no answer for %s", request.remote, exc_info=exc, extra={"request_id": request_id})
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun")
+        kind, text = _told(status, exc)
+        body = msgspec.json.encode({"error": {"kind": kind, "message": text}, "request_id": request_id})
+        headers = {"Server": SERVER_NAME, "X-Content-Type-Options": "nosniff", "X-Request-Id": request_id}
+        response = web.Response(status=status, body=body, content_type="application/json", headers=headers)
+        response.force_close()
+        return response
+
+
+def _told(status: int, exc: BaseException | None) -> tuple[str, str]:
+    match exc:
+        case LineTooLong():
+            return "head_too_large", "the request line or a header is longer than this server accepts"
+        case BadHttpMethod():
+            return "bad_request", "this is no HTTP method"
+        case _ if status < 500:
+            return "bad_request", "the request is not valid HTTP"
+        case _:
+            return "internal_error", "internal error"
+
+
+def connection_factory(runner: web.BaseRunner) -> Callable[[], HttpConnection]:
+    """Makes the connections of a runner that is set up: for `loop.create_server`."""
+    server, loop = runner.server, asyncio.get_running_loop()
+    if server is None:
+        raise RuntimeError("the runner is not set up")
+    return lambda: new_http_connection(HttpConnection, server, loop)

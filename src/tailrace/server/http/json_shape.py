@@ -1,0 +1,71 @@
+"""How deep JSON is nested and how many values it has, known before any of them is made (J126, L140).
+
+Pure, linear and never recursive. Small texts and texts with few brackets and commas are judged by counting bytes; only
+the others are scanned. The scan goes in short steps, so that in a thread it never holds the interpreter for long.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+MAX_DEPTH: Final = 128  # far below what the interpreter survives, far above any real request
+MAX_VALUES: Final = 250_000  # names included: some tens of milliseconds to decode
+STEP_BYTES: Final = 1 << 18
+
+_INSIDE_STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_OUTSIDE_STRING = re.compile(rb'[^"]*+')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class JsonShape(NamedTuple):
+    """Upper bounds; exact where they could exceed the limits. A scan ends where a limit is passed."""
+
+    depth: int
+    values: int
+
+    @property
+    def problem(self) -> str:
+        """Why this is not decoded; empty where it may be."""
+        if self.depth > MAX_DEPTH:
+            return f"JSON nested more than {MAX_DEPTH} deep"
+        return f"JSON with more than {MAX_VALUES} values" if self.values > MAX_VALUES else ""
+
+
+def counted_shape(body: bytes) -> JsonShape | None:
+    """The shape as far as counting bytes can tell; None where the text must be scanned."""
+    brackets = body.count(b"[") + body.count(b"{")
+    shape = JsonShape(brackets, brackets + body.count(b",") + body.count(b":"))
+    return None if shape.problem else shape
+
+
+def scanned_shape(body: bytes) -> JsonShape:
+    """The shape of the text outside its strings."""
+    at = depth = deepest = values = 0
+    while at < len(body):
+        outside = _OUTSIDE_STRING.match(body, at, at + STEP_BYTES)
+        text = outside[0] if outside else b""
+        at += len(text)
+        values += sum(map(text.count, (b"[", b"{", b",", b":")))
+        if steps := text.translate(_STEPS, _NO_BRACKETS):
+            depths = list(accumulate(memoryview(steps).cast("b"), initial=depth))
+            deepest, depth = max(deepest, *depths), depths[-1]
+        if (shape := JsonShape(deepest, values)).problem:
+            return shape
+        if body[at : at + 1] == b'"':
+            at = _end_of_string(body, at + 1)
+    return JsonShape(deepest, values)
+
+
+def _end_of_string(body: bytes, at: int) -> int:
+    """Where the text goes on behind a string whose first character is at `at`."""
+    while at < len(body):
+        inside = _INSIDE_STRING.match(body, at, at + STEP_BYTES)
+        at = inside.end() if inside else at
+        if body[at : at + 1] == b'"':
+            return at + 1
+        if body[at : at + 1] == b"\\" and at + 1 >= len(body):
+            return len(body)
+    return at

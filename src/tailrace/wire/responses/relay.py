@@ -1,0 +1,95 @@
+"""What a client has been sent of a provider's own events: enough to number them, and to go on where they break off.
+
+Owns the view of one relayed answer. The events themselves are sent as they came; the encoder decides what follows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.messages import EventDelta, JsonObject
+from tailrace.wire.peer_json import decode_object, encode_object, object_of
+
+SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
+ENDINGS = frozenset({"response.completed", "response.incomplete"})
+_TRACKED = frozenset(
+    {
+        *("response.output_item.added", "response.output_item.done"),
+        *("response.content_part.added", "response.content_part.done"),
+    }
+)
+_NUMBER = b'"sequence_number":%d'
+_DIGITS = b"0123456789"
+
+
+class _Piece(msgspec.Struct, gc=False):
+    delta: str = ""
+
+
+_piece = msgspec.json.Decoder(_Piece).decode
+
+
+class RelayedItems:
+    """The items that the client has, and those that are still open."""
+
+    def __init__(self) -> None:
+        self.items: list[JsonObject] = []
+        self.open: dict[int, JsonObject] = {}
+        self.part: JsonObject | None = None  # the keys of the open text part, and its text so far
+        self.pieces: list[str] = []
+
+    def apply(self, delta: EventDelta) -> None:
+        if delta.name == "response.output_text.delta":
+            self.pieces.append(_piece(delta.data).delta)
+        if delta.name not in _TRACKED:
+            return
+        event = decode_object(delta.data)
+        index = event.get("output_index")
+        if not isinstance(index, int) or index < 0 or index > len(self.items) + 1:
+            index = len(self.items)
+        match delta.name:
+            case "response.output_item.added":
+                self._put(index, object_of(event.get("item")))
+                self.open[index] = self.items[index]
+            case "response.output_item.done":
+                self._put(index, object_of(event.get("item")))
+                self.open.pop(index, None)
+            case "response.content_part.added":
+                is_text = object_of(event.get("part")).get("type") == "output_text"
+                keys = ("item_id", "output_index", "content_index")
+                self.part = {key: event.get(key) for key in keys} if is_text else None
+                self.pieces = []
+            case _:
+                self.part = None
+                if index in self.open:
+                    content = self.open[index].setdefault("content", [])
+                    content.append(event.get("part"))
+
+    def _put(self, index: int, item: JsonObject) -> None:
+        while len(self.items) <= index:
+            self.items.append({})
+        self.items[index] = item
+
+    def open_text(self) -> JsonObject | None:
+        """The last item, where it is a message whose text is open."""
+        last = len(self.items) - 1
+        item = self.open.get(last, {})
+        if self.part is None or self.part["output_index"] != last or item.get("type") != "message":
+            return None
+        return item
+
+
+def numbered(delta: EventDelta, number: int) -> bytes:
+    """The event's JSON with this number. Nearly every provider has given it that number itself."""
+    data, mark = delta.data, _NUMBER % number
+    if (at := data.find(mark)) >= 0 and data[at + len(mark)] not in _DIGITS:
+        return data
+    return encode_object({**decode_object(data), "sequence_number": number})
+
+
+def with_response(delta: EventDelta, number: int, response: JsonObject) -> bytes:
+    """The same with this response in it."""
+    changes: dict[str, Any] = {"sequence_number": number, "response": response}
+    return encode_object({**decode_object(delta.data), **changes})

@@ -1,0 +1,46 @@
+"""Every key that the config accepts is read by some code (M155)."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import msgspec
+
+import tailrace
+from tailrace.config import sections
+
+SOURCE = Path(tailrace.__file__).parent
+
+
+def read_names() -> set[str]:
+    """The attributes that any code outside the declarations reads, by name, in a pattern or by a literal name."""
+    names: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        if path == Path(inspect.getfile(sections)):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Attribute(attr=name, ctx=ast.Load()):
+                    names.add(name)
+                case ast.MatchClass(kwd_attrs=given):
+                    names.update(given)
+                case ast.Constant(value=str(name)):
+                    names.add(name)
+                case _:
+                    pass
+    return names
+
+
+def test_every_key_of_the_config_is_read_by_some_code_M155() -> None:
+    """A name that another struct has as well passes for it: the test finds what nothing reads, not who reads it."""
+    declared = [
+        (kind.__name__, field.name)
+        for kind in vars(sections).values()
+        if inspect.isclass(kind) and issubclass(kind, msgspec.Struct) and kind.__module__ == sections.__name__
+        for field in msgspec.structs.fields(kind)
+    ]
+    assert len(declared) > 60
+    names = read_names()
+    assert [key for key in declared if key[1] not in names] == []

@@ -1,0 +1,61 @@
+"""The write-ahead log stays small: while there are readers all the time, and after one that stayed for long."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tailrace.events import MessageChunk
+from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, connect, wal_bytes
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import Lease
+from tailrace.testing.conformance.journal import started
+
+CHUNK = MessageChunk("x" * 2000)
+
+
+async def write(journal: SqliteJournal, lease: Lease, path: Path, commits: int) -> int:
+    """Returns the most that the log has been."""
+    most = 0
+    for _ in range(commits):
+        journal.append(lease, [CHUNK])
+        await journal.commit(lease)
+        if journal._checkpointing is not None:
+            await asyncio.wait([journal._checkpointing])
+        most = max(most, wal_bytes(path))
+    return most
+
+
+async def test_the_log_starts_over_while_viewers_read_all_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    run, lease = await started(journal)
+
+    async def read_all_the_time() -> None:
+        while True:
+            await journal.read(run.id, after=1, limit=100)
+
+    readers = [asyncio.ensure_future(read_all_the_time()) for _ in range(3)]
+    most = await write(journal, lease, path, 1500)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.wait(readers)
+    await write(journal, lease, path, 50)
+    assert most <= 2 * WAL_BYTES_LONG
+    assert wal_bytes(path) <= 2 * WAL_BYTES
+    await journal.close()
+
+
+async def test_the_log_shrinks_again_after_a_reader_that_stayed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    journal = await SqliteJournal.open(path)
+    _, lease = await started(journal)
+    other = connect(path, writer=False)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM runs").fetchone()
+    assert await write(journal, lease, path, 1200) > WAL_BYTES_LONG
+    other.execute("COMMIT")
+    await write(journal, lease, path, 400)
+    assert wal_bytes(path) <= 2 * WAL_BYTES
+    other.close()
+    await journal.close()

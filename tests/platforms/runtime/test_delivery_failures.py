@@ -1,0 +1,149 @@
+"""No answer ends for good without a word: what failed is tried again, and where that cannot be, the chat is told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from delivery.planning.played_plans import EDITING
+from platforms.runtime.fake_gateways import town
+from tailrace.delivery.planning.planner import Planner
+from tailrace.delivery.planning.presenter import UNSHOWN
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Failed, Place, Refused, Send, Typing
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import Fault, MemoryPlatform
+from tailrace.testing.provider import Scenario, reply
+
+TEXT = " ".join(f"word{number}" for number in range(40))
+SLOW = Scenario(reply=reply(TEXT), pace_s=0.3)
+IDEMPOTENT = msgspec.structs.replace(EDITING, resend="idempotent")
+
+
+class Raising(MemoryPlatform):
+    """An adapter with a bug: the first actions that the test names raise, after or before they were carried out."""
+
+    def __init__(
+        self, capabilities: Capabilities, broken: Callable[[AnyAction], bool], *, times: int, done: bool
+    ) -> None:
+        super().__init__(capabilities)
+        self._broken, self._times, self._done = broken, times, done
+
+    async def perform(self, place: Place, action: AnyAction) -> AnyReply:
+        if self._times and self._broken(action):
+            self._times -= 1
+            if self._done:
+                await super().perform(place, action)
+            raise KeyError("a field that is not there")
+        return await super().perform(place, action)
+
+
+def is_edit(action: AnyAction) -> bool:
+    return isinstance(action, Edit)
+
+
+def is_send(action: AnyAction) -> bool:
+    return isinstance(action, Send)
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize(("capabilities", "broken"), [(EDITING, is_edit), (IDEMPOTENT, is_send), (IDEMPOTENT, is_edit)])
+@driven
+async def test_an_adapter_that_raises_does_not_end_the_delivery(
+    tmp_path: Path, capabilities: Capabilities, broken: Callable[[AnyAction], bool], done: bool
+) -> None:
+    platform = Raising(capabilities, broken, times=3, done=done)
+    async with town(tmp_path, SLOW, platform=platform) as here:
+        await here.write("Count.")
+        await asyncio.sleep(120)
+        assert here.chat.texts == (TEXT,)
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert delivery.state == "completed"
+
+
+@driven
+async def test_a_send_that_raised_and_cannot_be_repeated_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    platform = Raising(EDITING, is_send, times=1, done=False)
+    async with town(tmp_path, reply("Here."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(30)
+        assert here.chat.texts == (UNSHOWN,)
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert delivery.finished is not None
+        assert delivery.finished.error is not None
+        assert "KeyError in the adapter" in delivery.finished.error.message
+    said = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert any("could not be shown" in record.getMessage() for record in said)
+
+
+@driven
+async def test_an_answer_that_the_platform_refuses_is_said_in_a_short_message(tmp_path: Path) -> None:
+    def fault(_: Place, action: AnyAction) -> Fault:
+        return Refused("against a policy") if isinstance(action, Send) and "word1" in action.text else None
+
+    platform = MemoryPlatform(EDITING, fault=fault)
+    async with town(tmp_path, reply(TEXT), platform=platform, streaming=False) as here:
+        await here.write("Count.")
+        await asyncio.sleep(30)
+        assert here.chat.texts == (UNSHOWN,)
+
+
+@driven
+async def test_a_platform_that_is_away_for_half_an_hour_still_gets_its_answer(tmp_path: Path) -> None:
+    away = True
+
+    def fault(_: Place, action: AnyAction) -> Fault:
+        return Failed("no connection") if away and not isinstance(action, Typing) else None
+
+    platform = MemoryPlatform(EDITING, fault=fault)
+    async with town(tmp_path, reply("Here."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(1000)
+        away = False
+        platform.cut_connection()  # and connected again
+        await asyncio.sleep(10)
+        assert here.chat.texts == ("Here.",)
+
+
+@pytest.mark.parametrize(("times", "shown"), [(2, (TEXT,)), (99, (UNSHOWN,))])
+@driven
+async def test_an_error_of_our_own_is_tried_again_from_the_ledger_and_then_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, shown: tuple[str, ...]
+) -> None:
+    """A planner that fails on every reply of a run with an answer, as a bug of ours would."""
+    replied, left = Planner.replied, [times]
+
+    def failing(planner: Planner, answer: AnyReply, now: float) -> object:
+        delivery = planner.outline.finished is not None and planner.outline.finished.usage.output_tokens
+        if left[0] and delivery:
+            left[0] -= 1
+            raise RuntimeError("a state that cannot be")
+        return replied(planner, answer, now)
+
+    monkeypatch.setattr(Planner, "replied", failing)
+    async with town(tmp_path, reply(TEXT), capabilities=IDEMPOTENT, streaming=False) as here:
+        await here.write("Count.")
+        await asyncio.sleep(120)
+        assert here.chat.texts[-1:] == shown
+        assert here.chat.texts.count(TEXT) == 1
+
+
+@driven
+async def test_an_update_that_cannot_be_handled_does_not_hold_up_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town(tmp_path, reply("Here.")) as here:
+        with monkeypatch.context() as broken:
+            broken.setattr(here.app.agents, "submit", lambda *_, **__: 1 / 0)
+            await here.write("Hello.")
+        await asyncio.sleep(5)
+        assert here.chat.texts == ("⚠️ Something went wrong with this message.",)
+        await here.write("Hello?")
+        await asyncio.sleep(10)
+        assert "Here." in here.chat.texts

@@ -1,0 +1,127 @@
+"""L147: a download is part of the run that needs it. No other message, command or button waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from delivery.planning.played_plans import EDITING
+from platforms.runtime.fake_gateways import Town, town
+from tailrace.delivery.port import Attachment
+from tailrace.messages import Message, Text
+from tailrace.platforms.runtime import attachments
+from tailrace.testing.clock import driven
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import call, reply
+
+PHOTO = Attachment("i", "photo.png", "image/png")
+
+
+class SlowFiles(MemoryPlatform):
+    """Gives no file before it may."""
+
+    def __init__(self) -> None:
+        super().__init__(EDITING)
+        self.files = {"i": b"\x89PNG"}
+        self.may_give, self.fetching = asyncio.Event(), asyncio.Event()
+
+    async def fetch(self, attachment: Attachment, *, max_bytes: int) -> bytes:
+        self.fetching.set()
+        await self.may_give.wait()
+        return await super().fetch(attachment, max_bytes=max_bytes)
+
+
+def asked(here: Town, number: int) -> str:
+    """What the model was told, from the first word of the conversation on."""
+    messages = json.loads(here.provider.requests[number].body)["messages"]
+    return json.dumps([message["content"] for message in messages if message["role"] != "system"])
+
+
+async def question_of(here: Town, run_id: str) -> Message:
+    facts = await here.app.journal.facts(run_id)
+    return next(entry.event.message for entry in facts if hasattr(entry.event, "message"))
+
+
+@driven
+async def test_L147_stop_does_not_wait_behind_a_photo_of_the_same_chat(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, platform=platform) as here:
+        await here.write("What is this?", attachments=[PHOTO])
+        await platform.fetching.wait()
+        await here.write("/stop")
+        [run_id] = await here.runs()
+        assert (await here.app.agents.finished(run_id)).status == "stopped"
+        await asyncio.sleep(5)
+        assert "⏹ Stopped." in here.chat.texts
+        named = Message("user", (Text("What is this?"), Text("[attached: photo.png (image/png)]")))
+        assert await question_of(here, run_id) == named, "the conversation knows what was asked"
+
+
+@driven
+async def test_L147_others_are_answered_and_approve_while_a_photo_is_fetched(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    dangerous = reply(call("terminal", {"command": "rm -rf build"}))
+    async with town(tmp_path, dangerous, reply("Done."), reply("A photo."), platform=platform) as here:
+        await here.write("Look.", attachments=[PHOTO], thread="7", kind="group")
+        await platform.fetching.wait()
+        await here.write("Clean up.")
+        await asyncio.sleep(5)
+        question = next(message for message in here.chat.visible if message.buttons)
+        await here.press(question.buttons[-1].value)
+        await asyncio.sleep(5)
+        assert here.chat.texts[-1] == "Done."
+        platform.may_give.set()
+        await asyncio.sleep(10)
+        assert here.chat.texts[-1] == "A photo."
+
+
+@driven
+async def test_L147_the_next_message_of_the_chat_keeps_its_place_behind_the_photo(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, reply("A photo."), reply("It is."), platform=platform, more=", busy: queue") as here:
+        await here.write("What is this?", attachments=[PHOTO])
+        await here.write("And is it red?")
+        await platform.fetching.wait()
+        platform.may_give.set()
+        await asyncio.sleep(20)
+        assert here.chat.texts == ("A photo.", "It is.")
+        assert "image_url" in asked(here, 0)
+        assert asked(here, 1).index("image_url") < asked(here, 1).index("And is it red?")
+
+
+@driven
+async def test_L147_a_file_that_never_comes_is_given_up_in_time(tmp_path: Path) -> None:
+    platform = SlowFiles()
+    async with town(tmp_path, reply("I cannot see it."), platform=platform) as here:
+        await here.write("What is this?", attachments=[PHOTO])
+        await asyncio.sleep(attachments.FETCH_S + 10)
+        assert here.chat.texts == ("I cannot see it.",)
+        assert "photo.png (image/png); it could not be read" in asked(here, 0)
+
+
+@pytest.mark.parametrize("count", [attachments.MAX_FILES, attachments.MAX_FILES + 5])
+@driven
+async def test_L147_more_files_than_one_message_may_have_are_named(tmp_path: Path, count: int) -> None:
+    platform = SlowFiles()
+    platform.may_give.set()
+    async with town(tmp_path, reply("Many."), platform=platform) as here:
+        await here.write("", attachments=[PHOTO] * count)
+        await asyncio.sleep(20)
+        assert asked(here, 0).count("data:image") == attachments.MAX_FILES
+        assert asked(here, 0).count("too many files") == count - attachments.MAX_FILES
+
+
+async def test_L147_after_a_death_in_the_download_the_next_process_fetches_it(tmp_path: Path) -> None:
+    dying = SlowFiles()
+    async with town(tmp_path, platform=dying, store="sqlite:///t.db", drain_s=0.01) as here:
+        await here.write("What is this?", attachments=[PHOTO])
+        await dying.fetching.wait()
+    heir = SlowFiles()
+    heir.may_give.set()
+    async with town(tmp_path, reply("A photo."), platform=heir, store="sqlite:///t.db") as here:
+        [run_id] = await here.runs()
+        assert (await here.app.agents.finished(run_id)).output == "A photo."
+        assert "image_url" in asked(here, 0)

@@ -1,0 +1,160 @@
+"""How far each key reaches: every route by every scope, the agent behind a model's name, and what belongs to a key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.http_server import RunningServer, running_server
+from tailrace.testing.provider import reply
+
+CONFIG = """
+server:
+  keys:
+    - {name: reader, key_env: READER_KEY, scopes: [models]}
+    - {name: second, key_env: SECOND_KEY, scopes: [models]}
+    - {name: worker, key_env: WORKER_KEY, scopes: [runs]}
+    - {name: desk, key_env: DESK_KEY}
+    - {name: ops, key_env: OPS_KEY, scopes: [admin]}
+"""
+SCOPES: dict[str, set[str]] = {
+    "reader": {"models"},
+    "second": {"models"},
+    "worker": {"runs"},
+    "desk": {"models", "runs"},
+    "ops": {"models", "runs", "admin"},
+}
+ENV = {f"{name.upper()}_KEY": f"secret-of-{name}" for name in SCOPES}
+# The beginning of a path → the scope that it needs; None: any key. The longest beginning counts.
+NEEDS: dict[str, str | None] = {
+    "/v1/": "models",
+    "/runs": "runs",
+    "/sequences": "runs",
+    "/instances": "runs",
+    "/metrics": "admin",
+    "/readyz": None,
+    "/openapi.json": None,
+}
+AGENT_CALLS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "Go."}]},
+    "/v1/messages": {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 9},
+    "/v1/responses": {"input": "Go."},
+}
+
+
+def key(name: str) -> dict[str, str]:
+    return {"x-api-key": ENV[f"{name.upper()}_KEY"]}
+
+
+async def test_every_route_by_every_scope(tmp_path: Path) -> None:
+    async with running_server(tmp_path, config=CONFIG, env=ENV) as server:
+        for route in server.pipeline.routes:
+            if route.access == "open":
+                continue
+            needed = NEEDS[max((start for start in NEEDS if route.path.startswith(start)), key=len)]
+            path = route.path.replace("{id:.+}", "faulty/x").replace("{id}", "run_x")
+            for name, scopes in SCOPES.items():
+                async with server.client.request(route.method, server.url + path, headers=key(name)) as response:
+                    refused = response.status == 403
+                    assert refused == (needed is not None and needed not in scopes), (name, route.method, path)
+
+
+@pytest.mark.parametrize(
+    ("path", "extra"),
+    [
+        *((path, extra) for path in AGENT_CALLS for extra in ({}, {"stream": True})),
+        *(("/v1/responses", extra) for extra in ({"store": False}, {"background": True})),
+    ],
+)
+async def test_the_agent_needs_the_scope_of_runs(tmp_path: Path, path: str, extra: dict[str, bool]) -> None:
+    body = {"model": "tailrace", **AGENT_CALLS[path], **extra}
+    async with running_server(tmp_path, reply("Hi."), config=CONFIG, env=ENV) as server:
+        status, told = await server.json("POST", path, body, headers=key("reader"))
+        assert status == 403
+        assert "needs a key with the scope 'runs'" in str(told)
+        assert await server.json("GET", "/runs", headers=key("ops")) == (
+            200,
+            {"data": [], "page": {"more": False, "next": None}},
+        )
+        async with server.client.post(server.url + path, json=body, headers=key("desk")) as response:
+            assert response.status == 200
+
+
+async def test_a_raw_model_needs_the_scope_of_models_alone(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("Hi."), config=CONFIG, env=ENV) as server:
+        for path, body in AGENT_CALLS.items():
+            if path == "/v1/messages":
+                continue  # of a provider of another dialect: not what this is about
+            status, told = await server.json("POST", path, {"model": "faulty/ok", **body}, headers=key("reader"))
+            assert status == 200, told
+
+
+async def test_a_key_is_shown_the_models_that_it_may_use(tmp_path: Path) -> None:
+    async with running_server(tmp_path, config=CONFIG, env=ENV) as server:
+        shown = {}
+        for name in ("reader", "desk", "ops"):
+            _, listed = await server.json("GET", "/v1/models", headers=key(name))
+            one, _ = await server.json("GET", "/v1/models/tailrace", headers=key(name))
+            shown[name] = ([model["id"] for model in listed["data"]][:3], listed["first_id"], one)
+    raw = ["faulty/ok", "other/ok"]
+    assert shown == {
+        "reader": ([*raw, "faulty/empty"], "faulty/ok", 403),
+        "desk": (["tailrace", *raw], "tailrace", 200),
+        "ops": (["tailrace", *raw], "tailrace", 200),
+    }
+
+
+# ── stored responses ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def stored(server: RunningServer, name: str, **fields: object) -> str:
+    body = {"model": "faulty/ok", "input": "A secret of mine.", **fields}
+    status, told = await server.json("POST", "/v1/responses", body, headers=key(name))
+    assert status == 200, told
+    response_id: str = told["id"]
+    return response_id
+
+
+@pytest.mark.parametrize("model", ["faulty/ok", "tailrace"])
+@pytest.mark.parametrize("background", [False, True])
+async def test_another_keys_stored_response_does_not_exist(tmp_path: Path, model: str, background: bool) -> None:
+    async with running_server(tmp_path, reply("Hi."), reply("Hi."), config=CONFIG, env=ENV) as server:
+        mine = await stored(server, "desk", model=model, background=background)
+        unknown = "resp_0000000000000000000000000"
+        for method, path in (
+            ("GET", "/v1/responses/{}"),
+            ("GET", "/v1/responses/{}?stream=true"),
+            ("GET", "/v1/responses/{}?stream=true&starting_after=0"),
+            ("GET", "/v1/responses/{}/input_items"),
+            ("POST", "/v1/responses/{}/cancel"),
+            ("DELETE", "/v1/responses/{}"),
+        ):
+            status, told = await server.json(method, path.format(mine), headers=key("reader"))
+            assert status == 404, (method, path, told)
+            _, never = await server.json(method, path.format(unknown), headers=key("reader"))
+            assert str(told).replace(mine, "ID") == str(never).replace(unknown, "ID")
+        following = {"model": "faulty/ok", "input": "And then?", "previous_response_id": mine}
+        assert (await server.json("POST", "/v1/responses", following, headers=key("reader")))[0] == 404
+        for name in ("desk", "ops"):
+            status, told = await server.json("GET", f"/v1/responses/{mine}/input_items", headers=key(name))
+            assert status == 200
+            assert "A secret of mine." in str(told)
+
+
+async def test_an_admin_may_delete_what_any_key_stored(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("Hi."), config=CONFIG, env=ENV) as server:
+        mine = await stored(server, "reader")
+        assert (await server.json("DELETE", f"/v1/responses/{mine}", headers=key("desk")))[0] == 404
+        assert (await server.json("DELETE", f"/v1/responses/{mine}", headers=key("ops")))[0] == 200
+        assert (await server.json("GET", f"/v1/responses/{mine}", headers=key("reader")))[0] == 404
+
+
+async def test_another_keys_conversation_is_no_history(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *[reply("Hi.")] * 4, config=CONFIG, env=ENV) as server:
+        await stored(server, "reader", conversation="c1")
+        more = {"model": "faulty/ok", "input": "What was it?", "conversation": "c1"}
+        assert (await server.json("POST", "/v1/responses", more, headers=key("second")))[0] == 404
+        assert (await server.json("POST", "/v1/responses", more, headers=key("reader")))[0] == 200
+        assert (await server.json("POST", "/v1/responses", more, headers=key("desk")))[0] == 200

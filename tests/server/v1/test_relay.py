@@ -1,0 +1,281 @@
+"""A raw model's answer to a client of the same dialect is the provider's own, field for field (K136)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from server.dialect_api import DIALECTS
+from server.v1.replaying_provider import contradicts_itself, rebuilt, replaying
+from tailrace.messages import Dialect, JsonObject
+from tailrace.server.v1.api_formats import CHAT, MESSAGES, RESPONSES, AnswerHeader
+from tailrace.wire.dialects import DIALECTS as WIRES
+from tailrace.wire.responses.response_fields import echoed_fields
+from wire.recordings import load, needs_recordings
+
+FORMATS = {"chat": CHAT, "responses": RESPONSES, "anthropic": MESSAGES}
+
+
+def told(dialect: Dialect, body: JsonObject, own: JsonObject) -> JsonObject:
+    """The body as a client of the dialect gets it, without what is ours in it; `own` is the provider's."""
+    header = AnswerHeader("ours", "ours", 0, dialect, fields=echoed_fields({"store": False}), ended=0)
+    whole = FORMATS[dialect].encode_body(WIRES[dialect].completion_from_body(body), header)
+    ours = {"id", "model"} | {name for name in ("created", "created_at") if name not in own}
+    return {name: value for name, value in whole.items() if name not in ours}
+
+
+@needs_recordings
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_recorded_stream_reaches_a_client_of_its_dialect_field_for_field_K136(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    """Streamed and whole, in every field but the id and the model."""
+    wrong: list[tuple[str, str]] = []
+    tried = 0
+    async with replaying(tmp_path, b"") as server:
+        for recording in load(dialect):
+            if (own := rebuilt(dialect, recording.raw)) is None:
+                continue
+            tried += 1
+            server.answers[:] = [recording.raw]
+            expected = told(dialect, own, own)
+            status, whole = await server.whole(dialect)
+            if status != 200 or told(dialect, whole, own) != expected:
+                wrong.append((recording.id, "whole"))
+            streamed = rebuilt(dialect, await server.streamed(dialect))
+            if contradicts_itself(dialect, recording.raw):
+                assert streamed is None, recording.id
+            elif streamed is None or told(dialect, streamed, own) != expected:
+                wrong.append((recording.id, "streamed"))
+    assert not wrong
+    assert tried > 50
+
+
+@needs_recordings
+async def test_a_stored_response_keeps_every_field_K136(tmp_path: Path) -> None:
+    """As it is streamed, resumed in the middle, and read as a body afterwards."""
+    tried = 0
+    state = {"store", "background", "previous_response_id"}
+    async with replaying(tmp_path, b"") as server:
+        for recording in load("responses")[::4]:
+            own = rebuilt("responses", recording.raw)
+            if own is None or contradicts_itself("responses", recording.raw):
+                continue
+            tried += 1
+            server.answers[:] = [recording.raw]
+            raw = await server.streamed("responses", store=True)
+            streamed = rebuilt("responses", raw)
+            assert streamed is not None, recording.id
+            expected, got = told("responses", own, own), told("responses", streamed, own)
+            assert _without(got, state) == _without(expected, state), recording.id
+            path = f"{server.url}/v1/responses/{streamed['id']}"
+            async with server.session.get(path) as response:
+                assert await response.json() == streamed, recording.id
+            async with server.session.get(f"{path}?stream=true&starting_after=2") as response:
+                assert await response.read() == b"".join(event + b"\n\n" for event in raw.split(b"\n\n")[3:-1])
+    assert tried > 20
+
+
+def _without(body: JsonObject, names: set[str]) -> JsonObject:
+    return {name: value for name, value in body.items() if name not in names}
+
+
+# ── what is mended, streamed and whole alike ─────────────────────────────────────────────────────────────────
+
+
+def chat_stream(*choices: JsonObject, **fields: object) -> bytes:
+    head = {"id": "c1", "object": "chat.completion.chunk", "created": 5, "model": "m", **fields}
+    chunks = [{**head, "choices": [{"index": 0, "finish_reason": None, **choice}]} for choice in choices]
+    return b"".join(b"data: %b\n\n" % msgspec.json.encode(chunk) for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+def named_stream(*events: JsonObject) -> bytes:
+    return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), msgspec.json.encode(e)) for e in events)
+
+
+CALL_WITHOUT_ID = {"index": 0, "type": "function", "function": {"name": "look", "arguments": "{}"}}
+
+
+async def test_calls_outweigh_stop_and_have_ids_streamed_and_whole_K137(tmp_path: Path) -> None:
+    raw = chat_stream(
+        {"delta": {"tool_calls": [CALL_WITHOUT_ID]}}, {"delta": {}, "finish_reason": "stop"}, service_tier="flex"
+    )
+    async with replaying(tmp_path, raw) as server:
+        _, whole = await server.whole("chat")
+        streamed = rebuilt("chat", await server.streamed("chat"))
+    assert streamed is not None
+    for body in (whole, streamed):
+        (choice,) = body["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["role"] == "assistant"
+        assert [call["id"] for call in choice["message"]["tool_calls"]] == ["call_c1_0"]
+        assert (body["service_tier"], body["created"]) == ("flex", 5)
+
+
+async def test_a_messages_call_has_an_id_and_its_stop_reason_K137(tmp_path: Path) -> None:
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "container": {"id": "x"}}
+    usage = {"input_tokens": 3, "output_tokens": 1, "server_tool_use": {"web_search_requests": 1}}
+    raw = named_stream(
+        {"type": "message_start", "message": {**message, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "look", "input": {}}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    )
+    async with replaying(tmp_path, raw) as server:
+        _, whole = await server.whole("anthropic")
+        streamed = rebuilt("anthropic", await server.streamed("anthropic"))
+        _, chat = await server.whole("chat", "anthropic")
+    assert streamed is not None
+    for body in (whole, streamed):
+        assert body["content"] == [{"type": "tool_use", "name": "look", "input": {}, "id": "toolu_0"}]
+        assert (body["stop_reason"], body["container"]) == ("tool_use", {"id": "x"})
+        assert body["usage"] == {**usage, "output_tokens": 9}
+    assert chat["choices"][0]["message"]["tool_calls"][0]["id"] == "toolu_0"
+
+
+RESPONSE: JsonObject = {"id": "resp_theirs", "object": "response", "created_at": 5, "model": "m", "output": []}
+
+
+def called(arguments: str) -> JsonObject:
+    return {"type": "function_call", "id": "fc_1", "call_id": "c_1", "name": "pay", "arguments": arguments}
+
+
+def response_with_call(streamed: str, last_word: str) -> bytes:
+    place = {"item_id": "fc_1", "output_index": 0}
+    done = {**RESPONSE, "status": "completed", "output": [called(last_word)]}
+    return named_stream(
+        {"type": "response.created", "response": {**RESPONSE, "status": "in_progress"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": called("")},
+        {"type": "response.function_call_arguments.delta", **place, "delta": streamed},
+        {"type": "response.function_call_arguments.done", **place, "arguments": last_word},
+        {"type": "response.output_item.done", "output_index": 0, "item": called(last_word)},
+        {"type": "response.completed", "response": done},
+    )
+
+
+@pytest.mark.parametrize("down", DIALECTS)
+async def test_arguments_that_contradict_their_pieces_end_a_stream_in_an_error(tmp_path: Path, down: Dialect) -> None:
+    """Whole, the last word holds (B40); the same arguments in another spacing are no contradiction."""
+    async with replaying(tmp_path, response_with_call('{"sum": 1}', '{"sum": 1000}')) as server:
+        raw = await server.streamed(down, "responses")
+        assert rebuilt(down, raw) is None
+        assert b"differs from what it streamed" in raw
+        status, body = await server.whole(down, "responses")
+        assert status == 200
+        (call,) = WIRES[down].completion_from_body(body).tool_calls
+        assert call.parsed() == {"sum": 1000}
+        server.answers[:] = [response_with_call('{"sum": 1}', '{"sum":1}')]
+        assert rebuilt(down, await server.streamed(down, "responses")) is not None
+
+
+async def test_two_texts_of_a_response_are_two_blocks_of_a_message(tmp_path: Path) -> None:
+    parts: list[JsonObject] = [{"type": "output_text", "text": text, "annotations": []} for text in ("One.", "Two.")]
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": parts}
+    body = {**RESPONSE, "status": "completed", "output": [item]}
+    events = [*_part_events(0, "One."), *_part_events(1, "Two.")]
+    raw = named_stream(
+        {"type": "response.created", "response": RESPONSE},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}},
+        *events,
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": body},
+    )
+    async with replaying(tmp_path, raw) as server:
+        _, whole = await server.whole("anthropic", "responses")
+        streamed = rebuilt("anthropic", await server.streamed("anthropic", "responses"))
+    assert streamed is not None
+    assert [block["text"] for block in whole["content"]] == ["One.", "Two."]
+    assert [block["text"] for block in streamed["content"]] == ["One.", "Two."]
+
+
+def _part_events(index: int, text: str) -> list[JsonObject]:
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": index}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    return [
+        {"type": "response.content_part.added", **place, "part": part},
+        {"type": "response.output_text.delta", **place, "delta": text, "logprobs": []},
+        {"type": "response.output_text.done", **place, "text": text},
+        {"type": "response.content_part.done", **place, "part": {**part, "text": text}},
+    ]
+
+
+# ── an answer that came whole, and one that broke off ────────────────────────────────────────────────────────
+
+
+@needs_recordings
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_provider_that_does_not_stream_is_streamed_with_every_field(tmp_path: Path, dialect: Dialect) -> None:
+    tried = 0
+    async with replaying(tmp_path, b"{}") as server:
+        for recording in load(dialect)[::7]:
+            own = rebuilt(dialect, recording.raw)
+            if own is None or contradicts_itself(dialect, recording.raw):
+                continue
+            tried += 1
+            server.answers[:] = [msgspec.json.encode(own)]
+            streamed = rebuilt(dialect, await server.streamed(dialect))
+            assert streamed is not None, recording.id
+            assert told(dialect, streamed, own) == told(dialect, own, own), recording.id
+    assert tried > 10
+
+
+CUT: dict[Dialect, list[JsonObject]] = {
+    "anthropic": [
+        {
+            "type": "message_start",
+            "message": {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}},
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "One, two, "}},
+    ],
+    "responses": [
+        {"type": "response.created", "response": {**RESPONSE, "status": "in_progress"}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress", "content": []},
+        },
+        *_part_events(0, "One, two, ")[:2],
+    ],
+}
+REST: dict[Dialect, bytes] = {
+    "chat": chat_stream({"delta": {"content": "three."}}, {"delta": {}, "finish_reason": "stop"}),
+    "anthropic": named_stream(
+        *CUT["anthropic"][:2],
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "three."}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    ),
+    "responses": named_stream(
+        *CUT["responses"][:2],
+        *_part_events(0, "three."),
+        {"type": "response.completed", "response": {**RESPONSE, "status": "completed"}},
+    ),
+}
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "stored"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_an_answer_that_breaks_off_goes_on_in_one_text(tmp_path: Path, dialect: Dialect, stored: bool) -> None:
+    """Relayed up to the cut, encoded anew after it: one text, one end."""
+    if stored and dialect != "responses":
+        pytest.skip("only responses are stored")
+    if dialect == "chat":
+        cut = chat_stream({"delta": {"role": "assistant", "content": "One, two, "}}).removesuffix(b"data: [DONE]\n\n")
+    else:
+        cut = named_stream(*CUT[dialect])
+    async with replaying(tmp_path, cut, REST[dialect]) as server:
+        raw = await (server.streamed(dialect, store=stored) if dialect == "responses" else server.streamed(dialect))
+    streamed = rebuilt(dialect, raw)
+    assert streamed is not None, raw
+    completion = WIRES[dialect].completion_from_body(streamed)
+    assert completion.text == "One, two, three."
+    if dialect == "anthropic":
+        assert [block["type"] for block in streamed["content"]] == ["text"]
+    elif dialect == "responses":
+        assert [item["type"] for item in streamed["output"]] == ["message"]
