@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from parked_turns import REASON, park_turn
 from provider_thread import provider
 from tailrace import Agent, AIAgent, tool
 from tailrace.api import OnApproval
 from tailrace.app import open_app
 from tailrace.config.load import Config, load
-from tailrace.errors import CorruptLog, TailraceError
+from tailrace.errors import CorruptLog, RunParked, TailraceError
 from tailrace.events import ApprovalAsked, Decision, MessageChunk, NotExecuted, RunFinished
 from tailrace.ports import Run
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply
@@ -77,6 +78,26 @@ async def test_F76_leaving_the_stream_stops_the_turn(tmp_path: Path) -> None:
 async def test_an_agent_that_is_not_open_says_so() -> None:
     with pytest.raises(TailraceError, match="async with"):
         await Agent().run("Hi.")
+
+
+@pytest.mark.parametrize("iterated", [False, True])
+async def test_I102_a_turn_that_is_set_aside_is_told_and_left_alone(tmp_path: Path, iterated: bool) -> None:
+    async with opened(tmp_path, STALLED) as (agent, server):
+        app = agent._opened()
+
+        async def ask() -> None:
+            async with agent.stream("Count.") as run:
+                if iterated:
+                    async for _ in run:
+                        pass
+                await run.result()
+
+        asking = asyncio.create_task(ask())
+        await server.request(0)
+        run_id = await park_turn(app)
+        with pytest.raises(RunParked, match=REASON):
+            await asking
+        assert (await app.journal.get(run_id)).state == "parked"
 
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -306,6 +327,14 @@ def test_a_turn_that_fails_says_why(tmp_path: Path, model: str) -> None:
             answer = agent.run_conversation("Hi.")
     assert (answer["final_response"], answer["completed"], answer["status"]) == ("", False, "failed")
     assert model.partition("/")[0].upper() in answer["error"].upper()
+
+
+def test_I102_a_conversation_that_is_set_aside_raises(tmp_path: Path) -> None:
+    with provider(STALLED) as server:
+        agent = AIAgent(config=config_for(server.url, tmp_path), directory=tmp_path)
+        agent.stream_callback = lambda piece: agent._wait(park_turn(agent._agent._opened())) if piece else None
+        with agent, pytest.raises(RunParked, match=REASON):
+            agent.run_conversation("Count.")
 
 
 def test_a_callback_may_interrupt_the_turn_itself(tmp_path: Path) -> None:

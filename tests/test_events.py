@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from pathlib import Path
 from typing import Any, assert_never, get_args
 
 import msgspec
@@ -255,3 +257,26 @@ def test_any_event_survives_json_in_one_line(event: AnyEvent, seq: int, attempt:
     assert entry_from_json(line) == entry
     assert from_json(to_json(event)) == event
     assert json.loads(line) == {"seq": seq, "attempt": attempt, **json.loads(to_json(event))}
+
+
+def event_names_in(pattern: ast.pattern) -> set[str]:
+    """The events that a pattern names, as `MessageChunk(…)` or `events.MessageChunk(…)`."""
+    classes = (node.cls for node in ast.walk(pattern) if isinstance(node, ast.MatchClass))
+    return {ast.unparse(cls).rpartition(".")[2] for cls in classes} & {kind.__name__ for kind in get_args(AnyEvent)}
+
+
+def test_a_new_event_fails_the_type_check_wherever_it_is_forgotten() -> None:
+    """Every `match` over three events or more ends in `assert_never`."""
+    checked = 0
+    for path in Path(events.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Match) and len(set().union(*(event_names_in(c.pattern) for c in node.cases))) > 2:
+                checked += 1
+                assert "assert_never(" in ast.unparse(node.cases[-1]), f"{path}:{node.lineno}"
+    assert checked > 8
+
+
+def test_what_the_module_offers_is_all_there() -> None:
+    assert len(set(events.__all__)) == len(events.__all__)
+    assert {kind.__name__ for kind in get_args(AnyEvent)} < set(events.__all__)
+    assert all(hasattr(events, name) for name in events.__all__)

@@ -13,6 +13,66 @@ import msgspec
 
 from tailrace.messages import Dialect, Message, ToolFile, Usage
 
+__all__ = [
+    "AnyEvent",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "ApprovalFact",
+    "ApprovalSoFar",
+    "AttemptDiscarded",
+    "AttemptFact",
+    "AttemptStarted",
+    "Commentary",
+    "Decision",
+    "Delivered",
+    "DeliveredState",
+    "Entry",
+    "Event",
+    "Fact",
+    "GatewayNotice",
+    "HistoryCompressed",
+    "HistoryFact",
+    "InstanceState",
+    "LlmDelta",
+    "LongToolHint",
+    "MessageChunk",
+    "MessageRecorded",
+    "MessageStop",
+    "NotExecuted",
+    "NotExecutedKind",
+    "ProviderAnswer",
+    "ProviderEvents",
+    "ReasoningChunk",
+    "RelayFact",
+    "RunFact",
+    "RunFailure",
+    "RunFinished",
+    "RunStarted",
+    "RunStatus",
+    "SequenceFact",
+    "SignalReceived",
+    "Snapshot",
+    "StateChanged",
+    "StepCancelled",
+    "StepFailed",
+    "StepFinished",
+    "StepSoFar",
+    "StepStarted",
+    "StepState",
+    "StreamEvent",
+    "TextSoFar",
+    "ToolCallChunk",
+    "ToolCallFinished",
+    "ToolOutputRecorded",
+    "ToolSoFar",
+    "UsageRecorded",
+    "entry_from_json",
+    "entry_to_json",
+    "event_type",
+    "from_json",
+    "to_json",
+]
+
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
 
@@ -381,26 +441,17 @@ class Snapshot(Event):
     state: InstanceState | None = None  # of a sequence
 
 
+# Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
+# `assert_never`: a new event then fails the type check wherever it is forgotten.
+RunFact: TypeAlias = RunStarted | RunFinished
+RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
+AttemptFact: TypeAlias = AttemptStarted | AttemptDiscarded | RelayFact | UsageRecorded
+HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
+ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
 SequenceFact: TypeAlias = (
     StateChanged | StepStarted | StepFailed | StepFinished | StepCancelled | SignalReceived | LlmDelta
 )
-Fact: TypeAlias = (
-    RunStarted
-    | RunFinished
-    | AttemptStarted
-    | AttemptDiscarded
-    | ReasoningChunk
-    | ProviderEvents
-    | ProviderAnswer
-    | MessageRecorded
-    | ToolOutputRecorded
-    | HistoryCompressed
-    | ApprovalAsked
-    | ApprovalAnswered
-    | UsageRecorded
-    | SequenceFact
-    | Delivered
-)
+Fact: TypeAlias = RunFact | AttemptFact | ReasoningChunk | HistoryFact | ApprovalFact | SequenceFact | Delivered
 AnyEvent: TypeAlias = StreamEvent | Fact | Snapshot
 
 _ENCODER = msgspec.json.Encoder()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -253,6 +254,21 @@ async def test_I102_waiting_for_a_turn_ends_when_it_is_parked(tmp_path: Path) ->
         await app.journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
         with pytest.raises(RunParked, match="it kept crashing"):
             await waiting
+
+
+async def test_a_turn_that_did_not_complete_is_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace.agent")
+    async with opened(tmp_path, "status-401", "length", reply("Done.")) as (app, _):
+        runs = [await app.agents.submit(TurnSpec(user("go"))) for _ in range(3)]
+        ends = [await app.agents.finished(run.id) for run in runs]
+    expected = sorted(
+        f"run {run.id} is {end.status}: {end.error.message}" for run, end in zip(runs, ends, strict=True) if end.error
+    )
+    assert sorted(end.status for end in ends) == ["completed", "failed", "incomplete"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "tailrace.agent"]
+    assert sorted(lines) == expected
 
 
 async def test_many_turns_at_once(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.errors import RunSealed, StaleEpoch
+from tailrace.errors import RunParked, RunSealed, StaleEpoch
 from tailrace.events import (
     AnyEvent,
     Delivered,
     LlmDelta,
     MessageChunk,
     MessageRecorded,
+    RunFailure,
     RunFinished,
     RunStarted,
     StepFinished,
@@ -28,7 +29,7 @@ from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import Usage, assistant
 from tailrace.ports import Journal, NewRun
 from tailrace.runs.lease import held
-from tailrace.runs.recovery import recover, stop
+from tailrace.runs.recovery import follow, recover, stop
 from tailrace.testing.conformance.journal import WallClock, finished_run, started, written
 
 
@@ -212,3 +213,30 @@ async def test_retention_goes_through_every_page(journal: Journal, wall_clock: W
     assert await retain(journal, Retention(0.0, None), wall_clock.now + 1) == Retained(compacted=205)
     assert await retain(journal, Retention(None, 0.0), wall_clock.now + 1) == Retained(deleted=205)
     assert await journal.runs() == []
+
+
+async def test_I102_a_follower_is_told_that_the_run_was_parked(journal: Journal) -> None:
+    """While it follows, when it comes later, and with nothing new to read."""
+    run, lease = await started(journal)
+    await written(journal, lease, [MessageChunk("I will")])
+    seqs: list[int] = []
+
+    async def seen(after: int = 0, *, park: bool = False) -> None:
+        seqs.clear()
+        async for batch in follow(journal, run.id, after=after):
+            seqs.extend(entry.seq for entry in batch)
+            if park and MessageChunk("I will") in [entry.event for entry in batch]:
+                await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+
+    with pytest.raises(RunParked, match="it kept crashing"):
+        await seen(park=True)
+    last_seq = (await journal.get(run.id)).last_seq
+    assert seqs == list(range(1, last_seq + 1))
+    with pytest.raises(RunParked):
+        await seen()
+    assert seqs == list(range(1, last_seq + 1))
+    with pytest.raises(RunParked):
+        await seen(last_seq)
+    assert seqs == []
+    ended = await finished_run(journal)
+    assert [batch async for batch in follow(journal, ended.id)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Collection, Iterable
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -19,14 +19,23 @@ from tailrace.events import (
     ApprovalAsked,
     AttemptDiscarded,
     AttemptStarted,
+    Commentary,
     Decision,
+    Delivered,
     Entry,
+    GatewayNotice,
     HistoryCompressed,
+    LongToolHint,
     MessageChunk,
     MessageRecorded,
     MessageStop,
+    ReasoningChunk,
+    RelayFact,
     RunFinished,
+    RunStarted,
     RunStatus,
+    SequenceFact,
+    Snapshot,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -85,6 +94,20 @@ _INCOMPLETE = {
     "filter": "the provider's content filter ended the answer",
     "limit": "a budget of the turn was used up",
 }
+
+
+# Facts and events that decide nothing.
+_Undecisive: TypeAlias = (
+    RunStarted
+    | ReasoningChunk
+    | Commentary
+    | LongToolHint
+    | GatewayNotice
+    | Snapshot
+    | RelayFact
+    | SequenceFact
+    | Delivered
+)
 
 
 class _ToolCallState(msgspec.Struct):
@@ -250,8 +273,10 @@ class Turn:
                 self.usage += usage
             case RunFinished():
                 self._finished = True
-            case _:
+            case _ if isinstance(event, _Undecisive):
                 pass
+            case _:
+                assert_never(event)
 
     def _record(self, message: Message, stop: str) -> None:
         self._messages += self._result_messages()
@@ -268,10 +293,12 @@ class Turn:
         self, event: ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
     ) -> None:
         match event:
-            case ToolCallChunk(index=index) if index < len(self._calls):
-                self._calls[index].started = True
-            case ToolCallFinished(index=index) if index < len(self._calls):
-                self._calls[index].finished = True
+            case ToolCallChunk(index=index):
+                if index < len(self._calls):
+                    self._calls[index].started = True
+            case ToolCallFinished(index=index):
+                if index < len(self._calls):
+                    self._calls[index].finished = True
             case ToolOutputRecorded(call_id=call_id):
                 self._call_with(call_id).result = _result(event)
             case ApprovalAsked(call_id=call_id):
@@ -281,7 +308,7 @@ class Turn:
                     if call.asked is not None and call.asked.approval_id == approval_id:
                         call.decision = decision
             case _:
-                pass
+                assert_never(event)
 
     def _call_with(self, call_id: str) -> _ToolCallState:
         """The newest call with this id: providers have been seen to reuse ids from one answer to the next."""

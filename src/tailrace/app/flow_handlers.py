@@ -13,8 +13,8 @@ from tailrace.agent.service import AgentService, TurnSpec
 from tailrace.app.models import LOCAL, Models, default_model, endpoint_of
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ProviderSettings
-from tailrace.errors import ConfigError
-from tailrace.flows.steps.base import Handler
+from tailrace.errors import ConfigError, RunParked
+from tailrace.flows.steps.base import Handler, StepError
 from tailrace.flows.steps.http import HttpStep
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.flows.steps.llm_params import ProviderParam
@@ -157,5 +157,7 @@ class AgentTurns:
         except asyncio.CancelledError:
             await asyncio.shield(self._agents.stop(run.id))
             raise
+        except RunParked as exc:
+            raise StepError(str(exc), code="parked") from exc
         error = finished.error.message if finished.error is not None else ""
         return AgentOutcome(run.id, finished.status, finished.output, finished.usage, error)

@@ -5,7 +5,7 @@ Owns the decision, for any journal and any kind. What a run does next is its exe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -22,7 +22,7 @@ from tailrace.events import (
     Snapshot,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import Journal, Lease, Run, Signal
+from tailrace.ports import Batch, Journal, Lease, Run, Signal
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import STOP
 
@@ -160,5 +160,24 @@ async def finished(journal: Journal, run_id: str) -> RunFinished:
     """How the run ended, once it has. Raises `RunParked` for one that is set aside."""
     outcome = await ended(journal, run_id)
     if isinstance(outcome, RunFailure):
-        raise RunParked(f"run {run_id} is parked: {outcome.message}")
+        raise _parked(run_id, outcome)
     return outcome
+
+
+async def follow(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[Batch, None]:
+    """The entries after the cursor and those to come, for a viewer that waits for the end: where the run is set aside
+    there is none, so that `RunParked` is raised after its last entry. Otherwise as `Journal.tail`."""
+    run = await journal.get(run_id)
+    if run.parked is not None and after >= run.last_seq:
+        raise _parked(run_id, run.parked)
+    async for batch in journal.tail(run_id, after=after):
+        yield batch
+        last = batch[-1]  # nothing follows the notice unless the run goes on
+        if isinstance(last.event, GatewayNotice) and last.event.kind == "parked":
+            run = await journal.get(run_id)
+        if run.parked is not None and last.seq >= run.last_seq:
+            raise _parked(run_id, run.parked)
+
+
+def _parked(run_id: str, failure: RunFailure) -> RunParked:
+    return RunParked(f"run {run_id} is parked: {failure.message}")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 import sys
 import tty
@@ -16,10 +17,17 @@ from typing import Any
 
 import pytest
 
+from parked_turns import REASON, park_turn
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.cli.chat.oneshot import OneShot
 from tailrace.config.load import load
+from tailrace.errors import RunParked
+from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, call, refuse, reply, think
 
 ANSWER = "Water finds its way."
+FOOTER = re.compile(r"faulty/ok · [0-9]+\.[0-9] s · [0-9,]+ in, [0-9,]+ out\n")
 
 
 class Cli:
@@ -65,21 +73,23 @@ async def cli(tmp_path: Path) -> AsyncIterator[Cli]:
 async def test_the_answer_alone_goes_to_stdout(cli: Cli, dialect: str) -> None:
     cli.config["providers"]["faulty"]["dialect"] = dialect
     cli.server.extend(reply(ANSWER))
-    assert await cli.run("-q", "Where to?") == (0, f"{ANSWER}\n", "")
+    code, out, err = await cli.run("-q", "Where to?")
+    assert (code, out) == (0, f"{ANSWER}\n")
+    assert FOOTER.fullmatch(err)
     assert "Where to?" in cli.server.requests[0].body.decode()
 
 
 async def test_streamed_or_not_the_bytes_are_the_same(cli: Cli) -> None:
     cli.server.extend(*[reply("Two\n\nparagraphs.\n")] * 2)
-    streamed = await cli.run("-q", "?", "--stream")
-    assert streamed == (0, "Two\n\nparagraphs.\n", "")
-    assert await cli.run("-q", "?", "--no-stream") == streamed
+    streamed = (await cli.run("-q", "?", "--stream"))[:2]
+    assert streamed == (0, "Two\n\nparagraphs.\n")
+    assert (await cli.run("-q", "?", "--no-stream"))[:2] == streamed
     assert [request.json()["stream"] for request in cli.server.requests] == [True, True]  # inside it always streams
 
 
 async def test_a_question_on_a_pipe_is_answered(cli: Cli) -> None:
     cli.server.extend(reply(ANSWER))
-    assert await cli.run(stdin="Wohin fließt es?\n".encode()) == (0, f"{ANSWER}\n", "")
+    assert (await cli.run(stdin="Wohin fließt es?\n".encode()))[:2] == (0, f"{ANSWER}\n")
     assert cli.server.requests[0].json()["messages"][-1]["content"] == "Wohin fließt es?"
 
 
@@ -154,6 +164,18 @@ async def test_a_refusal_is_shown(cli: Cli) -> None:
     assert (await cli.run("-q", "?", "--no-stream"))[:2] == (0, "No.\n")
 
 
+async def test_the_last_line_says_how_many_tries_it_took(cli: Cli) -> None:
+    looking = reply(call("terminal", {"command": "true"}))
+    cli.server.extend("status-503", looking, reply("There."))
+    code, out, err = await cli.run("-q", "?")
+    assert (code, out) == (0, "There.\n")
+    assert re.fullmatch(r"faulty/ok · 2 calls · 3 tries · [0-9.]+ s · .*", err.splitlines()[-1])
+    code, out, err = await cli.run("-q", "?", "--model", "length")
+    assert re.fullmatch(r"incomplete: the .* · faulty/length · [0-9.]+ s · .* out\n", err)
+    code, out, err = await cli.run("-q", "?", "--model", "status-401")
+    assert re.fullmatch(r"error: .* \(faulty/status-401 · [0-9.]+ s\)\n", err)
+
+
 async def test_json_prints_the_run_event_by_event(cli: Cli) -> None:
     cli.server.extend(reply(ANSWER))
     code, out, err = await cli.run("-q", "?", "--json")
@@ -173,6 +195,17 @@ async def test_json_tells_of_failure_too(cli: Cli) -> None:
     assert code == 1
     assert (last["type"], last["status"]) == ("run_finished", "failed")
     assert err == f"error: {last['error']['message']}\n"
+
+
+async def test_I102_a_run_that_is_set_aside_ends_the_wait(cli: Cli) -> None:
+    cli.server.extend("silence")
+    (cli.home / "config.yaml").write_text(json.dumps(cli.config))
+    async with open_app(load({}, cli.home)) as app:
+        asking = asyncio.create_task(OneShot(app, streamed=True, as_json=False).ask(TurnSpec(user("?"))))
+        await cli.server.request()
+        await park_turn(app)
+        with pytest.raises(RunParked, match=REASON):
+            await asking
 
 
 # ── tools and approvals ──────────────────────────────────────────────────────────────────────────────────────

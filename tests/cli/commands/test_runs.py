@@ -99,6 +99,22 @@ def test_stop_ends_a_run_nobody_executes(home: Path, capsys: pytest.CaptureFixtu
     assert main(["tail", run.id]) == 3
 
 
+def test_I102_tail_ends_at_a_run_that_is_set_aside(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def parked_run() -> Run:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        run, lease = await started(journal)
+        await written(journal, lease, [MessageChunk("I will")])
+        await journal.park(lease, RunFailure("crash_loop", "it kept crashing"))
+        await journal.close()
+        return run
+
+    run = asyncio.run(parked_run())
+    assert main(["tail", run.id]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.startswith("I will")
+    assert shown.err == f"error: run {run.id} is parked: it kept crashing\n"
+
+
 def test_an_unknown_run_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "run_0"]) == 1
     assert capsys.readouterr().err == "error: there is no run run_0\n"

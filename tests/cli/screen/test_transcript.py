@@ -22,6 +22,7 @@ from tailrace.events import (
     GatewayNotice,
     MessageChunk,
     MessageStop,
+    NotExecuted,
     ReasoningChunk,
     RunFailure,
     RunFinished,
@@ -32,6 +33,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
+from tailrace.messages import ToolFile
 
 WIDTH = 60
 TOP = "╭─ tailrace "
@@ -214,6 +216,59 @@ def test_what_tools_print_is_shown_when_asked_for() -> None:
     drawn.transcript.verbose = True
     drawn.see(*events)
     assert drawn.settled[-1] == "    … 30 more lines"
+
+
+def test_a_tool_in_full_shows_arguments_progress_output_and_files() -> None:
+    drawn = Drawn()
+    drawn.transcript.verbose = True
+    drawn.see(
+        ToolCallChunk("draw", "mill", {"what": "mill", "how": "one\ntwo", "size": 3}, index=0),
+        GatewayNotice("tool_progress", "half \x1b[31mdone", {"tool_name": "draw"}),
+        ToolOutputRecorded("c", "draw", "drawn", files=(ToolFile("mill.png", "image/png", b"1234"),)),
+        ToolCallFinished("draw", 0.1, index=0),
+    )
+    assert drawn.settled == [
+        "    … half done",
+        "  ✓ draw  mill  0.1s",
+        "    what: mill",
+        "    how: one",
+        "      two",
+        "    size: 3",
+        "    drawn",
+        "    [mill.png: image/png, 4 bytes]",
+    ]
+
+
+def test_only_new_tools_get_a_line_when_asked_for() -> None:
+    drawn = Drawn()
+    drawn.transcript.only_new_tools = True
+    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
+    for index, (name, ok) in enumerate(calls):
+        drawn.see(ToolCallChunk(name, f"{index}", index=index), ToolCallFinished(name, 0.1, ok, index))
+    assert [line.split() for line in drawn.settled] == [
+        ["✓", "read_file", "0", "0.1s"],
+        ["✗", "read_file", "2", "0.1s"],
+        ["✓", "terminal", "3", "0.1s"],
+    ]
+
+
+def test_what_the_rules_forbid_is_told() -> None:
+    action = NotExecuted("terminal", "rm -rf /", "deletes the file system", "forbidden")
+    drawn = Drawn().see(
+        ToolCallChunk("terminal", "rm -rf /", index=0),
+        ToolOutputRecorded("c", "terminal", "Refused", ok=False, not_executed=action),
+    )
+    assert drawn.settled == ["  not executed: rm -rf / (deletes the file system)"]
+
+
+def test_I102_nothing_is_waited_for_after_giving_up() -> None:
+    drawn = Drawn()
+    drawn.transcript.add_question("Go.")
+    drawn.see(MessageChunk("I will."), ToolCallChunk("terminal", "make", index=0))
+    drawn.transcript.give_up("run 1 is parked: it kept crashing")
+    drawn.draw()
+    assert drawn.settled[-1] == "  error: run 1 is parked: it kept crashing"
+    assert (drawn.moving, drawn.transcript.spinning) == ([], False)
 
 
 def test_reasoning_is_hidden_unless_asked_for() -> None:

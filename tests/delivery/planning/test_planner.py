@@ -51,6 +51,7 @@ from tailrace.events import (
     RunStarted,
     ToolCallChunk,
     ToolCallFinished,
+    ToolOutputRecorded,
 )
 from tailrace.testing.platforms.base import Fault, LostReply
 
@@ -593,6 +594,39 @@ def test_a_comment_a_notice_and_a_hint_are_messages_of_their_own() -> None:
         "First I look.",
         "No response for 300s.",
         "💡 terminal is taking a while. /verbose shows more of what tools do.",
+        "Done.",
+    )
+
+
+def test_tools_are_shown_in_full_where_the_chat_wants_it() -> None:
+    stage = Stage(EDITING, chrome="verbose")
+    begun = ToolCallChunk("terminal", "make", {"command": "make\nmake test", "timeout_s": 3}, index=0)
+    progress = GatewayNotice("tool_progress", "half done", {"tool_name": "terminal"})
+    stage.feed(numbered([RunStarted("agent"), begun, progress]))
+    stage.run_until(stage.now + 3)
+    arguments = "```\ncommand: make\nmake test\ntimeout_s: 3\n```"
+    assert stage.chat.texts == (f"⏳ **terminal**\n{arguments}\n```\nhalf done\n```",)
+    output = "x" * 1500 + "\nall good"
+    stage.feed(
+        numbered(
+            [ToolOutputRecorded("c", "terminal", output), ToolCallFinished("terminal", 0.1), *answer("Done.")[1:]],
+            first=4,
+        )
+    )
+    stage.run_until(stage.now + 10)
+    shown = f"✓ **terminal** (0.1 s)\n{arguments}\n```\n…{output[-1000:]}\n```"
+    assert list(stage.chat.texts) == [shown, "Done."]
+
+
+def test_only_a_new_tool_gets_a_line_where_the_chat_wants_it() -> None:
+    stage = Stage(EDITING, chrome="new")
+    calls = [("read_file", True), ("read_file", True), ("read_file", False), ("terminal", True), ("terminal", True)]
+    events: list[AnyEvent] = [RunStarted("agent")]
+    for index, (name, ok) in enumerate(calls):
+        events += [ToolCallChunk(name, str(index), index=index), ToolCallFinished(name, 0.1, ok, index)]
+    stage.stream([*events, *answer("Done.")[1:]], every_s=0.0)
+    assert stage.chat.texts == (
+        "✓ **read_file** `0` (0.1 s)\n✗ **read_file** `2` (0.1 s)\n✓ **terminal** `3` (0.1 s)",
         "Done.",
     )
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from flows.stages import FAST_RETRY, ask, sequence, service, step
+from parked_turns import REASON, park_turn
 from tailrace.app import App, open_app
 from tailrace.app.flow_handlers import ConfiguredRoutes
 from tailrace.app.models import Models
@@ -202,6 +203,19 @@ async def test_cancelling_an_instance_stops_its_agent(tmp_path: Path) -> None:
         assert (await app.flows.finished(run.id)).status == "stopped"
         (turn,) = await app.journal.runs(kind="agent")
         assert (await app.agents.finished(turn.id)).status == "stopped"
+
+
+async def test_I102_a_step_fails_when_its_agent_is_set_aside(tmp_path: Path) -> None:
+    async with (
+        FaultyProvider(script=["silence"]) as server,
+        open_app(config(tmp_path / "home", server), directory=tmp_path) as app,
+    ):
+        run = await app.flows.start(sequence(step("a", {"prompt": "Go."}, "agent")))
+        await server.request(0)
+        await park_turn(app)
+        finished = await app.flows.finished(run.id)
+    assert (finished.status, finished.error is not None and finished.error.code) == ("failed", "parked")
+    assert REASON in str(finished.error)
 
 
 # ── whose key goes where ─────────────────────────────────────────────────────────────────────────────────────

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parked_turns import REASON, park_turn
 from server.dialect_api import WATER_LEVEL, dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import call, reply, say, think
@@ -126,6 +128,16 @@ async def test_our_tools_run_here_and_show_as_comments(tmp_path: Path) -> None:
         assert "tool_calls" not in raw
         sent = server.provider.requests[1].json()["messages"][-1]
     assert (sent["role"], sent["content"]) == ("tool", "Aare is at 3.2 m")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_I102_a_client_is_told_when_its_turn_is_set_aside(tmp_path: Path, stream: bool) -> None:
+    async with dialect_server(tmp_path, ["silence"]) as server:
+        asking = asyncio.create_task(server.post(PATH, ask("tailrace", stream=stream)))
+        await server.provider.request(0)
+        await park_turn(server.app)
+        status, body = await asking
+    assert (status, REASON in body["error"]["message"]) == (409, True)
 
 
 async def test_streamed_and_whole_the_agent_says_the_same(tmp_path: Path) -> None:

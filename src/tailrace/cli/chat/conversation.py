@@ -15,7 +15,7 @@ from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
-from tailrace.cli.chat.options import REQUESTER, Options
+from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
 from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
@@ -104,7 +104,7 @@ class Conversation:
         self.app = app
         self.options = msgspec.structs.replace(options, session=options.session or new_session())
         self.resumed = bool(options.session)
-        self.verbose = False
+        self.tools: ToolDisplay = "lines"
 
     @property
     def session(self) -> str:

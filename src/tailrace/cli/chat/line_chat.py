@@ -107,6 +107,7 @@ class LineChat:
             as_json=False,
             reasoning=options.reasoning,
             asker=self._asker,
+            tools=self._conversation.tools,
         )
 
 

@@ -9,35 +9,46 @@ import asyncio
 import re
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias, assert_never
 
 import msgspec
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
-from tailrace.cli.chat.options import REQUESTER
+from tailrace.cli.chat.options import REQUESTER, ToolDisplay
+from tailrace.cli.chat.run_footer import RunFooter
 from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.stdout_writer import StdoutWriter
+from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
 from tailrace.events import (
     AnyEvent,
     ApprovalAsked,
+    ApprovalFact,
+    AttemptFact,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryFact,
+    LongToolHint,
     MessageChunk,
     MessageStop,
     NotExecuted,
     ReasoningChunk,
     RunFinished,
+    RunStarted,
     RunStatus,
+    SequenceFact,
+    Snapshot,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
     entry_to_json,
 )
 from tailrace.ports import without_reasoning
+from tailrace.runs.recovery import follow
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
 EXIT: Final[dict[RunStatus, int]] = {
@@ -49,6 +60,36 @@ EXIT: Final[dict[RunStatus, int]] = {
 _C1: Final = re.compile("[\x7f-\x9f]")
 
 
+_NoText: TypeAlias = (
+    RunStarted
+    | ReasoningChunk
+    | ToolCallChunk
+    | ToolCallFinished
+    | LongToolHint
+    | GatewayNotice
+    | AttemptFact
+    | HistoryFact
+    | ApprovalFact
+    | SequenceFact
+    | Delivered
+    | Snapshot
+)
+# What `-q` shows nothing of, besides the text that goes to stdout.
+_Silent: TypeAlias = (
+    RunStarted
+    | MessageChunk
+    | MessageStop
+    | Commentary
+    | LongToolHint
+    | AttemptFact
+    | HistoryFact
+    | ApprovalFact
+    | SequenceFact
+    | Delivered
+    | Snapshot
+)
+
+
 class PlainText:
     """The visible text of a run, event by event. Every message ends with a line end; a blank line separates two."""
 
@@ -58,16 +99,20 @@ class PlainText:
 
     def text_of_event(self, event: AnyEvent) -> str:
         match event:
-            case MessageChunk(text) if text:
+            case MessageChunk(text):
                 return self._more(text)
-            case Commentary(text) if text:
+            case Commentary(text):
                 return self._more(text) + self._end()
             case MessageStop() | RunFinished():
                 return self._end()
-            case _:
+            case _ if isinstance(event, _NoText):
                 return ""
+            case _:
+                assert_never(event)
 
     def _more(self, text: str) -> str:
+        if not text:
+            return ""
         between, self._between, self._last = self._between, "", text[-1]
         return between + text
 
@@ -83,8 +128,17 @@ class OneShot:
     """Asks one question and prints the run."""
 
     def __init__(
-        self, app: App, *, streamed: bool, as_json: bool, reasoning: bool = False, asker: TerminalAsker | None = None
+        self,
+        app: App,
+        *,
+        streamed: bool,
+        as_json: bool,
+        reasoning: bool = False,
+        asker: TerminalAsker | None = None,
+        tools: ToolDisplay = "lines",
+        footer: bool = False,
     ) -> None:
+        """`footer`: a line at the end says what the run cost."""
         self._app = app
         self._streamed = streamed
         self._as_json = as_json
@@ -94,7 +148,11 @@ class OneShot:
         self._text = PlainText()
         self._clean = Sanitizer()
         self._held: list[str] = []  # without streaming: the text until the end
+        self._display: ToolDisplay = tools
         self._tools: dict[int, ToolCallChunk] = {}
+        self._last_tool = ""
+        self._footer = RunFooter() if footer and not as_json else None
+        self._output: list[str] = []  # of the tool whose end comes next
         self._not_executed = False
         self._seq = 0
         self.finished: RunFinished | None = None
@@ -120,8 +178,8 @@ class OneShot:
         return self._exit_code()
 
     async def watch(self, run_id: str) -> None:
-        """Prints the log from the last printed entry to its end."""
-        async for batch in self._app.journal.tail(run_id, after=self._seq):
+        """Prints the log from the last printed entry to its end. Raises `RunParked` for a run that is set aside."""
+        async for batch in follow(self._app.journal, run_id, after=self._seq):
             await self._show(batch)
             self._seq = batch[-1].seq
             for entry in batch:
@@ -150,45 +208,85 @@ class OneShot:
 
     async def _handle(self, run_id: str, event: AnyEvent) -> None:
         """Everything but the answer's text."""
+        if self._footer is not None:
+            self._footer.note(event)
         match event:
-            case ApprovalAsked(requester=requester) if self._asker is not None and requester == REQUESTER:
-                decision = await self._asker.ask(event, timeout_s=self._app.config.approvals.timeout_s)
-                if decision is not None:
-                    await self._app.agents.answer(run_id, event.approval_id, decision, by=REQUESTER)
-            case ToolOutputRecorded(not_executed=NotExecuted(_, command, reason, kind)):
-                hint = "; --yolo approves it" if kind == "no_one_to_ask" else ""
-                self._not_executed = True
-                print_status(f"not executed: {sanitized_line(command)} ({sanitized_line(reason)}{hint})")
+            case ApprovalAsked():
+                await self._ask(run_id, event)
+            case ToolOutputRecorded(not_executed=not_executed):
+                self._tell_not_executed(not_executed)
+                self._output = output_lines(event) if self._display == "verbose" else []
             case ToolCallChunk(index=index):
                 self._tools[index] = event
-            case ToolCallFinished(name, duration, ok, index):
-                preview = self._tools.pop(index).preview if index in self._tools else None
-                print_status(
-                    f"{'✓' if ok else '✗'} {sanitized_line(name, 60)}  {sanitized_line(preview or '')}  {duration:.1f}s"
-                )
-            case GatewayNotice(kind, text) if kind != "tool_progress":
-                print_status(sanitized_line(text))
-            case ReasoningChunk(text) if self._reasoning and not self._as_json:
-                sys.stderr.write(sanitized(text))
-                sys.stderr.flush()
+            case ToolCallFinished():
+                self._tell_tool(event)
+            case GatewayNotice():
+                self._tell_notice(event)
+            case ReasoningChunk(text):
+                if self._reasoning and not self._as_json:
+                    sys.stderr.write(sanitized(text))
+                    sys.stderr.flush()
             case RunFinished():
                 self._finish(event)
-            case _:
+            case _ if isinstance(event, _Silent):
                 pass
+            case _:
+                assert_never(event)
+
+    async def _ask(self, run_id: str, question: ApprovalAsked) -> None:
+        if self._asker is None or question.requester != REQUESTER:
+            return  # it will be denied, and told then
+        decision = await self._asker.ask(question, timeout_s=self._app.config.approvals.timeout_s)
+        if decision is not None:
+            await self._app.agents.answer(run_id, question.approval_id, decision, by=REQUESTER)
+
+    def _tell_not_executed(self, action: NotExecuted | None) -> None:
+        if action is not None:
+            self._not_executed = True
+            hint = "; --yolo approves it" if action.kind == "no_one_to_ask" else ""
+            print_status(f"not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)}{hint})")
+
+    def _tell_notice(self, notice: GatewayNotice) -> None:
+        if notice.kind != "tool_progress":
+            print_status(sanitized_line(notice.text))
+        elif self._display == "verbose":
+            print_details(progress_lines(notice.text))
+
+    def _tell_tool(self, ended: ToolCallFinished) -> None:
+        begun = self._tools.pop(ended.index, None)
+        repeats, self._last_tool = ended.tool_name == self._last_tool and ended.ok, ended.tool_name
+        if repeats and self._display == "new":
+            return
+        preview = sanitized_line(begun.preview or "") if begun else ""
+        name = sanitized_line(ended.tool_name, 60)
+        print_status(f"{'✓' if ended.ok else '✗'} {name}  {preview}  {ended.duration:.1f}s")
+        if self._display == "verbose":
+            print_details([*argument_lines(begun.args if begun else None), *self._output])
 
     def _finish(self, finished: RunFinished) -> None:
+        """One line: what went wrong, if anything did, and what the run cost."""
         self.finished = finished
-        if finished.error is not None and finished.status == "incomplete":
-            print_status(f"incomplete: {sanitized_line(finished.error.message, 2000)}")
-        elif finished.error is not None and finished.status == "failed":
-            print_error(finished.error.message)
+        cost = self._footer.line(finished) if self._footer is not None else ""
+        what = sanitized_line(finished.error.message, 2000) if finished.error is not None else ""
+        if what and finished.status == "failed":
+            print_error(what + (f" ({cost})" if cost else ""))
+        elif what and finished.status == "incomplete":
+            print_status(f"incomplete: {what}" + (f" · {cost}" if cost else ""))
+        elif cost and finished.status != "stopped":
+            print_status(cost)
 
     def _exit_code(self) -> int:
-        if self.finished is None:  # the journal was closed, or the run was parked
+        if self.finished is None:  # the journal was closed
             print_error("the run has not ended; see: tailrace runs")
             return FAILED
         code = EXIT[self.finished.status]
         return INCOMPLETE if code == DONE and self._not_executed else code
+
+
+def print_details(lines: Sequence[str]) -> None:
+    """Below the line of a tool."""
+    for line in lines:
+        print_status(f"    {line}")
 
 
 def print_status(line: str) -> None:

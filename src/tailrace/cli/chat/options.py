@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from tailrace.messages import Value
 
 REQUESTER = "cli"  # who answers the approvals of these runs: the user at this machine
+# How tools are shown: a line for each call; one only where the tool is another than before; or all of each call.
+ToolDisplay = Literal["lines", "new", "verbose"]
 
 
 class Options(Value):

@@ -28,9 +28,10 @@ from tailrace.cli.main import DONE, INTERRUPTED
 from tailrace.cli.screen.painter import Painter
 from tailrace.cli.screen.screen import TerminalScreen
 from tailrace.cli.screen.transcript import Transcript
-from tailrace.errors import TailraceError
+from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run
+from tailrace.runs.recovery import follow
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
 
@@ -116,7 +117,8 @@ class ScreenChat:
     def status(self) -> str:
         options, choice = self._conversation.options, self._conversation.choice
         switches = [name for name in ("yolo", "reasoning") if getattr(options, name)]
-        switches += ["verbose"] if self._conversation.verbose else []
+        if self._conversation.tools != "lines":
+            switches.append({"new": "new tools", "verbose": "verbose"}[self._conversation.tools])
         return " · ".join([choice.name, *switches, "/help"])
 
     # ── the conversation ─────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +159,8 @@ class ScreenChat:
     async def _do(self, line: str) -> None:
         if line.startswith("/"):
             await run_slash_command(line, self._conversation, self)
-            self._transcript.verbose = self._conversation.verbose
+            self._transcript.verbose = self._conversation.tools == "verbose"
+            self._transcript.only_new_tools = self._conversation.tools == "new"
             self._transcript.reasoning = self._conversation.options.reasoning
         elif (asked := self._transcript.approval) is not None:
             if decision := decision_of(line):
@@ -177,11 +180,15 @@ class ScreenChat:
         self._turn = self._group.create_task(self._show(run.id))
 
     async def _show(self, run_id: str) -> None:
-        async for batch in self._conversation.app.journal.tail(run_id):
-            for entry in batch:
-                self._transcript.apply(entry)
-                if isinstance(entry.event, RunFinished):
-                    self._interrupted_at = -AGAIN_S
+        try:
+            async for batch in follow(self._conversation.app.journal, run_id):
+                for entry in batch:
+                    self._transcript.apply(entry)
+                    if isinstance(entry.event, RunFinished):
+                        self._interrupted_at = -AGAIN_S
+                self._screen.changed()
+        except RunParked as exc:
+            self._transcript.give_up(str(exc))
             self._screen.changed()
 
     async def _settle_turn(self) -> None:

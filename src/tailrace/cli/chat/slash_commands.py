@@ -14,12 +14,20 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from tailrace.cli.chat.conversation import Conversation, new_session, now
+from tailrace.cli.chat.options import ToolDisplay
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 
 PAST_TURNS: Final = 5  # of a resumed session, shown again
 LISTED_SESSIONS: Final = 15
 LISTED_CHANGES: Final = 30
+
+
+_TOOL_DISPLAYS: Final[dict[ToolDisplay, str]] = {
+    "lines": "verbose off: a line for each call of a tool",
+    "new": "verbose new: a line when the tool is another than before, or failed",
+    "verbose": "verbose on: arguments, progress and output of tools are shown",
+}
 
 
 class ChatSurface(Protocol):
@@ -136,8 +144,20 @@ async def _yolo(call: SlashCall) -> None:
 
 
 async def _verbose(call: SlashCall) -> None:
-    call.conversation.verbose = not call.conversation.verbose
-    call.surface.notify(f"verbose {'on: what tools print is shown' if call.conversation.verbose else 'off'}")
+    conversation = call.conversation
+    match call.argument.lower():
+        case "" if conversation.tools == "verbose":
+            conversation.tools = "lines"
+        case "" | "on":
+            conversation.tools = "verbose"
+        case "off":
+            conversation.tools = "lines"
+        case "new":
+            conversation.tools = "new"
+        case _:
+            call.surface.notify("/verbose turns it on or off; /verbose on, off or new")
+            return
+    call.surface.notify(_TOOL_DISPLAYS[conversation.tools])
 
 
 async def _reasoning(call: SlashCall) -> None:
@@ -179,7 +199,7 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/resume": SlashCommand("continue one of them, and join its run", _resume, "[N or id]"),
     "/stop": SlashCommand("interrupt the answer", _stop),
     "/yolo": SlashCommand("approve without asking, or ask again", _yolo),
-    "/verbose": SlashCommand("show what tools print, or not", _verbose),
+    "/verbose": SlashCommand("show what tools do in full, or not; new: only when the tool changes", _verbose, "[new]"),
     "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),
     "/rollback": SlashCommand("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
     "/quit": SlashCommand("leave", _quit),

@@ -89,7 +89,14 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
     async with open_app(config) as app:
         await check_model(app, named(config, options.model))
         asker = TerminalAsker.open()
-        shot = OneShot(app, streamed=options.streamed, as_json=as_json, reasoning=options.reasoning, asker=asker)
+        shot = OneShot(
+            app,
+            streamed=options.streamed,
+            as_json=as_json,
+            reasoning=options.reasoning,
+            asker=asker,
+            footer=True,
+        )
         try:
             return await shot.ask(turn_of(options, question), options.session)
         finally:

@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -20,13 +21,21 @@ from tailrace.cli.main import DONE, FAILED, INCOMPLETE
 from tailrace.config.load import Config
 from tailrace.errors import RunSealed
 from tailrace.events import (
+    ApprovalFact,
+    AttemptFact,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryFact,
+    LongToolHint,
     MessageChunk,
     MessageStop,
+    ReasoningChunk,
+    RunFact,
     RunFinished,
     RunStatus,
+    SequenceFact,
     Snapshot,
     ToolCallChunk,
     ToolCallFinished,
@@ -34,8 +43,19 @@ from tailrace.events import (
 )
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
-from tailrace.runs.recovery import stop
+from tailrace.runs.recovery import follow, stop
 
+_NotShown: TypeAlias = (
+    RunFact
+    | ReasoningChunk
+    | ToolCallFinished
+    | LongToolHint
+    | AttemptFact
+    | HistoryFact
+    | ApprovalFact
+    | SequenceFact
+    | Delivered
+)
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
@@ -147,7 +167,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
 async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
-    async for batch in journal.tail(args.run, after=args.after):
+    async for batch in follow(journal, args.run, after=args.after):
         entries = list(without_reasoning(batch))
         if args.json:
             _print("\n".join(entry_to_json(entry).decode() for entry in entries))
@@ -177,8 +197,10 @@ def _shown(entry: Entry) -> str:
             return "".join(f"{_safe(message.text)}\n" for message in messages)
         case RunFinished(status=status, error=error) if status != "completed":
             return f"[{status}]" + (f" {_safe(error.message)}" if error else "") + "\n"
-        case _:
+        case _ if isinstance(entry.event, _NotShown):
             return ""
+        case _:
+            assert_never(entry.event)
 
 
 async def _stop(journal: Journal, args: Namespace) -> int:
@@ -190,7 +212,7 @@ async def _stop(journal: Journal, args: Namespace) -> int:
     except RunSealed:
         found = await journal.get(args.run)
     if found.state not in ENDED:
-        async for _ in journal.tail(args.run, after=found.last_seq):
+        async for _ in follow(journal, args.run, after=found.last_seq):
             pass
         found = await journal.get(args.run)
     _print(_run_json(found) if args.json else f"{found.id}: {found.state}")

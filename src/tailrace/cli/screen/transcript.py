@@ -7,7 +7,7 @@ made anew for every draw, and their size does not depend on the length of the an
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from tailrace.attempt_text import AttemptText
 from tailrace.cli.screen.markdown_blocks import Block, BlockSplitter
@@ -23,28 +23,50 @@ from tailrace.cli.screen.painter import (
     UserMessage,
 )
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
+from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
 from tailrace.events import (
-    AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
+    ApprovalFact,
     AttemptDiscarded,
+    AttemptStarted,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryCompressed,
+    LongToolHint,
     MessageChunk,
+    MessageRecorded,
     MessageStop,
     ReasoningChunk,
+    RelayFact,
     RunFinished,
+    RunStarted,
+    SequenceFact,
     Snapshot,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
+    UsageRecorded,
 )
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPIN_EVERY_S: Final = 0.1
 QUIET_S: Final = 0.4  # silence before the spinner appears
-VERBOSE_LINES: Final = 20
+# What the screen shows nothing of.
+_NotShown: TypeAlias = (
+    RunStarted
+    | LongToolHint
+    | MessageRecorded
+    | HistoryCompressed
+    | AttemptStarted
+    | RelayFact
+    | UsageRecorded
+    | SequenceFact
+    | Delivered
+)
+_Activity: TypeAlias = ToolCallChunk | ToolCallFinished | ToolOutputRecorded | ApprovalFact | GatewayNotice | _NotShown
 
 
 class ScreenUpdate(NamedTuple):
@@ -95,13 +117,15 @@ class Transcript:
         self.streamed = streamed
         self.reasoning = False
         self.verbose = False
+        self.only_new_tools = False  # no line for a tool that was the last one as well, and did not fail
         self.approval: ApprovalAsked | None = None
         self._settled: list[Piece] = []
         self._message: _OpenMessage | None = None
         self._thoughts: list[str] = []  # the open line of reasoning
         self._thinker = Sanitizer()
         self._tools: dict[int, tuple[ToolCallChunk, float]] = {}
-        self._outputs: list[str] = []
+        self._output: list[str] = []  # of the tool whose end comes next
+        self._last_tool = ""
         self._status = ""
         self._since: float | None = None  # when the running turn last sent something; None without one
         self._began = 0.0
@@ -136,6 +160,7 @@ class Transcript:
 
     def add_question(self, question: str) -> None:
         self._settled.append(UserMessage(sanitized(question)))
+        self._last_tool = ""
         self.waiting()
 
     def waiting(self) -> None:
@@ -167,8 +192,10 @@ class Transcript:
                 self._finish(event)
             case Snapshot():
                 self._catch_up(event)
-            case _:
+            case _ if isinstance(event, _Activity):
                 self._activity(event)
+            case _:
+                assert_never(event)
 
     def _chunk(self, text: str, attempt: int) -> None:
         self._end_thought()
@@ -212,19 +239,18 @@ class Transcript:
         if thought.strip():
             self._settled.append(ReasoningLine(thought))
 
-    def _activity(self, event: AnyEvent) -> None:
+    def _activity(self, event: _Activity) -> None:
         """Tools, approvals, notices."""
         match event:
             case ToolCallChunk(index=index):
                 self._end_message()
                 self._tools[index] = (event, self._clock())
-            case ToolOutputRecorded(output=output) if self.verbose:
-                self._outputs.append(output)
+            case ToolOutputRecorded():
+                self._tool_output(event)
             case ToolCallFinished(name, duration, ok, index):
                 begun = self._tools.pop(index, None)
-                preview = _preview(begun[0]) if begun else ""
-                self._settled.append(ToolLine(sanitized_line(name, 60), preview, duration, ok))
-                self._show_outputs()
+                self._tool_line(name, _preview(begun[0]) if begun else "", duration, ok=ok)
+                self._show_details(argument_lines(begun[0].args) if begun else [])
             case ApprovalAsked(tool_name=name, reason=reason, command=command):
                 self._end_message()
                 if event.requester == self._requester:  # J110
@@ -233,12 +259,33 @@ class Transcript:
                 self._settled.append(ApprovalQuestion(*shown))
             case ApprovalAnswered():
                 self._answered(event)
-            case GatewayNotice(kind, text) if kind != "tool_progress":
-                self._status = sanitized_line(text)
-                if self._message is None:
-                    self._settled.append(NoticeLine(self._status, "yellow"))
-            case _:
+            case GatewayNotice():
+                self._notice(event)
+            case _ if isinstance(event, _NotShown):
                 pass
+            case _:
+                assert_never(event)
+
+    def _notice(self, notice: GatewayNotice) -> None:
+        if notice.kind != "tool_progress":
+            self._status = sanitized_line(notice.text)
+            if self._message is None:
+                self._settled.append(NoticeLine(self._status, "yellow"))
+        elif self.verbose:
+            self._settled.append(NoticeLine("\n".join(progress_lines(notice.text)), "dim", indent=4))
+
+    def _tool_output(self, recorded: ToolOutputRecorded) -> None:
+        self._output = output_lines(recorded) if self.verbose else []
+        action = recorded.not_executed
+        if action is not None and action.kind in ("forbidden", "failed"):  # no question has told the user
+            what = f"not executed: {sanitized_line(action.command)} ({sanitized_line(action.reason)})"
+            self._settled.append(NoticeLine(what, "red"))
+
+    def _tool_line(self, name: str, preview: str, duration_s: float, *, ok: bool) -> None:
+        repeats = name == self._last_tool and ok
+        self._last_tool = name
+        if not (repeats and self.only_new_tools):
+            self._settled.append(ToolLine(sanitized_line(name, 60), preview, duration_s, ok))
 
     def _answered(self, answered: ApprovalAnswered) -> None:
         self.approval = None
@@ -248,17 +295,23 @@ class Transcript:
         else:
             self._settled.append(NoticeLine(f"✓ approved: {answered.decision}", "green"))
 
-    def _show_outputs(self) -> None:
-        for output in self._outputs:
-            lines = sanitized(output).rstrip().split("\n")
-            more = [f"… {len(lines) - VERBOSE_LINES} more lines"] if len(lines) > VERBOSE_LINES else []
-            self._settled.append(NoticeLine("\n".join(lines[:VERBOSE_LINES] + more), "dim", indent=4))
-        self._outputs = []
+    def _show_details(self, arguments: list[str]) -> None:
+        output, self._output = self._output, []
+        if self.verbose and (lines := arguments + output):
+            self._settled.append(NoticeLine("\n".join(lines), "dim", indent=4))
 
-    def _finish(self, finished: RunFinished) -> None:
+    def give_up(self, reason: str) -> None:
+        """The run will not end by itself: nothing is waited for any more."""
+        self._end_turn()
+        self._settled.append(NoticeLine(f"error: {sanitized_line(reason, 2000)}", "red"))
+
+    def _end_turn(self) -> None:
         self._end_message()
         self._tools.clear()
         self.approval = self._since = None
+
+    def _finish(self, finished: RunFinished) -> None:
+        self._end_turn()
         match finished.status, finished.error:
             case "stopped", _:
                 self._settled.append(NoticeLine("interrupted", "yellow"))
@@ -281,10 +334,7 @@ class Transcript:
                 self._end_message()
         for tool in state.tools:
             if tool.ok is not None:
-                line = ToolLine(
-                    sanitized_line(tool.tool_name, 60), sanitized_line(tool.preview or ""), tool.duration, tool.ok
-                )
-                self._settled.append(line)
+                self._tool_line(tool.tool_name, sanitized_line(tool.preview or ""), tool.duration, ok=tool.ok)
         if last is not None:
             for attempt, piece in AttemptText(last.text, last.pieces or ((1, len(last.text)),)).pieces():
                 self._chunk(piece, attempt)

@@ -6,7 +6,7 @@ restarted process finds its messages again. Knows the text so far, never what wa
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 import msgspec
 
@@ -18,6 +18,17 @@ from tailrace.events import AnyEvent, Entry
 
 CHARACTERS_PER_TOKEN = 4
 ENDING = "end"
+# What changes nothing in a chat: the last stop too, since the run's end follows it.
+_NotShown: TypeAlias = (
+    events.RunStarted
+    | events.MessageChunk
+    | events.MessageStop
+    | events.ReasoningChunk
+    | events.AttemptFact
+    | events.HistoryFact
+    | events.SequenceFact
+    | events.Delivered
+)
 
 
 class TextSlot:
@@ -62,6 +73,7 @@ class ToolSlot:
         self.key = key
         self.before = before  # the name of the tool that was called last in the slots before
         self.tools: dict[int, events.ToolSoFar] = {}
+        self.texts: dict[int, str] = {}  # what each tool gave, or how far it has come
         self.followed = False  # another slot follows: no tool will be added
 
     @property
@@ -100,6 +112,7 @@ class Outline:
         self._texts = 0
         self._tools: dict[int, ToolSlot] = {}
         self._last_tool = ""
+        self._output = ""  # of the tool whose end comes next
         self._approvals: dict[str, ApprovalSlot] = {}
 
     @property
@@ -123,10 +136,10 @@ class Outline:
                 self._note(f"c{entry.seq}", text, purpose="answer")
             case events.ToolCallChunk() | events.ToolCallFinished():
                 self._tool(event, entry.attempt)
-            case events.LongToolHint():
-                self._hint(event, entry.seq)
-            case events.GatewayNotice(kind=kind):
-                self._note(f"n{entry.seq}", self._presenter.notice(event), kind=kind)
+            case events.ToolOutputRecorded(output=output):
+                self._output = _sendable(output)
+            case events.LongToolHint() | events.GatewayNotice():
+                self._notice(event, entry.seq)
             case events.ApprovalAsked() | events.ApprovalAnswered():
                 self._approval(event)
             case events.AttemptDiscarded(block_id=""):
@@ -135,8 +148,10 @@ class Outline:
                 self._finish(event)
             case events.Snapshot():
                 self._restore(event)
+            case _ if isinstance(event, _NotShown):
+                pass
             case _:
-                pass  # not shown in a chat
+                assert_never(event)
 
     def _chunk(self, text: str, attempt: int) -> None:
         if text:
@@ -169,6 +184,21 @@ class Outline:
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
                 begun = slot.tools.get(index, events.ToolSoFar(name, index, attempt))
                 slot.tools[index] = msgspec.structs.replace(begun, tool_name=name, ok=ok, duration=duration)
+                slot.texts[index], self._output = self._output, ""
+
+    def _notice(self, notice: events.LongToolHint | events.GatewayNotice, seq: int) -> None:
+        if isinstance(notice, events.LongToolHint):
+            self._hint(notice, seq)
+        elif notice.kind == "tool_progress":
+            self._progress(notice)
+        else:
+            self._note(f"n{seq}", self._presenter.notice(notice), kind=notice.kind)
+
+    def _progress(self, notice: events.GatewayNotice) -> None:
+        for index, slot in self._tools.items():
+            tool = slot.tools[index]
+            if tool.ok is None and tool.tool_name == notice.extra.get("tool_name"):
+                slot.texts[index] = _sendable(notice.text)
 
     def _approval(self, event: events.ApprovalAsked | events.ApprovalAnswered) -> None:
         approval_id = event.approval_id

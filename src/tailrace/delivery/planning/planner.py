@@ -306,7 +306,7 @@ class Planner:
         tools = self._presenter.shown_tools(slot.tools.values(), slot.before)
         if not tools:
             return
-        lines = [self._presenter.tool(tool) for tool in tools]
+        lines = [self._presenter.tool(tool, slot.texts.get(tool.index, "")) for tool in tools]
         text = "\n".join(lines)
         room = self._capabilities.limit - 64
         if units(text, self._capabilities.unit) > room:  # the latest lines: a long row of tools has one message

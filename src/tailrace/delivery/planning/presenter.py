@@ -6,8 +6,10 @@ Pure: events in, Markdown out, the same for every platform. Never knows when or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import msgspec
 
 from tailrace.delivery.port import Button, Card
 from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint, RunFinished, ToolSoFar
@@ -15,6 +17,8 @@ from tailrace.events import ApprovalSoFar, Decision, GatewayNotice, LongToolHint
 Chrome = Literal["lines", "new", "verbose", "none"]
 
 MAX_PREVIEW = 160  # characters of a tool's preview on one line
+MAX_ARGUMENTS = 500  # characters of a tool's arguments, shown in full
+MAX_OUTPUT = 1000  # characters of what a tool gave: the last ones
 DECISIONS: dict[Decision, str] = {
     "once": "Approve once",
     "session": "Approve for session",
@@ -38,8 +42,8 @@ _BACKTICKS = re.compile("`+")
 class Presenter:
     """Each method returns Markdown, or None to show nothing.
 
-    `chrome` is how much is shown of tools: a line each, a line where the tool is another one than before ("new"), a
-    line with longer arguments, or nothing."""
+    `chrome` is how much is shown of tools: a line each; a line only where the tool is another than before, or failed;
+    the arguments, progress and output of each; or nothing."""
 
     def __init__(self, chrome: Chrome = "lines") -> None:
         self.chrome: Chrome = chrome
@@ -50,20 +54,25 @@ class Presenter:
             return []
         shown: list[ToolSoFar] = []
         for tool in tools:
-            if self.chrome != "new" or tool.tool_name != before:
+            if self.chrome != "new" or tool.tool_name != before or tool.ok is False:
                 shown.append(tool)
             before = tool.tool_name
         return shown
 
-    def tool(self, tool: ToolSoFar) -> str:
-        """The line of one tool, while it runs and after it has ended."""
+    def tool(self, tool: ToolSoFar, text: str = "") -> str:
+        """The line of one tool, while it runs and after it has ended. `text`: its output, or how far it has come."""
         mark = {None: "⏳", True: "✓", False: "✗"}[tool.ok]
         shown = [f"{mark} **{_plain(tool.tool_name)}**"]
-        if preview := preview_line(tool.preview or "", 10 * MAX_PREVIEW if self.chrome == "verbose" else MAX_PREVIEW):
+        in_full = self.chrome == "verbose" and tool.args is not None
+        if not in_full and (preview := preview_line(tool.preview or "", MAX_PREVIEW)):
             shown.append(code_span(preview))
         if tool.ok is not None:
             shown.append(f"({tool.duration:.1f} s)")
-        return " ".join(shown)
+        line = " ".join(shown)
+        if self.chrome != "verbose":
+            return line
+        blocks = [_arguments(tool.args or {}), text if len(text) <= MAX_OUTPUT else "…" + text[-MAX_OUTPUT:]]
+        return "\n".join([line, *(fenced(block) for block in blocks if block.strip())])
 
     def card(self, tool: ToolSoFar) -> Card:
         """The tool as a card of a native stream."""
@@ -115,6 +124,15 @@ class Presenter:
                 return "The model gave no answer."
             case _:
                 return None
+
+
+def _arguments(args: Mapping[str, Any]) -> str:
+    """`name: value`, a line each."""
+    values = (
+        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode()) for name, value in args.items()
+    )
+    text = "\n".join(f"{name}: {value}" for name, value in values)
+    return text if len(text) <= MAX_ARGUMENTS else text[: MAX_ARGUMENTS - 1] + "…"
 
 
 def preview_line(text: str, limit: int) -> str:

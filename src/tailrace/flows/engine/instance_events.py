@@ -6,30 +6,41 @@ Stateless: each entry stands for one event or none, under its own number, so tha
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 
 from tailrace.events import (
+    ApprovalFact,
     AttemptDiscarded,
+    AttemptFact,
+    Delivered,
     Entry,
+    HistoryFact,
     InstanceState,
     LlmDelta,
+    ReasoningChunk,
     RunFailure,
     RunFinished,
     RunStarted,
     RunStatus,
+    SignalReceived,
     Snapshot,
     StateChanged,
+    StepCancelled,
     StepFailed,
     StepFinished,
     StepStarted,
+    StreamEvent,
     event_type,
     from_json,
 )
 from tailrace.messages import JsonObject
 from tailrace.ports import StoredLine
 
+_NotSent: TypeAlias = (
+    StepCancelled | SignalReceived | StreamEvent | ReasoningChunk | AttemptFact | HistoryFact | ApprovalFact | Delivered
+)
 ENDINGS: dict[RunStatus, InstanceState] = {
     "completed": "completed",
     "incomplete": "failed",
@@ -96,8 +107,10 @@ def _event(entry: Entry) -> InstanceEvent | None:
             )
         case Snapshot():  # what is no longer kept piece by piece
             return _made(entry, "snapshot", **snapshot_data(entry.event))
-        case _:
+        case _ if isinstance(entry.event, _NotSent):
             return None
+        case _:
+            assert_never(entry.event)
 
 
 def snapshot_data(state: Snapshot) -> JsonObject:

@@ -13,16 +13,29 @@ import msgspec
 
 from tailrace.events import (
     AnyEvent,
+    ApprovalFact,
     AttemptDiscarded,
+    AttemptFact,
     AttemptStarted,
+    Delivered,
     Entry,
+    HistoryFact,
     InstanceState,
+    LlmDelta,
+    ReasoningChunk,
+    RelayFact,
+    RunFact,
     RunFinished,
+    RunStarted,
+    SequenceFact,
     SignalReceived,
+    Snapshot,
     StateChanged,
+    StepCancelled,
     StepFailed,
     StepFinished,
     StepStarted,
+    StreamEvent,
     UsageRecorded,
 )
 from tailrace.flows.definition.definition import Definition, Step
@@ -32,6 +45,19 @@ from tailrace.messages import JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
 _StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted | AttemptDiscarded
+# Events that decide nothing. A step is withdrawn by the fact that decides it, not by `StepCancelled`.
+_Undecisive: TypeAlias = (
+    RunStarted
+    | StepCancelled
+    | LlmDelta
+    | ReasoningChunk
+    | StreamEvent
+    | RelayFact
+    | HistoryFact
+    | ApprovalFact
+    | Delivered
+    | Snapshot
+)
 
 
 class RunStep(msgspec.Struct, frozen=True):
@@ -151,8 +177,10 @@ class Plan:
                 self.usage_by_model[provider, model] = self.usage_by_model.get((provider, model), Usage()) + usage
             case RunFinished():
                 self.finished = event
-            case _:  # a step is withdrawn by the fact that decides it, not by the one that says so
+            case _ if isinstance(event, _Undecisive):
                 pass
+            case _:
+                assert_never(event)
 
     def _apply_to(self, leaf: Leaf, event: _StepFact, attempt: int) -> None:
         match event:
@@ -215,8 +243,10 @@ def facts_to_keep(definition: Definition, given: JsonObject, entries: Iterable[E
                 kept.append(event)
             case SignalReceived(name=name) if name not in (PAUSE, RESUME, CANCEL):
                 kept.append(event)
-            case _:
+            case _ if isinstance(event, SequenceFact | AttemptFact | RunFact | _Undecisive):
                 pass
+            case _:
+                assert_never(event)
     return kept
 
 

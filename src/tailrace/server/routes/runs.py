@@ -121,13 +121,10 @@ class Runs:
         run = await self._journal.get(run_id)
         if run.state in ENDED:
             raise RunSealed(f"run {run_id} has ended")
-        match (await self._journal.snapshot(run_id)).event:
-            case Snapshot(approvals=approvals):
-                for approval in approvals:
-                    if approval.asked.approval_id == approval_id:
-                        return approval
-            case _:
-                pass
+        state = (await self._journal.snapshot(run_id)).event
+        for approval in state.approvals if isinstance(state, Snapshot) else ():
+            if approval.asked.approval_id == approval_id:
+                return approval
         raise ApiError(404, "this run has no such approval", param="approval_id")
 
     async def stream(self, request: web.Request) -> web.StreamResponse:

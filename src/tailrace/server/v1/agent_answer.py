@@ -14,6 +14,7 @@ from aiohttp import web
 from tailrace.events import ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
+from tailrace.runs.recovery import follow
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
@@ -50,7 +51,7 @@ class _AgentAnswer:
     async def answer_whole(self) -> web.Response:
         run = await self._start_run()
         try:
-            async for batch in self._app.journal.tail(run.id):
+            async for batch in follow(self._app.journal, run.id):
                 for entry in batch:
                     self._log_to_deltas.take_entry(entry)
         except asyncio.CancelledError:
@@ -76,7 +77,7 @@ class _AgentAnswer:
         stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
         at_once = self._app.config.streaming.api_server is False
         try:
-            async for batch in self._app.journal.tail(run.id):
+            async for batch in follow(self._app.journal, run.id):
                 if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
                     stream.send(data)
                 await stream.caught_up()

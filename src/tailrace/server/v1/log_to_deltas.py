@@ -7,12 +7,17 @@ connection and after a restart. A resumed stream therefore numbers its events as
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeAlias, assert_never
 
 from tailrace.events import (
     AnyEvent,
+    ApprovalFact,
+    AttemptFact,
     Commentary,
+    Delivered,
     Entry,
     GatewayNotice,
+    HistoryFact,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
@@ -20,7 +25,11 @@ from tailrace.events import (
     ProviderAnswer,
     ProviderEvents,
     ReasoningChunk,
+    RunFact,
     RunFinished,
+    RunStarted,
+    SequenceFact,
+    Snapshot,
     ToolCallChunk,
     ToolCallFinished,
 )
@@ -46,6 +55,9 @@ from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
 
+_Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
+_NoDelta: TypeAlias = RunStarted | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
+_NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | ReasoningChunk | _Bookkeeping
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
@@ -75,21 +87,23 @@ class LogToDeltas:
                 delta = self._text_delta(text)
                 self._gap = True
                 return [delta]
-            case MessageStop(final=False):
-                self._gap = bool(self._texts)
+            case MessageStop(final):
+                self._gap = self._gap if final else bool(self._texts)
                 return []
             case ProviderEvents(dialect, events):
                 return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
             case ProviderAnswer(dialect, body):
                 kind = f"response.{body.get('status')}"
                 return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
-            case MessageRecorded(message, stop) if message.role == "assistant":
-                return self._recorded(message, stop)
+            case MessageRecorded(message, stop):
+                return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
                 self.finished = finished
                 return [UsageDelta(finished.usage)]
-            case _:
+            case _ if isinstance(entry.event, _NoDelta):
                 return []
+            case _:
+                assert_never(entry.event)
 
     def _text_delta(self, text: str) -> TextDelta:
         if self._gap:
@@ -165,5 +179,7 @@ def progress_comment(event: AnyEvent) -> str:
             return f"tool {name} still runs after {duration:.0f} s"
         case GatewayNotice(text=text):
             return text
-        case _:
+        case _ if isinstance(event, _NoProgress):
             return ""
+        case _:
+            assert_never(event)

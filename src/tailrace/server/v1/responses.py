@@ -18,7 +18,7 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
-from tailrace.runs.recovery import ended
+from tailrace.runs.recovery import ended, follow
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -176,7 +176,7 @@ class Responses:
 
     async def _whole(self, run: Run) -> web.Response:
         response = StoredResponse(run)
-        async for batch in self._journal.tail(run.id):
+        async for batch in follow(self._journal, run.id):
             response.events(batch)
         if (error := response.failure) is not None:
             raise error
@@ -191,7 +191,7 @@ class Responses:
         stream = self._pipeline.stream(request)
         held: list[bytes] = []
         at_once = self._app.config.streaming.api_server is False
-        async for batch in self._journal.tail(run.id):
+        async for batch in follow(self._journal, run.id):
             held.append(response.events(batch))
             if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
                 stream.send(b"".join(held))

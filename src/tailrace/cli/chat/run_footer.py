@@ -1,0 +1,39 @@
+"""What a run cost, in one line: `openrouter/minimax-m2.7 · 2 tries · 3.4 s · 1,204 in, 88 out`."""
+
+from __future__ import annotations
+
+from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.events import AnyEvent, AttemptStarted, MessageRecorded, RunFinished, RunStarted
+from tailrace.messages import Usage
+
+
+class RunFooter:
+    """Collects it from the run's events."""
+
+    def __init__(self) -> None:
+        self._began_at = 0.0
+        self._model = ""  # that answered last
+        self._tries = 0
+        self._answers = 0
+
+    def note(self, event: AnyEvent) -> None:
+        if isinstance(event, RunStarted):
+            self._began_at = event.at
+        elif isinstance(event, AttemptStarted):
+            self._tries += 1
+            self._model = f"{event.provider}/{event.model}" if event.provider else event.model
+        elif isinstance(event, MessageRecorded) and event.message.role == "assistant":
+            self._answers += 1
+
+    def line(self, finished: RunFinished) -> str:
+        """Empty where no model was called. The number of tries is told where one of them failed."""
+        if not self._tries:
+            return ""
+        calls = max(1, self._answers)
+        parts = [sanitized_line(self._model, 100)]
+        parts += [f"{calls} calls"] if calls > 1 else []
+        parts += [f"{self._tries} tries"] if self._tries > calls else []
+        parts += [f"{max(0.0, finished.at - self._began_at):.1f} s"]
+        usage = finished.usage
+        parts += [f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"] if usage != Usage() else []
+        return " · ".join(parts)

@@ -1,0 +1,42 @@
+"""What `/verbose` shows of a tool call beside its line: arguments, progress, output and files. Text without markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tailrace.cli.screen.sanitize import sanitized
+from tailrace.events import ToolOutputRecorded
+from tailrace.messages import ToolFile
+
+MAX_LINES: Final = 20  # of one text
+
+
+def argument_lines(args: dict[str, Any] | None) -> list[str]:
+    """`name: value`; the further lines of a value stand below its name, indented."""
+    lines: list[str] = []
+    for name, value in (args or {}).items():
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        first, *more = _clipped(text)
+        lines += [f"{sanitized(name)}: {first}", *(f"  {line}" for line in more)]
+    return lines
+
+
+def output_lines(recorded: ToolOutputRecorded) -> list[str]:
+    return [*_clipped(recorded.output), *map(_file_line, recorded.files)]
+
+
+def progress_lines(text: str) -> Sequence[str]:
+    return [f"… {line}" for line in _clipped(text)]
+
+
+def _file_line(file: ToolFile) -> str:
+    return sanitized(f"[{file.name}: {file.media_type}, {len(file.data)} bytes]").replace("\n", " ")
+
+
+def _clipped(text: str) -> list[str]:
+    lines = sanitized(text).rstrip().split("\n")
+    more = [f"… {len(lines) - MAX_LINES} more lines"] if len(lines) > MAX_LINES else []
+    return lines[:MAX_LINES] + more
