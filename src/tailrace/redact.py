@@ -53,6 +53,11 @@ class RedactingStream:
         self._redactor = redactor
         self._held = ""
 
+    @property
+    def holds(self) -> bool:
+        """The end of the text so far may be the beginning of a secret."""
+        return bool(self._held)
+
     def feed(self, text: str) -> str:
         if self._redactor.idle:
             return text

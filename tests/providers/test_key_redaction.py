@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -12,6 +13,7 @@ from tailrace.errors import Retryable
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    EventDelta,
     FinishDelta,
     JsonObject,
     Message,
@@ -23,6 +25,7 @@ from tailrace.messages import (
 )
 from tailrace.providers.key_redaction import RedactedAnswer, redacted_json
 from tailrace.redact import REDACTED, TextRedactor
+from tailrace.wire.peer_json import decode_object, encode_object
 
 KEY = "sk-aab-sk-aac1"
 REDACTOR = TextRedactor([KEY])
@@ -121,3 +124,59 @@ def test_J114_the_whole_answer_is_read_from_a_body_without_the_key() -> None:
     assert KEY not in str(completion.body)
     same: JsonObject = {"text": "no key"}
     assert redacted_json(same, REDACTOR) is same
+
+
+# ── the provider's own events ────────────────────────────────────────────────────────────────────────────────
+
+
+def relayed(*pieces: str) -> list[AnyDelta]:
+    """Each piece as a chunk of its own, before the delta that it means."""
+    deltas: list[AnyDelta] = []
+    for piece in pieces:
+        chunk = {"id": "c1", "choices": [{"index": 0, "delta": {"content": piece}}], "system_fingerprint": "fp_1"}
+        deltas += [EventDelta("chat", "", encode_object(chunk)), TextDelta(piece)]
+    return deltas
+
+
+def said_in(deltas: list[AnyDelta]) -> tuple[str, str]:
+    """What the events say, and what the deltas say."""
+    chunks = [decode_object(delta.data) for delta in deltas if isinstance(delta, EventDelta)]
+    assert all(chunk["system_fingerprint"] == "fp_1" for chunk in chunks)
+    in_events = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks)
+    return in_events, "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+@given(
+    before=st.text(alphabet="sk-a b1", max_size=12),
+    after=st.text(alphabet="sk-a b1", max_size=12),
+    keyed=st.booleans(),
+    cuts=st.sets(st.integers(1, 60)),
+    reads=st.sets(st.integers(1, 60)),
+)
+async def test_J114_events_and_deltas_say_the_same_without_the_key_wherever_it_is_split(
+    before: str, after: str, keyed: bool, cuts: set[int], reads: set[int]
+) -> None:
+    text = before + (KEY if keyed else "") + after
+    edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(edges) if start < end]
+    groups = [relayed(piece) for piece in pieces]
+    batches: list[list[AnyDelta]] = [[]]
+    for number, group in enumerate(groups):
+        if number in reads:
+            batches.append([])
+        batches[-1] += group
+    out = await passed(*batches)
+    expected = REDACTOR.redact(text)
+    assert said_in(out) == (expected, expected)
+
+
+async def test_J114_events_that_hold_no_key_come_as_they_came() -> None:
+    deltas = relayed("the sk", "y is ", "blue")
+    assert await passed(deltas) == deltas
+
+
+async def test_J114_a_key_whole_in_an_event_is_redacted_there() -> None:
+    done = EventDelta("responses", "response.output_text.done", encode_object({"text": f"it is {KEY}."}))
+    (out,) = await passed([done])
+    assert isinstance(out, EventDelta)
+    assert decode_object(out.data) == {"text": f"it is {REDACTED}."}

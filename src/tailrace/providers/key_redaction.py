@@ -1,14 +1,15 @@
 """An answer without the key that it was asked for with: a model, or a proxy before it, may repeat what it was sent.
 
 Owns the redaction of one answer, streamed or whole, before anything stores or shows it (J114). A key that is split over
-deltas is found: the end of a text that may be the beginning of a key waits for what follows. Everything else is passed
-on as it came.
+deltas is found: the end of a text that may be the beginning of a key waits for what follows, and so do the provider's
+own events that the text came in. Everything else is passed on as it came.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import TypeAlias
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import takewhile
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -16,6 +17,7 @@ from tailrace.errors import ProviderError
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    EventDelta,
     FinishDelta,
     JsonObject,
     NativeDelta,
@@ -25,7 +27,8 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import AnswerStream
-from tailrace.redact import RedactingStream, TextRedactor
+from tailrace.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
@@ -44,6 +47,8 @@ class RedactedAnswer:
         self._completion_from_body = completion_from_body
         self._first_chars = frozenset(secret[0] for secret in redactor.secrets)
         self._held: dict[_Channel, RedactingStream] = {}
+        self._waiting: list[AnyDelta] = []  # events and their deltas as they came, while a text is undecided
+        self._decided: list[AnyDelta] = []  # the same deltas without secrets, as far as they are decided
         self._ending: ProviderError | StopAsyncIteration | None = None
 
     def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
@@ -55,24 +60,69 @@ class RedactedAnswer:
         try:
             deltas = await anext(self._deltas)
         except (ProviderError, StopAsyncIteration) as exc:
-            if not (held := self._release(None)):
+            held = self._release(None)
+            if self._waiting:
+                self._decided += held
+                held = self._resolved()
+            if not held:
                 raise
             self._ending = exc
             return held
-        return self._redacted(deltas)
+        if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
+            return self._redacted(deltas)
+        return self._relayed(deltas)
 
     def completion(self) -> Completion:
         completion = self._inner.completion()
         body = redacted_json(completion.body, self._redactor)
         return completion if body is completion.body else self._completion_from_body(body)
 
+    def _relayed(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
+        """Deltas with the provider's own events, each before the deltas that it means. While a text is undecided, all
+        of them wait."""
+        out: list[AnyDelta] = []
+        start = 0
+        for end in range(1, len(deltas) + 1):
+            if end < len(deltas) and not isinstance(deltas[end], EventDelta):
+                continue
+            group, start = deltas[start:end], end
+            self._waiting += group
+            self._decided += self._redacted([delta for delta in group if not isinstance(delta, EventDelta)])
+            if not any(stream.holds for stream in self._held.values()):
+                out += self._resolved()
+        return out
+
+    def _resolved(self) -> list[AnyDelta]:
+        """What waited: as it came where it held no secret, else with the text that is left of each channel in its first
+        piece."""
+        came, self._waiting = self._waiting, []
+        decided, self._decided = self._decided, []
+        left = _texts(decided)
+        if left == _texts(came):
+            return [self._event(delta) if isinstance(delta, EventDelta) else delta for delta in came]
+        out: list[AnyDelta] = []
+        for at, delta in enumerate(came):
+            if isinstance(delta, EventDelta):
+                following = takewhile(lambda each: not isinstance(each, EventDelta), came[at + 1 :])
+                out.append(self._event(_rewritten(delta, list(following), dict(left))))
+            elif isinstance(delta, _GROWING):
+                out.append(_with_text(delta, left.pop(_channel_of(delta), "")))
+            else:
+                out.append(self._native(delta) if isinstance(delta, NativeDelta) else delta)
+        return out
+
+    def _event(self, event: EventDelta) -> EventDelta:
+        data = event.data
+        for secret in self._redactor.secrets:
+            data = data.replace(_escaped(secret).encode(), REDACTED.encode())
+        return event if data is event.data else msgspec.structs.replace(event, data=data)
+
     def _redacted(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
         out: list[AnyDelta] = []
         for delta in deltas:
             if isinstance(delta, _GROWING):
-                channel = (type(delta), delta.choice, delta.index if isinstance(delta, ToolCallDelta) else 0)
                 out += self._release(delta.choice, but=type(delta))
-                out += self._piece(delta, channel)
+                out += self._piece(delta, _channel_of(delta))
             else:
                 if isinstance(delta, FinishDelta) or (isinstance(delta, NativeDelta) and delta.dialect != "chat"):
                     out += self._release(delta.choice)
@@ -85,7 +135,7 @@ class RedactedAnswer:
 
     def _piece(self, delta: _Growing, channel: _Channel) -> list[AnyDelta]:
         """The delta with as much of its text as is certain; nothing where all of it waits."""
-        text = delta.arguments if isinstance(delta, ToolCallDelta) else delta.text
+        text = _text_of(delta)
         stream = self._held.get(channel)
         if stream is None:
             if self._first_chars.isdisjoint(text):
@@ -94,10 +144,8 @@ class RedactedAnswer:
         shown = stream.feed(text)
         if shown == text:
             return [delta]
-        if isinstance(delta, ToolCallDelta):
-            named = delta.id or delta.name
-            return [msgspec.structs.replace(delta, arguments=shown)] if shown or named else []
-        return [msgspec.structs.replace(delta, text=shown)] if shown else []
+        named = isinstance(delta, ToolCallDelta) and bool(delta.id or delta.name)
+        return [_with_text(delta, shown)] if shown or named else []
 
     def _release(self, choice: int | None, but: type[_Growing] | None = None) -> list[AnyDelta]:
         """What was held back of this choice, of every one for None, now that other pieces follow."""
@@ -105,6 +153,47 @@ class RedactedAnswer:
             return []
         due = [channel for channel in self._held if choice in (None, channel[1]) and channel[0] is not but]
         return [_delta_of(channel, text) for channel in due if (text := self._held.pop(channel).close())]
+
+
+def _channel_of(delta: _Growing) -> _Channel:
+    return type(delta), delta.choice, delta.index if isinstance(delta, ToolCallDelta) else 0
+
+
+def _text_of(delta: _Growing) -> str:
+    return delta.arguments if isinstance(delta, ToolCallDelta) else delta.text
+
+
+def _with_text(delta: _Growing, text: str) -> _Growing:
+    if isinstance(delta, ToolCallDelta):
+        return msgspec.structs.replace(delta, arguments=text)
+    return msgspec.structs.replace(delta, text=text)
+
+
+def _texts(deltas: Iterable[AnyDelta]) -> dict[_Channel, str]:
+    """The text of each channel, joined."""
+    pieces: dict[_Channel, list[str]] = {}
+    for delta in deltas:
+        if isinstance(delta, _GROWING):
+            pieces.setdefault(_channel_of(delta), []).append(_text_of(delta))
+    return {channel: text for channel, joined in pieces.items() if (text := "".join(joined))}
+
+
+def _rewritten(event: EventDelta, deltas: list[AnyDelta], left: dict[_Channel, str]) -> EventDelta:
+    """The event with the pieces that its deltas brought replaced by what is left of their channels."""
+    body = decode_object(event.data)
+    for delta in deltas:
+        if isinstance(delta, _GROWING) and (piece := _text_of(delta)):
+            body = _replaced(body, piece, left.pop(_channel_of(delta), ""))
+    return msgspec.structs.replace(event, data=encode_object(body))
+
+
+def _replaced(value: Any, piece: str, text: str) -> Any:
+    """The same JSON with each string that is this piece replaced."""
+    if isinstance(value, dict):
+        return {name: _replaced(inner, piece, text) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, piece, text) for inner in value]
+    return text if value == piece else value
 
 
 def _delta_of(channel: _Channel, text: str) -> AnyDelta:

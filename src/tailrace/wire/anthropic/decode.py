@@ -222,15 +222,6 @@ class AnthropicDecoder:
         if isinstance(reason := changes.get("stop_reason"), str):
             out.append(FinishDelta(reason))
 
-    def _message_stop(self, body: JsonObject, out: list[AnyDelta]) -> None:
-        if self._message is None and not self._blocks:
-            self._fail(stream_cut("the stream ended without a single event of the dialect"), out)
-            return
-        for block in self._blocks:
-            self._end(block, out)
-        self._keep(body, out)
-        self._ended = self._complete = True
-
     def _read_usage(self, usage: object, out: list[AnyDelta]) -> None:
         """Counts are totals so far: they replace the earlier ones and are never added up (A21)."""
         if isinstance(usage, dict):
