@@ -192,6 +192,25 @@ async def test_json_mode_is_an_instruction_where_there_is_no_word_for_it(tmp_pat
         assert "JSON object" in server.provider.requests[0].json()["system"]
 
 
+# ── a provider that wants to be left alone ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "model"), [(CHAT, "up-chat"), (MESSAGES, "up-chat"), (RESPONSES, "up-responses"), (CHAT, "tailrace")]
+)
+async def test_K139_a_long_wait_is_passed_on_at_once_with_its_header(
+    tmp_path: Path, path: str, model: str, stream: bool
+) -> None:
+    sections = {"model": {"provider": "up-chat", "name": "status-429-after-86400"}}
+    name = model if model == "tailrace" else f"{model}/status-429-after-86400"
+    async with dialect_server(tmp_path, sections=sections) as server:
+        body = ask(path, name, stream=stream)
+        async with server.session.post(server.url + path, json=body) as response:
+            assert (response.status, response.headers.get("Retry-After")) == (429, "86400")
+        assert len(server.provider.requests) == 1
+
+
 # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
