@@ -30,7 +30,7 @@ from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
-from tailrace.private_files import make_private_directory, make_private_file, tighten
+from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error

@@ -22,10 +22,10 @@ import msgspec
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
-from tailrace.extras import install_command
 from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.schema_cost import schema_cost, value_size
+from tailrace.system.extras import install_command
 from tailrace.tools.typed import clipped, failed, preview_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tailrace.errors import TailraceError
 MAX_CHILDREN: Final = 2  # at once: the others wait
 MAX_MEMORY_BYTES: Final = 2 << 30
 _START: Final = (
-    "import sys; sys.path[:] = sys.argv.pop(1).splitlines(); from tailrace.child_process import main; main()"
+    "import sys; sys.path[:] = sys.argv.pop(1).splitlines(); from tailrace.system.child_process import main; main()"
 )
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 

@@ -23,7 +23,7 @@ from tailrace.messages import (
     TextDelta,
     ToolCallDelta,
 )
-from tailrace.providers.key_redaction import RedactedAnswer, redacted_json
+from tailrace.providers.http.key_redaction import RedactedAnswer, redacted_json
 from tailrace.redact import REDACTED, TextRedactor
 from tailrace.wire.peer_json import decode_object, encode_object
 
