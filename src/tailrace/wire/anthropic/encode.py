@@ -35,7 +35,14 @@ from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
-from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
+from tailrace.wire.peer_json import (
+    decode_object,
+    is_object_text,
+    object_of,
+    objects_of,
+    text_of,
+    without_lone_surrogates,
+)
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -58,7 +65,7 @@ _FOREIGN_REASONS = {
     "content_filter": "refusal",
 }
 # The deltas that stand for each kind of block; any other kind is this dialect's alone.
-_KINDS: dict[object, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
+_KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -191,7 +198,7 @@ class StreamEncoder:
                 event = decode_object(data)
                 self._blocks = max(self._blocks, event["index"] + 1)
                 block = object_of(event.get("content_block"))
-                self._relayed[event["index"]] = _KINDS.get(block.get("type"), NativeDelta)
+                self._relayed[event["index"]] = _KINDS.get(text_of(block.get("type")), NativeDelta)
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
             case "message_stop":
