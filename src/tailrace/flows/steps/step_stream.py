@@ -65,7 +65,7 @@ class StepStream(DeltaLog):
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         if self._audience.there:
-            self._add(self._events_of(deltas))
+            self._add(self.to_events(deltas))
         else:
             self._pending += deltas
 
@@ -89,7 +89,7 @@ class StepStream(DeltaLog):
     def finish(self, event: AnyEvent) -> None:
         """The step's last fact, after the text that is still buffered, in one entry each."""
         pending, self._pending = self._pending, []
-        self.add(*self._events_of(pending), event)
+        self.add(*self.to_events(pending), event)
 
 
 def text_of(deltas: list[AnyDelta]) -> str:

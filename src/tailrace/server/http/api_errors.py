@@ -141,7 +141,7 @@ def _of_journal(exc: JournalError) -> ApiError:
         case CursorAhead():
             return ApiError(409, str(exc), code="cursor_ahead")
         case StorageFailed():
-            return ApiError(503, str(exc), code="journal_unavailable", headers={"Retry-After": "5"})
+            return ApiError(503, exc.reason, code="journal_unavailable", headers={"Retry-After": "5"})
         case _:
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
 

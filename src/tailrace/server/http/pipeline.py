@@ -136,6 +136,7 @@ class RequestPipeline:
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
+                del request[STREAM]
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
             claim.release()
