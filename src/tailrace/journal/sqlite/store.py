@@ -405,6 +405,7 @@ class SqliteJournal:
         if self._commits.failing:  # a small write may succeed where the next group would fail again
             await self._commits.call(statements.probe)
             await self._commits.call(statements.remove_probe)
+            self._commits.recover()
 
     async def close(self) -> None:
         if self._listening is None:
