@@ -65,7 +65,7 @@ async def run_in_child(function: Callable[[bytes], bytes], payload: bytes, *, ti
 
 def _import_path() -> str:
     """Where this very package and its dependencies are imported from, one a line."""
-    return "\n".join([str(Path(__file__).parents[1]), *(entry for entry in sys.path if entry)])
+    return "\n".join([str(Path(__file__).parents[2]), *(entry for entry in sys.path if entry)])
 
 
 def main() -> None:
