@@ -46,7 +46,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         except JournalError as exc:
             raise as_api_error(exc) from exc
         app = pipeline.app
-        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=app.degraded))
+        degraded = {name: app.redactor.redact(reason) for name, reason in app.degraded.items()}
+        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=degraded))
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""
