@@ -57,11 +57,11 @@ class StepStream(DeltaLog):
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        def events_of(deltas: list[AnyDelta]) -> list[AnyEvent]:
-            return [LlmDelta(block_id, text)] if (text := text_of(deltas)) else []
-
-        super().__init__(write, events_of, attempts=attempts, block_id=block_id)
+        super().__init__(write, attempts=attempts, block_id=block_id)
         self._audience = audience
+
+    def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
+        return [LlmDelta(self._block_id, text)] if (text := text_of(deltas)) else []
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         if self._audience.there:
