@@ -88,6 +88,7 @@ class StreamEncoder:
         self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
         self._preamble: list[bytes] = []  # events that are sent with the next one; an attempt may still replace them
         self._relayed: dict[int, type[AnyDelta]] = {}  # the open blocks of the provider's own events
+        self._endings: list[bytes] = []  # the provider's own `message_delta`, which is sent with its `message_stop`
 
     def start(self) -> bytes:
         """The first event, as soon as the request is accepted; else it comes with the first delta."""
@@ -174,6 +175,7 @@ class StreamEncoder:
         if not self._relays:
             return
         self._preamble.clear()
+        self._endings.clear()  # the client has seen no end
         if not self._started:
             self._relays = None
             return
@@ -201,6 +203,9 @@ class StreamEncoder:
                 self._relayed[event["index"]] = _KINDS.get(text_of(block.get("type")), NativeDelta)
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
+            case "message_delta":
+                self._endings.append(_framed(delta))
+                return
             case "message_stop":
                 self._ended = True
             case _:
@@ -209,7 +214,9 @@ class StreamEncoder:
             start = self.start()
             out.append(b"".join(self._preamble) or start)
             self._preamble.clear()
-        out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))
+        if self._ended:
+            out += self._endings
+        out.append(_framed(delta))
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed event meant, for an answer that must go on without its provider."""
@@ -369,6 +376,10 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
     if usage.reasoning_tokens:
         body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return body
+
+
+def _framed(event: EventDelta) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), event.data)
 
 
 def _event(name: str, body: JsonObject) -> bytes:
