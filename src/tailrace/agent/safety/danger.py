@@ -84,6 +84,8 @@ class _Assessor:
 
     def _assess_redirect(self, redirect: Redirect, command: SimpleCommand) -> Assessment:
         target = redirect.target
+        if redirect.operator not in ("<<", "<<<") and re.match(r"/+dev/+(tcp|udp)(/|$)", target.text):
+            return ask("opens a raw connection")
         if ">" not in redirect.operator or target.text.isdigit() or target.text == "-":
             return HARMLESS
         found = judge_target(target, self._places)
