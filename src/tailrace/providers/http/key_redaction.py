@@ -32,6 +32,7 @@ from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
+_REDACTED = REDACTED.encode()
 _GROWING = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 
 
@@ -46,6 +47,7 @@ class RedactedAnswer:
         self._redactor = redactor
         self._completion_from_body = completion_from_body
         self._first_chars = frozenset(secret[0] for secret in redactor.secrets)
+        self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._held: dict[_Channel, RedactingStream] = {}
         self._waiting: list[AnyDelta] = []  # events and their deltas as they came, while a text is undecided
         self._decided: list[AnyDelta] = []  # the same deltas without secrets, as far as they are decided
@@ -113,8 +115,8 @@ class RedactedAnswer:
 
     def _event(self, event: EventDelta) -> EventDelta:
         data = event.data
-        for secret in self._redactor.secrets:
-            data = data.replace(_escaped(secret).encode(), REDACTED.encode())
+        for secret in self._escaped:
+            data = data.replace(secret, _REDACTED)
         return event if data is event.data else msgspec.structs.replace(event, data=data)
 
     def _redacted(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
