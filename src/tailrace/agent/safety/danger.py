@@ -50,6 +50,11 @@ _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exe
 _FIND_FILTERS = re.compile(
     r"-(i?name|i?path|i?regex|i?wholename|[acm]?newer\S*|[acm](time|min)|size|user|group|empty|perm|links|inum|samefile)"
 )
+# bash evaluates the subscript in a variable's name, and a value once more where it is a number: `let 'a[$(rm x)]'`.
+_SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`)")
+_TAKES_NAMES = frozenset(
+    {"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly", "mapfile"}
+)
 MAX_NESTED_CHARS = 1_000_000  # of a line and of all lines in it: `bash -c`, `eval`
 MAX_DEPTH = 12
 MAX_SUFFIXES = 30
@@ -87,6 +92,7 @@ class _Assessor:
                     later.piped = True
             found = [self._assess_redirect(redirect, command) for redirect in command.redirects]
             found += [_assess_variable(name, value) for name, value in command.assignments]
+            found.append(_assess_subscripts(command))
             worst = graver(worst, *found, self._assess_words(command.words, command, depth))
         return worst
 
@@ -315,6 +321,13 @@ def _prints_nothing(command: SimpleCommand) -> bool:
     if command.name in ("echo", "printf"):
         return not any(arg for arg in args if arg != "-n")
     return command.name in ("", ":", "true") or (command.name == "cat" and args == ["/dev/null"])
+
+
+def _assess_subscripts(command: SimpleCommand) -> Assessment:
+    texts = [value.text for _, value in command.assignments]
+    if command.name in _TAKES_NAMES:
+        texts += [word.text for word in command.words[1:]]
+    return ask("holds a subscript that bash may evaluate") if any(map(_SUBSCRIPT.search, texts)) else HARMLESS
 
 
 def _shell_words(args: Sequence[Word]) -> list[Word]:
