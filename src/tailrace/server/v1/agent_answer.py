@@ -19,7 +19,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
-from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
+from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.sse import encode_comment
@@ -46,6 +46,7 @@ class _AgentAnswer:
             agent=True,
             foreign=[tool.name for tool in self._spec.foreign],
             reasoning=call.client_request.reasoning or self._app.config.agent.show_reasoning,
+            last_message_only=is_last_message_only(self._spec),
         )
 
     async def answer_whole(self) -> web.Response:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias, assert_never
 
+from tailrace.agent.service import TurnSpec
+from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalFact,
+    AttemptDiscarded,
     AttemptFact,
     Commentary,
     Delivered,
@@ -61,12 +64,56 @@ _NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | Rea
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
+def is_last_message_only(spec: TurnSpec) -> bool:
+    """Whether the turn's answer is its last message alone: the client asked for JSON, and more than one message may
+    come of it."""
+    request = spec.request
+    if request is None or (request.response_schema is None and not request.json_object):
+        return False
+    return spec.tools != () or bool(spec.foreign)
+
+
+class _LastMessage:
+    """The text of the newest message, as long as it may be the last one."""
+
+    def __init__(self) -> None:
+        self._texts = AttemptText()
+        self._recorded = False  # the message is whole: the next text is another message's
+
+    @property
+    def text(self) -> str:
+        return self._texts.text
+
+    def holds(self, entry: Entry) -> bool:
+        """Takes note of an entry; True where it is about texts alone, which wait here."""
+        match entry.event:
+            case MessageChunk(text) | Commentary(text):
+                if self._recorded:
+                    self._texts, self._recorded = AttemptText(), False
+                self._texts.add(text, entry.attempt)
+                return True
+            case AttemptDiscarded():
+                self._texts.withdraw(entry.attempt)
+                return True
+            case MessageRecorded(message) if message.role == "assistant":
+                self._recorded = True
+                if message.tool_calls:
+                    self._texts = AttemptText()
+                return False
+            case _:
+                return False
+
+
 class LogToDeltas:
     """Reads one run. `agent`: the run is a turn, whose own tools the client does not see; else it is a raw call.
-    `foreign`: the names of the tools that the client runs."""
+    `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
+    is known to be the last one; what the agent said before its tools is not part of the answer (K134)."""
 
-    def __init__(self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False) -> None:
+    def __init__(
+        self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False, last_message_only: bool = False
+    ) -> None:
         self._agent = agent
+        self._last_message = _LastMessage() if last_message_only else None
         self._foreign = frozenset(foreign)
         self._reasoning = reasoning or not agent
         self._texts: list[str] = []
@@ -78,6 +125,8 @@ class LogToDeltas:
 
     def take_entry(self, entry: Entry) -> list[AnyDelta]:
         """The deltas that this entry adds to the answer."""
+        if self._last_message is not None and self._last_message.holds(entry):
+            return []
         match entry.event:
             case MessageChunk(text):
                 return [self._text_delta(text)]
@@ -99,7 +148,8 @@ class LogToDeltas:
                 return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
                 self.finished = finished
-                return [UsageDelta(finished.usage)]
+                held = self._last_message.text if self._last_message is not None else ""
+                return [*([self._text_delta(held)] if held else []), UsageDelta(finished.usage)]
             case _ if isinstance(entry.event, _NoDelta):
                 return []
             case _:

@@ -22,7 +22,7 @@ from tailrace.ports import Journal, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
-from tailrace.server.v1.log_to_deltas import LogToDeltas
+from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.responses.relay import SNAPSHOTS
 
 
@@ -71,9 +71,12 @@ class StoredResponse:
     def __init__(self, run: Run, *, after: int = -1) -> None:
         """`after` is the number of the last event that the client has."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
-        foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
+        turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
-            agent=run.new.kind == TURN_KIND, foreign=foreign, reasoning=self.origin.reasoning
+            agent=turn is not None,
+            foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
+            reasoning=self.origin.reasoning,
+            last_message_only=turn is not None and is_last_message_only(turn),
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
         header = AnswerHeader(
