@@ -11,7 +11,7 @@ import time
 
 from aiohttp import web
 
-from tailrace.events import ToolCallChunk
+from tailrace.events import AttemptStarted, ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
@@ -46,6 +46,7 @@ class _AgentAnswer:
             agent=True,
             foreign=[tool.name for tool in self._spec.foreign],
             reasoning=call.client_request.reasoning or self._app.config.agent.show_reasoning,
+            source=self._source,
             last_message_only=is_last_message_only(self._spec),
         )
 
@@ -79,6 +80,9 @@ class _AgentAnswer:
         at_once = self._app.config.streaming.api_server is False
         try:
             async for batch in follow(self._app.journal, run.id):
+                for entry in batch:
+                    if isinstance(entry.event, AttemptStarted):
+                        encoder.new_attempt(entry.event.provider)
                 if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
                     stream.send(data)
                 await stream.caught_up()

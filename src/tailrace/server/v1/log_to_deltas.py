@@ -16,6 +16,7 @@ from tailrace.events import (
     ApprovalFact,
     AttemptDiscarded,
     AttemptFact,
+    AttemptStarted,
     Commentary,
     Delivered,
     Entry,
@@ -38,6 +39,7 @@ from tailrace.events import (
 )
 from tailrace.messages import (
     AnyDelta,
+    Dialect,
     EventDelta,
     Message,
     NativeDelta,
@@ -57,6 +59,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
 
 _Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
 _NoDelta: TypeAlias = RunStarted | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
@@ -107,10 +110,17 @@ class _LastMessage:
 class LogToDeltas:
     """Reads one run. `agent`: the run is a turn, whose own tools the client does not see; else it is a raw call.
     `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
-    is known to be the last one; what the agent said before its tools is not part of the answer (K134)."""
+    is known to be the last one; what the agent said before its tools is not part of the answer (K134). `source`: the
+    dialect of the model."""
 
     def __init__(
-        self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False, last_message_only: bool = False
+        self,
+        *,
+        agent: bool,
+        foreign: Collection[str] = (),
+        reasoning: bool = False,
+        last_message_only: bool = False,
+        source: Dialect = "chat",
     ) -> None:
         self._agent = agent
         self._last_message = _LastMessage() if last_message_only else None
@@ -118,6 +128,9 @@ class LogToDeltas:
         self._reasoning = reasoning or not agent
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._source: Dialect = source
+        self._provider = ""  # of the newest attempt
+        self._reasoning_field = USUAL_FIELD
         self._calls: list[ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
         self._stop: Stop = "unknown"
@@ -139,11 +152,11 @@ class LogToDeltas:
             case MessageStop(final):
                 self._gap = self._gap if final else bool(self._texts)
                 return []
-            case ProviderEvents(dialect, events):
-                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
-            case ProviderAnswer(dialect, body):
-                kind = f"response.{body.get('status')}"
-                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
+            case AttemptStarted(provider):
+                self._provider = provider
+                return []
+            case ProviderEvents() | ProviderAnswer() as relayed:
+                return self._relayed(relayed)
             case MessageRecorded(message, stop):
                 return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
@@ -160,6 +173,20 @@ class LogToDeltas:
             text, self._gap = GAP + text, False
         self._texts.append(text)
         return TextDelta(text)
+
+    def _relayed(self, relayed: ProviderEvents | ProviderAnswer) -> list[AnyDelta]:
+        """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
+        match relayed:
+            case ProviderEvents("chat", events):
+                fields = [NativeDelta("chat", event) for event in events]
+                for named in map(named_field, fields):
+                    self._reasoning_field = self._reasoning_field if named is None else named
+                return [*fields] if self._reasoning else []
+            case ProviderEvents(dialect, events):
+                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
+            case ProviderAnswer(dialect, body):
+                kind = f"response.{body.get('status')}"
+                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         self._thoughts.append(text)
@@ -209,7 +236,9 @@ class LogToDeltas:
         """The whole text."""
         parts: list[Part] = []
         if thoughts := "".join(self._thoughts):
-            parts.append(Reasoning(thoughts))
+            native = {self._reasoning_field: thoughts} if self._reasoning_field else None
+            maker = f"{self._provider}/"
+            parts.append(Reasoning(thoughts, "chat", native, maker) if self._source == "chat" else Reasoning(thoughts))
         if text := "".join(self._texts):
             parts.append(Text(text))
         return Message("assistant", (*parts, *self._calls))

@@ -106,8 +106,7 @@ class Responses:
                 raise ApiError(400, "background needs store: true", param="store")
             call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
             return await answer_call(call)
-        given = items_of(body.get("input") or [])
-        run = await self._begin(request, client_request, storage, history, fields, given)
+        run = await self._begin(request, body, client_request, storage, history, fields)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
@@ -148,16 +147,18 @@ class Responses:
     async def _begin(
         self,
         request: web.Request,
+        body: JsonObject,
         client_request: ClientRequest,
         storage: _StorageOptions,
         history: tuple[Message, ...],
         fields: JsonObject,
-        given: Sequence[JsonObject],
     ) -> Run:
-        """The run, once it is recorded (shielded: a disconnect does not undo it). `given`: the items of the input."""
+        """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
+        client wrote it: a provider's reasoning is still under its seal there."""
         agent, requester = is_agent(client_request), request[IDENTITY].name
         source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
+        given = items_of(body["input"])
         background = bool(storage.background)
         state = _state(storage)
         origin = msgspec.to_builtins(
@@ -173,7 +174,7 @@ class Responses:
         else:
             ignored = ignored_params(client_request, source)
             note_ignored(request, ignored)
-            call = CallSpec({"input": [], **client_request.body}, history, origin, client_request.headers, ignored)
+            call = CallSpec(body, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(
                 call, model=client_request.model, session=storage.session, durability=durability
             )

@@ -80,6 +80,7 @@ class StoredResponse:
             agent=turn is not None,
             foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
             reasoning=self.origin.reasoning,
+            source=self.origin.source,
             last_message_only=turn is not None and is_last_message_only(turn),
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
@@ -116,7 +117,7 @@ class StoredResponse:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
             if isinstance(entry.event, AttemptStarted):
-                self._encoder.new_attempt()
+                self._encoder.new_attempt(entry.event.provider)
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))

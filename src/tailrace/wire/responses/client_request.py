@@ -19,6 +19,7 @@ from tailrace.wire.openai_request import (
     tool_choice,
 )
 from tailrace.wire.peer_json import text_of
+from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
 
@@ -112,10 +113,12 @@ def items_of(given: str | list[JsonObject]) -> list[JsonObject]:
 
 def _returned(part: Part) -> Part:
     """A part of an answer that the client returns. Reasoning of another dialect went out as an item of ours, which no
-    provider knows: its text is what remains."""
-    if isinstance(part, Reasoning) and part.native is not None and run_key_of(part.native) is not None:
-        return Reasoning(part.text)
-    return part
+    provider knows: what it was is under its seal (K131), else its text is what remains."""
+    if not isinstance(part, Reasoning) or part.native is None:
+        return part
+    if is_sealed(sealed := part.native.get("encrypted_content")):
+        return unsealed(part.text, sealed)
+    return Reasoning(part.text) if run_key_of(part.native) is not None else part
 
 
 class _Conversation(Conversation):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from tailrace.messages import JsonObject
+from tailrace.wire.reasoning_seal import is_sealed
 
 _OURS = re.compile(r"(?:rs|msg|fc|in)_([0-9a-f]{24})_[0-9]+")  # as the encoder and the list of input items make them
 
@@ -28,14 +29,14 @@ def is_reference(item: object) -> bool:
 def with_items_of_providers(body: JsonObject) -> JsonObject:
     """A request's body for a provider of this dialect: the same one where no item of ours is in it."""
     items = body.get("input")
-    if not isinstance(items, list) or not any(isinstance(item, dict) and run_key_of(item) for item in items):
+    if not isinstance(items, list) or not any(map(_is_ours, items)):
         return body
-    kept = [_without_our_id(item) for item in items if not (is_reasoning(item) and run_key_of(item))]
+    kept = [_without_our_id(item) for item in items if item.get("type") != "reasoning" or not _is_ours(item)]
     return {**body, "input": kept}
 
 
-def is_reasoning(item: JsonObject) -> bool:
-    return item.get("type") == "reasoning"
+def _is_ours(item: JsonObject) -> bool:
+    return run_key_of(item) is not None or is_sealed(item.get("encrypted_content"))
 
 
 def _without_our_id(item: JsonObject) -> JsonObject:
