@@ -84,7 +84,12 @@ class DialectServer:
         ]
 
 
-def config_for(home: Path, provider: FaultyProvider, sections: Mapping[str, Any] | None = None) -> Config:
+def config_for(
+    home: Path,
+    provider: FaultyProvider,
+    sections: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Config:
     """`up-chat`, `up-responses` and `up-anthropic` are the provider in its three dialects; the agent uses the first."""
     text: dict[str, Any] = {
         "model": {"provider": "up-chat", "name": "ok"},
@@ -95,7 +100,7 @@ def config_for(home: Path, provider: FaultyProvider, sections: Mapping[str, Any]
     }
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.yaml").write_bytes(msgspec.json.encode(text))  # JSON is YAML
-    return load({"HOME": str(home)}, home)
+    return load({"HOME": str(home), **(env or {})}, home)
 
 
 @asynccontextmanager
@@ -107,10 +112,11 @@ async def dialect_server(
     tools: Sequence[Tool] = (),
     timing: StreamTiming | None = None,
     provider: FaultyProvider | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[DialectServer, None]:
     """Each request takes the next of `script`; then the model's name says what the provider does."""
     async with provider or FaultyProvider(script=script) as upstream:
-        config = config_for(home, upstream, sections)
+        config = config_for(home, upstream, sections, env)
         async with (
             open_app(config, directory=home, tools=tools) as app,
             serving(app, port=0, timing=timing) as served,

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, ThinkFilter
-from tailrace.events import AnyEvent, MessageChunk, ReasoningChunk
+from tailrace.events import AnyEvent, MessageChunk, ProviderEvents, ReasoningChunk
 from tailrace.messages import (
     AnyDelta,
     Completion,
     Message,
+    NativeDelta,
     Part,
     Reasoning,
     ReasoningDelta,
@@ -25,6 +26,7 @@ from tailrace.messages import (
     TextDelta,
     ToolCall,
 )
+from tailrace.wire.reasoning_seal import named_field
 
 
 class AnswerFilter:
@@ -54,16 +56,19 @@ class AnswerFilter:
         """The events of what arrived in one go: at most one chunk of text and one of reasoning."""
         text: list[str] = []
         thought: list[str] = []
+        fields: list[AnyEvent] = []
         for delta in deltas:
             match delta:
                 case TextDelta(text=piece, choice=0) | RefusalDelta(text=piece, choice=0):
                     text.append(piece)
                 case ReasoningDelta(text=piece, choice=0):
                     thought.append(piece)
+                case NativeDelta(item=item, choice=0) if named_field(delta) is not None:
+                    fields.append(ProviderEvents("chat", (item,)))
                 case _:
                     pass
         shown, hidden = self._think.feed("".join(text)) if text else ("", "")
-        return self._events(self._visible.feed(shown), self._hidden.feed("".join(thought) + hidden))
+        return [*fields, *self._events(self._visible.feed(shown), self._hidden.feed("".join(thought) + hidden))]
 
     def close(self) -> list[AnyEvent]:
         """What was held back, now that nothing follows."""

@@ -23,13 +23,24 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
-from tailrace.messages import AnyDelta, Completion, EventDelta, JsonObject, ReasoningDelta, TextDelta, ToolCallDelta
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    EventDelta,
+    JsonObject,
+    NativeDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+)
 from tailrace.ports import Journal, Lease
 from tailrace.providers.call import CallResult
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.wire.body_events import events_of
+from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object
+from tailrace.wire.reasoning_seal import named_field
 from tailrace.wire.responses.relay import ENDINGS
 
 CALL_KIND: Final = "call"
@@ -89,13 +100,17 @@ class CallLog(DeltaLog):
     def _provider_events(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
+        fields: list[JsonObject] = []  # where a chat provider has its reasoning
         for delta in deltas:
+            if isinstance(delta, NativeDelta) and named_field(delta) is not None and not delta.choice:
+                fields.append(delta.item)
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
                 else:
                     kept.append(decode_object(delta.data))
-        return [ProviderEvents("responses", tuple(kept))] if kept else []
+        events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
+        return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,6 +120,8 @@ class CallLog(DeltaLog):
         if not result.attempts[-1].streamed and not self._shown:
             if self._keeps_events and completion.dialect == "responses":
                 self.add(*self._provider_events(events_of(completion)))
+            elif self._keeps_events:
+                self.add(*self._provider_events(message_deltas(completion.message)))
             self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)

@@ -18,6 +18,7 @@ from tailrace.messages import (
     ToolCall,
     ToolCallDelta,
 )
+from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of
 
 
 def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:
@@ -28,6 +29,8 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
             case Text(text) if texts and text:
                 yield TextDelta(text, choice)
             case Reasoning(text) if texts and text:
+                if part.dialect == "chat" and (field := field_of(part)) != USUAL_FIELD:
+                    yield field_delta(field, choice)
                 yield ReasoningDelta(text, choice)
             case Refusal(text):
                 yield RefusalDelta(text, choice)

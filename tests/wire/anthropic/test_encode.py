@@ -32,6 +32,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic import StreamEncoder, completion_from_body, encode_body
 from tailrace.wire.error_bodies import anthropic_error_body
+from tailrace.wire.reasoning_seal import seal
 from tailrace.wire.sse import SseDecoder
 from wire.anthropic.anthropic_events import decode
 
@@ -107,7 +108,7 @@ def test_the_official_client_reads_what_was_meant() -> None:
         "role": "assistant",
         "model": "m",
         "content": [
-            {"type": "thinking", "thinking": "hm, żółw", "signature": ""},
+            {"type": "thinking", "thinking": "hm, żółw", "signature": seal("", "")},
             {"type": "text", "text": "Looking\u2028 🐢"},
             {"type": "tool_use", "id": "t0", "name": "get_weather", "input": {"city": "Kraków"}},
             {"type": "tool_use", "id": "t1", "name": "get_time", "input": {}},
@@ -354,7 +355,7 @@ def test_a_completion_of_another_dialect_says_the_same_here() -> None:
         "role": "assistant",
         "model": "gpt",
         "content": [
-            {"type": "thinking", "thinking": "hm", "signature": ""},
+            {"type": "thinking", "thinking": "hm", "signature": seal("", "")},
             {"type": "text", "text": "Looking.\n"},
             {"type": "text", "text": "Not that."},
             {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}},

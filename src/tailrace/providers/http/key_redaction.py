@@ -46,10 +46,6 @@ class RedactedAnswer:
         self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
-<<<<<<< HEAD
-=======
-        self._first_chars = frozenset(secret[0] for secret in redactor.secrets)
->>>>>>> rev3
         self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._held: dict[_Channel, RedactingStream] = {}
         self._waiting: list[AnyDelta] = []  # events and their deltas as they came, while a text is undecided

@@ -11,7 +11,7 @@ import time
 
 from aiohttp import web
 
-from tailrace.events import ToolCallChunk
+from tailrace.events import AttemptStarted, ToolCallChunk
 from tailrace.messages import Dialect, UsageDelta
 from tailrace.ports import Batch, Run
 from tailrace.runs.recovery import follow
@@ -19,7 +19,7 @@ from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
-from tailrace.server.v1.log_to_deltas import LogToDeltas, progress_comment
+from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
 from tailrace.server.v1.model_target import agent_dialect, turn_spec
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.sse import encode_comment
@@ -46,6 +46,8 @@ class _AgentAnswer:
             agent=True,
             foreign=[tool.name for tool in self._spec.foreign],
             reasoning=call.client_request.reasoning or self._app.config.agent.show_reasoning,
+            source=self._source,
+            last_message_only=is_last_message_only(self._spec),
         )
 
     async def answer_whole(self) -> web.Response:
@@ -78,6 +80,9 @@ class _AgentAnswer:
         at_once = self._app.config.streaming.api_server is False
         try:
             async for batch in follow(self._app.journal, run.id):
+                for entry in batch:
+                    if isinstance(entry.event, AttemptStarted):
+                        encoder.new_attempt(entry.event.provider)
                 if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
                     stream.send(data)
                 await stream.caught_up()

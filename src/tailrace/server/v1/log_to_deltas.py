@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias, assert_never
 
+from tailrace.agent.service import TurnSpec
+from tailrace.attempt_text import AttemptText
 from tailrace.events import (
     AnyEvent,
     ApprovalFact,
+    AttemptDiscarded,
     AttemptFact,
+    AttemptStarted,
     Commentary,
     Delivered,
     Entry,
@@ -35,6 +39,7 @@ from tailrace.events import (
 )
 from tailrace.messages import (
     AnyDelta,
+    Dialect,
     EventDelta,
     Message,
     NativeDelta,
@@ -54,6 +59,7 @@ from tailrace.server.http.api_errors import ApiError, retry_after
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
 
 _Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
 _NoDelta: TypeAlias = RunStarted | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
@@ -61,16 +67,70 @@ _NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | Rea
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 
 
+def is_last_message_only(spec: TurnSpec) -> bool:
+    """Whether the turn's answer is its last message alone: the client asked for JSON, and more than one message may
+    come of it."""
+    request = spec.request
+    if request is None or (request.response_schema is None and not request.json_object):
+        return False
+    return spec.tools != () or bool(spec.foreign)
+
+
+class _LastMessage:
+    """The text of the newest message, as long as it may be the last one."""
+
+    def __init__(self) -> None:
+        self._texts = AttemptText()
+        self._recorded = False  # the message is whole: the next text is another message's
+
+    @property
+    def text(self) -> str:
+        return self._texts.text
+
+    def holds(self, entry: Entry) -> bool:
+        """Takes note of an entry; True where it is about texts alone, which wait here."""
+        match entry.event:
+            case MessageChunk(text) | Commentary(text):
+                if self._recorded:
+                    self._texts, self._recorded = AttemptText(), False
+                self._texts.add(text, entry.attempt)
+                return True
+            case AttemptDiscarded():
+                self._texts.withdraw(entry.attempt)
+                return True
+            case MessageRecorded(message) if message.role == "assistant":
+                self._recorded = True
+                if message.tool_calls:
+                    self._texts = AttemptText()
+                return False
+            case _:
+                return False
+
+
 class LogToDeltas:
     """Reads one run. `agent`: the run is a turn, whose own tools the client does not see; else it is a raw call.
-    `foreign`: the names of the tools that the client runs."""
+    `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
+    is known to be the last one; what the agent said before its tools is not part of the answer (K134). `source`: the
+    dialect of the model."""
 
-    def __init__(self, *, agent: bool, foreign: Collection[str] = (), reasoning: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        agent: bool,
+        foreign: Collection[str] = (),
+        reasoning: bool = False,
+        last_message_only: bool = False,
+        source: Dialect = "chat",
+    ) -> None:
         self._agent = agent
+        self._last_message = _LastMessage() if last_message_only else None
         self._foreign = frozenset(foreign)
         self._reasoning = reasoning or not agent
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._source: Dialect = source
+        self._provider = ""  # of the newest attempt
+        self._reasoning_field = USUAL_FIELD
         self._calls: list[ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
         self._stop: Stop = "unknown"
@@ -78,6 +138,8 @@ class LogToDeltas:
 
     def take_entry(self, entry: Entry) -> list[AnyDelta]:
         """The deltas that this entry adds to the answer."""
+        if self._last_message is not None and self._last_message.holds(entry):
+            return []
         match entry.event:
             case MessageChunk(text):
                 return [self._text_delta(text)]
@@ -90,16 +152,17 @@ class LogToDeltas:
             case MessageStop(final):
                 self._gap = self._gap if final else bool(self._texts)
                 return []
-            case ProviderEvents(dialect, events):
-                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
-            case ProviderAnswer(dialect, body):
-                kind = f"response.{body.get('status')}"
-                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
+            case AttemptStarted(provider):
+                self._provider = provider
+                return []
+            case ProviderEvents() | ProviderAnswer() as relayed:
+                return self._relayed(relayed)
             case MessageRecorded(message, stop):
                 return self._recorded(message, stop) if message.role == "assistant" else []
             case RunFinished() as finished:
                 self.finished = finished
-                return [UsageDelta(finished.usage)]
+                held = self._last_message.text if self._last_message is not None else ""
+                return [*([self._text_delta(held)] if held else []), UsageDelta(finished.usage)]
             case _ if isinstance(entry.event, _NoDelta):
                 return []
             case _:
@@ -110,6 +173,20 @@ class LogToDeltas:
             text, self._gap = GAP + text, False
         self._texts.append(text)
         return TextDelta(text)
+
+    def _relayed(self, relayed: ProviderEvents | ProviderAnswer) -> list[AnyDelta]:
+        """A provider's own events, for clients of its dialect; of a chat provider, where it has its reasoning."""
+        match relayed:
+            case ProviderEvents("chat", events):
+                fields = [NativeDelta("chat", event) for event in events]
+                for named in map(named_field, fields):
+                    self._reasoning_field = self._reasoning_field if named is None else named
+                return [*fields] if self._reasoning else []
+            case ProviderEvents(dialect, events):
+                return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
+            case ProviderAnswer(dialect, body):
+                kind = f"response.{body.get('status')}"
+                return [EventDelta(dialect, kind, encode_object({"type": kind, "response": body}))]
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         self._thoughts.append(text)
@@ -160,7 +237,9 @@ class LogToDeltas:
         """The whole text."""
         parts: list[Part] = []
         if thoughts := "".join(self._thoughts):
-            parts.append(Reasoning(thoughts))
+            native = {self._reasoning_field: thoughts} if self._reasoning_field else None
+            maker = f"{self._provider}/"
+            parts.append(Reasoning(thoughts, "chat", native, maker) if self._source == "chat" else Reasoning(thoughts))
         if text := "".join(self._texts):
             parts.append(Text(text))
         return Message("assistant", (*parts, *self._calls))

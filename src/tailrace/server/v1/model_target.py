@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
+from tailrace.app.models import named
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.v1.models import AGENT
@@ -28,6 +29,14 @@ _TITLE_PROMPT: Final = re.compile(
 
 def is_agent(client_request: ClientRequest) -> bool:
     return client_request.model == AGENT
+
+
+def provider_dialect(app: App, client_request: ClientRequest) -> Dialect | None:
+    """The dialect of the provider that a client's request to a raw model reaches; None where the agent answers. Raises
+    `ConfigError` for a model that is not there."""
+    if is_agent(client_request):
+        return None
+    return app.models.routes(named(app.config, client_request.model))[0].provider.dialect
 
 
 # ── the agent ────────────────────────────────────────────────────────────────────────────────────────────────

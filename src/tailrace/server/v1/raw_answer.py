@@ -100,7 +100,9 @@ class _RawAnswer:
     def _encoder(self, provider: str) -> Encoder:
         dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
         source = dialects.get(provider, self._routes[0].provider.dialect)
-        return self._call.api_format.new_encoder(self._call.header(self._run, source))
+        encoder = self._call.api_format.new_encoder(self._call.header(self._run, source))
+        encoder.new_attempt(provider)
+        return encoder
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
@@ -147,7 +149,7 @@ class _LiveListener(CallLog):
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
         if self._encoder is not None:
-            self._encoder.new_attempt()
+            self._encoder.new_attempt(provider)
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:

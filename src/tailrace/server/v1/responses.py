@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
@@ -27,19 +27,22 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.answer_route import answer_call, answer_route, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
-from tailrace.server.v1.model_target import agent_dialect, is_agent, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec
 from tailrace.server.v1.responses_schemas import COUNT, DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
     history_after,
     history_in,
+    input_items_of,
     response_body,
     response_run,
+    with_referenced_items,
 )
 from tailrace.server.v1.token_count import count_input_tokens
 from tailrace.wire.client_request import ClientRequest, converted, ignored_params
 from tailrace.wire.responses.client_request import items_of
+from tailrace.wire.responses.item_ids import is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
@@ -90,8 +93,7 @@ class Responses:
         """A response, streamed, whole or in the background.
 
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
-        body = await read_object(request)
-        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        body, client_request = await self._read(request)
         storage = converted(body, _StorageOptions)
         if is_agent(client_request):
             require_agent(request)
@@ -104,7 +106,7 @@ class Responses:
                 raise ApiError(400, "background needs store: true", param="store")
             call = ClientCall(self._pipeline, request, client_request, RESPONSES, history, fields, state)
             return await answer_call(call)
-        run = await self._begin(request, client_request, storage, history, fields)
+        run = await self._begin(request, body, client_request, storage, history, fields)
         if storage.background and not client_request.stream:
             return json_response(await response_body(self._journal, run))
         return await self._answer(request, run, stream=client_request.stream, background=bool(storage.background))
@@ -113,11 +115,22 @@ class Responses:
         """How many tokens a response's input is, with what was said before it.
 
         The provider's own count where its API has one, an estimate elsewhere."""
-        body = await read_object(request)
-        client_request = read_client_request(request, RESPONSES, {"input": [], **body})
+        body, client_request = await self._read(request)
         history = await self._history(converted(body, _StorageOptions), request[IDENTITY])
         counted = await count_input_tokens(self._app, client_request, history)
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
+
+    async def _read(self, request: web.Request) -> tuple[JsonObject, ClientRequest]:
+        """The request's body, with the items that it refers to, and the same parsed."""
+        body = {"input": [], **await read_object(request)}
+        client_request = read_client_request(request, RESPONSES, body)
+        given = body["input"]
+        if isinstance(given, list) and any(map(is_reference, given)):
+            knows = provider_dialect(self._app, client_request) == RESPONSES.dialect
+            items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
+            body = {**body, "input": items}
+            client_request = read_client_request(request, RESPONSES, body)
+        return body, client_request
 
     async def _history(self, storage: _StorageOptions, caller: Identity) -> tuple[Message, ...]:
         if storage.previous_response_id and storage.session:
@@ -134,16 +147,18 @@ class Responses:
     async def _begin(
         self,
         request: web.Request,
+        body: JsonObject,
         client_request: ClientRequest,
         storage: _StorageOptions,
         history: tuple[Message, ...],
         fields: JsonObject,
     ) -> Run:
-        """The run, once it is recorded (shielded: a disconnect does not undo it)."""
+        """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
+        client wrote it: a provider's reasoning is still under its seal there."""
         agent, requester = is_agent(client_request), request[IDENTITY].name
         source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
-        given = items_of(client_request.body.get("input", []))
+        given = items_of(body["input"])
         background = bool(storage.background)
         state = _state(storage)
         origin = msgspec.to_builtins(
@@ -159,7 +174,7 @@ class Responses:
         else:
             ignored = ignored_params(client_request, source)
             note_ignored(request, ignored)
-            call = CallSpec({"input": [], **client_request.body}, history, origin, client_request.headers, ignored)
+            call = CallSpec(body, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(
                 call, model=client_request.model, session=storage.session, durability=durability
             )
@@ -236,7 +251,7 @@ class Responses:
         """The input of a stored response."""
         query = query_of(request, ItemsQuery)
         run = await response_run(self._journal, request.match_info["id"], request[IDENTITY])
-        items = _with_ids(run, StoredResponse(run).origin.input)
+        items = input_items_of(run)
         if query.order == "desc":
             items.reverse()
         ids = [item["id"] for item in items]
@@ -273,20 +288,6 @@ def _state(storage: _StorageOptions) -> JsonObject:
     if storage.store is not False or storage.previous_response_id:
         state["previous_response_id"] = storage.previous_response_id
     return state
-
-
-def _with_ids(run: Run, items: Sequence[JsonObject]) -> list[JsonObject]:
-    key = run.id.removeprefix("run_")
-    found: list[JsonObject] = []
-    for index, item in enumerate(items):
-        whole: dict[str, Any] = {"type": "message", **item}
-        whole["id"] = item["id"] if isinstance(item.get("id"), str) else f"in_{key}_{index}"
-        whole["status"] = item.get("status") or "completed"
-        if isinstance(whole.get("content"), str):
-            kind = "output_text" if whole.get("role") == "assistant" else "input_text"
-            whole["content"] = [{"type": kind, "text": whole["content"]}]
-        found.append(whole)
-    return found
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

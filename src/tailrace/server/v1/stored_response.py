@@ -6,7 +6,8 @@ stream can be resumed at any number, on any connection, by any process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -18,12 +19,15 @@ from tailrace.calls.service import CallSpec
 from tailrace.errors import RunNotFound
 from tailrace.events import AttemptStarted, Entry, MessageChunk, MessageRecorded, MessageStop, RunFinished, Snapshot
 from tailrace.messages import AnyDelta, Dialect, EventDelta, JsonObject, Message, Value
-from tailrace.ports import Journal, Run
+from tailrace.ports import ENDED, Journal, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
-from tailrace.server.v1.log_to_deltas import LogToDeltas
+from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
+from tailrace.wire.responses.item_ids import is_reference, run_key_of
 from tailrace.wire.responses.relay import SNAPSHOTS
+
+SEARCHED_RUNS: Final = 50  # the newest calls, among which an item of a provider's is looked for by its id
 
 
 class Origin(Value):
@@ -71,9 +75,13 @@ class StoredResponse:
     def __init__(self, run: Run, *, after: int = -1) -> None:
         """`after` is the number of the last event that the client has."""
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
-        foreign = [tool["name"] for tool in run.new.input.get("foreign", ())]
+        turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
-            agent=run.new.kind == TURN_KIND, foreign=foreign, reasoning=self.origin.reasoning
+            agent=turn is not None,
+            foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
+            reasoning=self.origin.reasoning,
+            source=self.origin.source,
+            last_message_only=turn is not None and is_last_message_only(turn),
         )
         response_id, origin = answer_id(RESPONSES, run.id), self.origin
         header = AnswerHeader(
@@ -109,7 +117,7 @@ class StoredResponse:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
             if isinstance(entry.event, AttemptStarted):
-                self._encoder.new_attempt()
+                self._encoder.new_attempt(entry.event.provider)
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
@@ -159,6 +167,84 @@ def _with_texts(entry: Entry) -> list[Entry]:
             return [Entry(entry.seq, text, entry.attempt), entry, Entry(entry.seq, end, entry.attempt)]
         case _:
             return [entry]
+
+
+# ── items ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_such_item(item: JsonObject) -> ApiError:
+    """In the words of the API: clients look for them."""
+    return ApiError(404, f"Item with id '{str(item.get('id'))[:80]}' not found.", param="input")
+
+
+def input_items_of(run: Run) -> list[JsonObject]:
+    """The items of a stored response's input, each with an id."""
+    key = run.id.removeprefix("run_")
+    found: list[JsonObject] = []
+    for index, item in enumerate(StoredResponse(run).origin.input):
+        whole: JsonObject = {"type": "message", **item}
+        whole["id"] = item["id"] if isinstance(item.get("id"), str) else f"in_{key}_{index}"
+        whole["status"] = item.get("status") or "completed"
+        if isinstance(whole.get("content"), str):
+            kind = "output_text" if whole.get("role") == "assistant" else "input_text"
+            whole["content"] = [{"type": kind, "text": whole["content"]}]
+        found.append(whole)
+    return found
+
+
+async def with_referenced_items(
+    journal: Journal, items: Iterable[JsonObject], caller: Identity, *, provider_knows: bool
+) -> list[JsonObject]:
+    """The input, with the stored item in place of each reference to it. A reference to an item of a provider's making
+    stays where that provider is asked, which is the one to know it; for any other target the item is looked for in the
+    caller's newest stored responses. Raises `ApiError` 404 for an item that is not found, or is another key's."""
+    known = _KnownItems(journal, caller)
+    found: list[JsonObject] = []
+    for item in items:
+        if not is_reference(item):
+            found.append(item)
+        elif (key := run_key_of(item)) is not None:
+            found.append(await known.of_run(key, item))
+        else:
+            found.append(item if provider_knows else await known.of_any_run(item))
+    return found
+
+
+class _KnownItems:
+    """The items of the caller's stored responses; each response is read once."""
+
+    def __init__(self, journal: Journal, caller: Identity) -> None:
+        self._journal = journal
+        self._caller = caller
+        self._by_run: dict[str, dict[str, JsonObject]] = {}
+        self._searched: dict[str, JsonObject] | None = None
+
+    async def of_run(self, key: str, reference: JsonObject) -> JsonObject:
+        if key not in self._by_run:
+            try:
+                run = await response_run(self._journal, RESPONSES.prefix + key, self._caller)
+            except ApiError as exc:
+                raise no_such_item(reference) from exc
+            self._by_run[key] = await self._items_of(run)
+        return _item_in(self._by_run[key], reference)
+
+    async def of_any_run(self, reference: JsonObject) -> JsonObject:
+        if self._searched is None:
+            self._searched = {}
+            for run in await self._journal.runs(kind=CALL_KIND, states=ENDED, limit=SEARCHED_RUNS):
+                if run.new.input.get("origin") and self._caller.owns(_owner_of(run)):
+                    self._searched |= await self._items_of(run)
+        return _item_in(self._searched, reference)
+
+    async def _items_of(self, run: Run) -> dict[str, JsonObject]:
+        answered = (await response_body(self._journal, run))["output"]
+        return {item["id"]: item for item in (*input_items_of(run), *answered) if isinstance(item.get("id"), str)}
+
+
+def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObject:
+    if (item := items.get(str(reference.get("id")))) is None:
+        raise no_such_item(reference)
+    return item
 
 
 # ── conversations ────────────────────────────────────────────────────────────────────────────────────────────

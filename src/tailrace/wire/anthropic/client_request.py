@@ -19,6 +19,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.anthropic.completion import completion_from_body
+from tailrace.wire.anthropic.returned_thinking import returned_part, with_thinking_of_providers
 from tailrace.wire.client_request import (
     ClientRequest,
     FieldsBeyond,
@@ -118,7 +119,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     client_request = ClientRequest(
         "anthropic",
         request,
-        body,
+        with_thinking_of_providers(body),
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
         opaque_at=conversation.opaque_at,
@@ -138,7 +139,8 @@ class _Conversation(Conversation):
             case "user":
                 self.messages.append(Message("user", tuple(self.parts_of(blocks, f"{where}.content"))))
             case "assistant":
-                self.messages.append(completion_from_body({"content": blocks}).message)
+                answer = completion_from_body({"content": blocks}).message
+                self.messages.append(Message("assistant", tuple(map(returned_part, answer.parts))))
             case "system":
                 text = "".join(block["text"] for block in blocks if _is_text(block))
                 self.messages.append(Message("system", (Text(text),)))

@@ -43,6 +43,7 @@ from tailrace.wire.peer_json import (
     text_of,
     without_lone_surrogates,
 )
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -89,6 +90,9 @@ class StreamEncoder:
         self._preamble: list[bytes] = []  # events that are sent with the next one; an attempt may still replace them
         self._relayed: dict[int, type[AnyDelta]] = {}  # the open blocks of the provider's own events
         self._endings: list[bytes] = []  # the provider's own `message_delta`, which is sent with its `message_stop`
+        self._provider = ""  # of the attempt under way
+        self._reasoning_field = USUAL_FIELD if source == "chat" else ""
+        self._signed = False  # the open thinking block has its provider's own signature
 
     def start(self) -> bytes:
         """The first event, as soon as the request is accepted; else it comes with the first delta."""
@@ -128,18 +132,16 @@ class StreamEncoder:
                 self._fail(contradiction(), out)
             case ToolCallDelta(choice=0):
                 self._tool_call(delta, out)
-            case NativeDelta("anthropic", item):
-                self._native(item, out)
-            case NativeDelta("responses", {"apart": _}):  # two texts are two blocks, as in the whole body
-                self._stop_text(out)
+            case NativeDelta():
+                self._native(delta, out)
             case FinishDelta(reason, 0):
                 self._stop_reason = _FOREIGN_REASONS.get(reason, reason)
             case UsageDelta(usage):
                 self._usage = usage
             case ErrorDelta():
                 self._fail(delta, out)
-            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | NativeDelta() | FinishDelta():
-                pass  # of another choice or dialect
+            case TextDelta() | ReasoningDelta() | RefusalDelta() | ToolCallDelta() | FinishDelta():
+                pass  # of another choice
             case EventDelta():
                 pass
             case _:
@@ -169,9 +171,10 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self) -> None:
-        """Another attempt follows. Once a block was sent, its answer goes on in events of ours: in the open text, or
-        in a block after those that the client has."""
+    def new_attempt(self, provider: str = "") -> None:
+        """An attempt at this provider follows. Once a block was sent, its answer goes on in events of ours: in
+        the open text, or in a block after those that the client has."""
+        self._provider = provider
         if not self._relays:
             return
         self._preamble.clear()
@@ -234,7 +237,20 @@ class StreamEncoder:
             self._open_text(kind, out)
         out += (self._head, _json_text(text), b"}}\n\n")
 
-    def _native(self, item: JsonObject, out: list[bytes]) -> None:
+    def _native(self, native: NativeDelta, out: list[bytes]) -> None:
+        """What only one dialect has: of the others, where two texts are two blocks and where reasoning was."""
+        match native:
+            case NativeDelta("anthropic", item):
+                self._own(item, out)
+            case NativeDelta("responses", {"apart": _}):  # as in the whole body
+                self._stop_text(out)
+            case NativeDelta("chat", choice=0):
+                field = named_field(native)
+                self._reasoning_field = self._reasoning_field if field is None else field
+            case _:
+                pass
+
+    def _own(self, item: JsonObject, out: list[bytes]) -> None:
         """Parts that only this dialect has, from its own decoder, in their place."""
         match item:
             case {"start": dict(start)}:
@@ -242,6 +258,7 @@ class StreamEncoder:
                 self._open_block(NativeDelta, start, b"", out)
             case {"delta": dict(delta)}:
                 self._open_for(delta.get("type"), out)
+                self._signed |= delta.get("type") == "signature_delta"
                 if self._kind is not None:
                     said = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
                     out.append(_event("content_block_delta", said))
@@ -313,7 +330,11 @@ class StreamEncoder:
 
     def _stop_block(self, out: list[bytes]) -> None:
         if self._kind is not None:
-            self._kind = None
+            if self._kind is ReasoningDelta and not self._signed:  # clients drop blocks without a signature
+                signature = {"type": "signature_delta", "signature": seal(self._provider, self._reasoning_field)}
+                said = {"type": "content_block_delta", "index": self._blocks - 1, "delta": signature}
+                out.append(_event("content_block_delta", said))
+            self._kind, self._signed = None, False
             self._arguments.clear()
             out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._blocks - 1}))
 
@@ -334,8 +355,8 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
-            case Reasoning(text):  # another dialect's reasoning has no signature
-                content += [{"type": "thinking", "thinking": text, "signature": ""}] if text else []
+            case Reasoning(text):  # another dialect's reasoning has no signature but ours
+                content += [{"type": "thinking", "thinking": text, "signature": seal_of(part)}] if text else []
             case _:
                 content += blocks_of(Message("assistant", (part,)))
     reason = _STOP_REASONS[completion.stop]

@@ -19,10 +19,11 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.wire.chat.content import Content
-from tailrace.wire.chat.reasoning import DETAILS, TEXT_FIELDS, ReasoningState
+from tailrace.wire.chat.reasoning import DETAILS, ReasoningState
 from tailrace.wire.chat.tool_calls import GrowingCall, ToolCalls, arguments_text
 from tailrace.wire.peer_json import assign_fields, text_of
 from tailrace.wire.quirks import WireQuirks
+from tailrace.wire.reasoning_seal import TEXT_FIELDS, USUAL_FIELD, field_delta
 
 CALL_REASONS = frozenset({"tool_calls", "function_call"})
 # `message` repeats the whole message so far beside the delta (Perplexity, Writer), `text` the delta (Together).
@@ -44,6 +45,7 @@ class ChoiceState:
         self._cumulative = quirks.cumulative_text
         self._shown = ""  # the text so far, kept only for a provider that repeats it
         self._role = ""
+        self._reasoning_field = USUAL_FIELD
         self._refusal: list[str] = []
         self._function_call: GrowingCall | None = None
         self._audio: JsonObject = {}
@@ -93,6 +95,13 @@ class ChoiceState:
             choice["logprobs"] = None if self._logprobs is None else copied(self._logprobs)
         return choice | {k: v for k, v in copied(self._fields).items() if k != "logprobs"}
 
+    def _tell_field(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
+        """Says where the thoughts are, unless that is known."""
+        field = next((field for field in TEXT_FIELDS if delta.get(field)), "")
+        if field != self._reasoning_field:
+            self._reasoning_field = field
+            deltas.append(field_delta(field, self.index))
+
     def _add_delta(self, delta: JsonObject, deltas: list[AnyDelta]) -> None:
         choice = self.index
         thought = self.reasoning.add(delta)
@@ -104,6 +113,7 @@ class ChoiceState:
             new, thought_in_parts = self.content.add_parts(content)
             thought = thought or thought_in_parts
         if thought:
+            self._tell_field(delta, deltas)
             deltas.append(ReasoningDelta(thought, choice))
         if new:
             deltas.append(TextDelta(new, choice))

@@ -13,6 +13,7 @@ from tailrace.wire.chat import reasoning
 from tailrace.wire.chat.tool_calls import CALL_FIELDS, arguments_text, function_of, made_call_id
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.peer_json import object_of, objects_of, text_of
+from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -85,7 +86,7 @@ def _reasoning(message: JsonObject) -> Reasoning | None:
     """Its native form is the message's own fields: a server that sent them wants them back with its tool calls."""
     native = {
         field: value
-        for field in (*reasoning.TEXT_FIELDS, reasoning.DETAILS)
+        for field in (*TEXT_FIELDS, reasoning.DETAILS)
         if isinstance(value := message.get(field), (str, list)) and value
     }
     return Reasoning(reasoning.text_of_message(message), "chat", native) if native else None

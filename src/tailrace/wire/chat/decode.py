@@ -22,12 +22,12 @@ from tailrace.messages import (
 )
 from tailrace.wire.chat.choice import GROWING, ChoiceState, copied
 from tailrace.wire.chat.client_chunk import last_chunk, mended_chunk
-from tailrace.wire.chat.reasoning import TEXT_FIELDS
 from tailrace.wire.chat.template import PADDING_FIELDS, Path, Template, learn
 from tailrace.wire.chat.usage import usage_of
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.reasoning_seal import TEXT_FIELDS
 from tailrace.wire.sse import SseDecoder
 
 _HEAD = ("id", "created", "model")  # the first value that is not empty is kept: they are empty in Azure's first chunk

@@ -32,6 +32,7 @@ from tailrace.wire.chat.usage import usage_body
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
+from tailrace.wire.reasoning_seal import named_field
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -132,6 +133,8 @@ class StreamEncoder:
                 if isinstance(delta, ToolCallDelta):
                     self._called.add(delta.choice)
                 out.append(self._chunk(delta.choice, _delta_fields(delta), None))
+            case NativeDelta() if named_field(delta) is not None:
+                pass
             case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
                 self._begin(choice, out)
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
@@ -171,7 +174,7 @@ class StreamEncoder:
 
     # ── the provider's own chunks ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self) -> None:
+    def new_attempt(self, provider: str = "") -> None:  # noqa: ARG002 - it has no place for a seal
         """Another attempt follows. Once content was sent, its answer goes on in chunks of ours."""
         if self._relays:
             self._held.clear()

@@ -20,9 +20,8 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.chat.reasoning import TEXT_FIELDS
-from tailrace.wire.openai_request import file_fields
-from tailrace.wire.schema_name import named_schema
+from tailrace.wire.openai_request import file_fields, named_schema
+from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
 _COUNTS_REASONING = re.compile(r"(openai/)?(o\d|gpt-5)")
@@ -158,7 +157,9 @@ def _assistant(message: Message) -> list[JsonObject]:
                 calls.append({"id": part.id, "type": "function", "function": function})
             case Reasoning(dialect="chat", native=dict(native)):
                 content += native.get("content", [])
-                fields |= {k: v for k, v in native.items() if k != "content" and (called or k not in TEXT_FIELDS)}
+                fields |= {k: v for k, v in native.items() if k != "content" and k not in TEXT_FIELDS}
+                if called:
+                    _add_thoughts(fields, native)
             case Native(dialect="chat", item=item):
                 content += item.get("content", [])
                 extras |= {extra["id"]: extra for extra in item.get("tool_calls", [])}
@@ -170,6 +171,13 @@ def _assistant(message: Message) -> list[JsonObject]:
         said["content"] = said["content"] or None
         said["tool_calls"] = [extras.get(call["id"], {}) | call for call in calls]
     return [said | fields]
+
+
+def _add_thoughts(fields: JsonObject, native: JsonObject) -> None:
+    """A client of another API may return the thoughts of one answer in several parts."""
+    for name in (name for name in TEXT_FIELDS if name in native):
+        before, new = fields.get(name), native[name]
+        fields[name] = before + new if isinstance(before, str) and isinstance(new, str) else new
 
 
 def _joined(content: list[JsonObject]) -> str | list[Any]:

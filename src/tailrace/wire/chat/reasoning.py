@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import objects_of, text_of
+from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
-# In the order of trust: a server that fills several fills them with the same text.
-TEXT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 DETAILS = "reasoning_details"
 _GROWING = ("text", "summary")  # the fields of a detail that arrive in pieces
 

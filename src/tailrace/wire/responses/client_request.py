@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Text, ToolResult
+from tailrace.messages import File, Image, JsonObject, Message, ModelRequest, Part, Reasoning, Text, ToolResult
 from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
 from tailrace.wire.conversation import Conversation, unknown_role
 from tailrace.wire.openai_request import (
@@ -19,7 +19,9 @@ from tailrace.wire.openai_request import (
     tool_choice,
 )
 from tailrace.wire.peer_json import text_of
+from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
 _KEPT = frozenset(
@@ -93,7 +95,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     client_request = ClientRequest(
         "responses",
         request,
-        body,
+        with_items_of_providers(body),
         stream=bool(fields.stream),
         user=fields.safety_identifier or fields.user or "",
         opaque_at=conversation.opaque_at,
@@ -107,6 +109,16 @@ def items_of(given: str | list[JsonObject]) -> list[JsonObject]:
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": given}]}]
     return given
+
+
+def _returned(part: Part) -> Part:
+    """A part of an answer that the client returns. Reasoning of another dialect went out as an item of ours, which no
+    provider knows: what it was is under its seal (K131), else its text is what remains."""
+    if not isinstance(part, Reasoning) or part.native is None:
+        return part
+    if is_sealed(sealed := part.native.get("encrypted_content")):
+        return unsealed(part.text, sealed)
+    return Reasoning(part.text) if run_key_of(part.native) is not None else part
 
 
 class _Conversation(Conversation):
@@ -139,7 +151,8 @@ class _Conversation(Conversation):
     def end_answer(self) -> None:
         """Makes a message of the model's items so far."""
         if self._answer_items:
-            self.messages.append(completion_from_body({"output": self._answer_items}).message)
+            answer = completion_from_body({"output": self._answer_items}).message
+            self.messages.append(Message("assistant", tuple(map(_returned, answer.parts))))
             self._answer_items = []
 
     def _add_message(self, item: JsonObject, role: object, where: str) -> None:

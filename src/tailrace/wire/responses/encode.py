@@ -32,10 +32,12 @@ from tailrace.messages import (
 from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
 from tailrace.wire.responses.response_fields import echoed_fields, usage_body
+from tailrace.wire.responses.text_forms import FORMS, TextForm
 from tailrace.wire.sse import encode_event
 
 _encode = msgspec.json.Encoder().encode
@@ -51,37 +53,6 @@ _INCOMPLETE_REASONS = {
     "filter": "content_filter",
     "content_filter": "content_filter",
     "refusal": "content_filter",
-}
-
-
-class _TextForm(msgspec.Struct, frozen=True):
-    """The item, part and events of one kind of text."""
-
-    item: str
-    prefix: str  # of the item's id
-    parts: str  # the item's list
-    part: JsonObject  # one of its objects, bare
-    field: str
-    part_event: str
-    text_event: str
-    index: str  # the events' key for the place in the list
-
-
-_TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-_FORMS: dict[type[AnyDelta], _TextForm] = {
-    TextDelta: _TextForm(
-        *("message", "msg", "content", _TEXT_PART, "text"),
-        *("response.content_part", "response.output_text", "content_index"),
-    ),
-    RefusalDelta: _TextForm(
-        *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
-        *("response.content_part", "response.refusal", "content_index"),
-    ),
-    # Readers of this API show summaries; few show raw reasoning text.
-    ReasoningDelta: _TextForm(
-        *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
-        *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
-    ),
 }
 
 
@@ -157,6 +128,8 @@ class StreamEncoder:
         self._relayed = RelayedItems()
         self._preamble: list[EventDelta] = []  # an attempt may still replace them
         self._closings: list[bytes] = []  # the end of what an attempt had opened that did not go on
+        self._provider = ""  # of the attempt under way
+        self._reasoning_field = USUAL_FIELD
 
     @property
     def response(self) -> JsonObject:
@@ -200,6 +173,9 @@ class StreamEncoder:
                 self._add_arguments(delta, out)
             case NativeDelta("responses", item):
                 self._native(item, out)
+            case NativeDelta("chat", choice=0):
+                field = named_field(delta)
+                self._reasoning_field = self._reasoning_field if field is None else field
             case FinishDelta(reason, 0):
                 self._reason = reason
             case UsageDelta(usage):
@@ -226,9 +202,10 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self) -> None:
-        """Another attempt follows. Once an item was sent, its answer goes on in events of ours: in the open text, or
-        in an item after those that the client has."""
+    def new_attempt(self, provider: str = "") -> None:
+        """An attempt at this provider follows. Once an item was sent, its answer goes on in events of ours: in
+        the open text, or in an item after those that the client has."""
+        self._provider = provider
         if not self._relays:
             return
         self._preamble.clear()
@@ -304,7 +281,7 @@ class StreamEncoder:
         self._sequence += 1
 
     def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _OpenText:
-        form = _FORMS[kind]
+        form = FORMS[kind]
         self._close_text(out)
         item = self._open_item(form, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1, form.index: len(item[form.parts])}
@@ -313,7 +290,7 @@ class StreamEncoder:
         self._text = _OpenText(form.text_event, item, keys)
         return self._text
 
-    def _open_item(self, form: _TextForm, out: list[bytes]) -> JsonObject:
+    def _open_item(self, form: TextForm, out: list[bytes]) -> JsonObject:
         """The open item where it is of this form; else a new one, after what is open."""
         if self._item is None or self._item["type"] != form.item:
             self._close_open("completed", out)
@@ -326,7 +303,7 @@ class StreamEncoder:
     def _close_text(self, out: list[bytes]) -> None:
         if self._text is None or self._kind is None:
             return
-        form, text, keys = _FORMS[self._kind], self._text.text, self._text.keys
+        form, text, keys = FORMS[self._kind], self._text.text, self._text.keys
         part = {**form.part, form.field: text}
         said: JsonObject = {form.field: text}
         if form.text_event == "response.output_text":
@@ -342,6 +319,8 @@ class StreamEncoder:
             return
         if "status" in self._item:
             self._item["status"] = status
+        if self._item["type"] == "reasoning" and self._source == "chat":
+            self._item.setdefault("encrypted_content", seal(self._provider, self._reasoning_field))
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
 
@@ -356,7 +335,7 @@ class StreamEncoder:
             case {"logprobs": list(logprobs)} if self._text is not None:
                 self._text.logprobs += logprobs
             case {"encrypted_content": str(sealed)}:
-                self._open_item(_FORMS[ReasoningDelta], out)["encrypted_content"] = sealed  # its text may be hidden
+                self._open_item(FORMS[ReasoningDelta], out)["encrypted_content"] = sealed  # its text may be hidden
             case {"apart": what}:
                 self._close_text(out)
                 if what == "item":
@@ -432,7 +411,7 @@ class StreamEncoder:
         """Sends the end with this status; `changes` are made to the response last."""
         if self._ended:
             return b""
-        self.new_attempt()  # a provider's own events that did not come to their end
+        self.new_attempt(self._provider)  # a provider's own events that did not come to their end
         out = [self.start(), *self._closings]
         self._end(status, out)
         self._response |= changes
@@ -488,6 +467,7 @@ def encode_body(
         output = with_call_ids(objects_of(completion.body.get("output")))
         ours = {**(state or {}), "id": encoder.response["id"], "model": encoder.response["model"]}
         return {**encoder.response, **completion.body, "output": output, **ours}
+    encoder.new_attempt(provider_of(completion.message))
     encoder.encode([*message_deltas(completion.message), UsageDelta(completion.usage)])
     encoder.close(completion.stop, at=at)
     return encoder.response

@@ -25,8 +25,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.openai_request import file_fields
-from tailrace.wire.schema_name import named_schema
+from tailrace.wire.openai_request import file_fields, named_schema
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (

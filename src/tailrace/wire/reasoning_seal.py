@@ -1,0 +1,81 @@
+"""Reasoning of a chat provider on its way through a client of another API, and back (K131).
+
+Some chat servers refuse a tool's result unless the reasoning before its call comes back in the field in which they sent
+it. The other two APIs let a client return reasoning with an opaque text: the signature of a thinking block, the
+encrypted content of a reasoning item. There the seal says which provider's it is, and which field it was in. A seal
+holds no secret and is not trusted: it only chooses one of the known fields.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final, TypeGuard
+
+import msgspec
+
+from tailrace.messages import Message, NativeDelta, Reasoning
+
+# The fields for reasoning in the order of trust: a server that fills several fills them with the same text.
+TEXT_FIELDS: Final = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
+USUAL_FIELD: Final = TEXT_FIELDS[0]  # where a chat provider's stream says no other
+_PREFIX: Final = "tr1."
+_MAX_CHARS: Final = 1000
+_FIELD: Final = "reasoning_field"
+
+
+class _Sealed(msgspec.Struct):
+    provider: str
+    field: str
+
+
+_decode = msgspec.json.Decoder(_Sealed).decode
+
+
+def seal(provider: str, field: str) -> str:
+    """`field`: empty for reasoning that no field takes back."""
+    data = msgspec.json.encode(_Sealed(provider, field))
+    return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def is_sealed(text: object) -> TypeGuard[str]:
+    return isinstance(text, str) and text.startswith(_PREFIX)
+
+
+def unsealed(text: str, sealed: str) -> Reasoning:
+    """The reasoning that a client returns under this seal; plain text where the seal names nothing known."""
+    try:
+        coded = sealed.removeprefix(_PREFIX)[:_MAX_CHARS]
+        named = _decode(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)))
+    except (binascii.Error, ValueError, RecursionError):  # a decoding error of msgspec is a ValueError
+        return Reasoning(text)
+    if named.field not in TEXT_FIELDS or not named.provider or not text:
+        return Reasoning(text)
+    return Reasoning(text, "chat", {named.field: text}, f"{named.provider}/")
+
+
+def field_of(part: Reasoning) -> str:
+    """The field of a chat message that the reasoning was in; empty where it was in none that has its text."""
+    native = part.native if part.dialect == "chat" and part.native is not None else {}
+    return next((field for field in TEXT_FIELDS if native.get(field) and isinstance(native[field], str)), "")
+
+
+def seal_of(part: Reasoning) -> str:
+    return seal(part.maker.partition("/")[0], field_of(part))
+
+
+def provider_of(message: Message) -> str:
+    """The provider that made the message's reasoning; empty where that is not known."""
+    makers = (part.maker for part in message.parts if isinstance(part, Reasoning))
+    return next((maker.partition("/")[0] for maker in makers if maker), "")
+
+
+def field_delta(field: str, choice: int = 0) -> NativeDelta:
+    """Says in which field the reasoning after it is. Without one it is in the usual field."""
+    return NativeDelta("chat", {_FIELD: field}, choice)
+
+
+def named_field(delta: NativeDelta) -> str | None:
+    """The field that such a delta names; None for another delta."""
+    field = delta.item.get(_FIELD) if delta.dialect == "chat" else None
+    return field if isinstance(field, str) else None

@@ -1,0 +1,38 @@
+"""The kinds of text in a response: the item, the part and the events that each has."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tailrace.messages import AnyDelta, JsonObject, ReasoningDelta, RefusalDelta, TextDelta
+
+
+class TextForm(msgspec.Struct, frozen=True):
+    """The item, part and events of one kind of text."""
+
+    item: str
+    prefix: str  # of the item's id
+    parts: str  # the item's list
+    part: JsonObject  # one of its objects, bare
+    field: str
+    part_event: str
+    text_event: str
+    index: str  # the events' key for the place in the list
+
+
+_TEXT_PART = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+FORMS: dict[type[AnyDelta], TextForm] = {
+    TextDelta: TextForm(
+        *("message", "msg", "content", _TEXT_PART, "text"),
+        *("response.content_part", "response.output_text", "content_index"),
+    ),
+    RefusalDelta: TextForm(
+        *("message", "msg", "content", {"type": "refusal", "refusal": ""}, "refusal"),
+        *("response.content_part", "response.refusal", "content_index"),
+    ),
+    # Readers of this API show summaries; few show raw reasoning text.
+    ReasoningDelta: TextForm(
+        *("reasoning", "rs", "summary", {"type": "summary_text", "text": ""}, "text"),
+        *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
+    ),
+}

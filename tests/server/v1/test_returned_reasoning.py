@@ -1,0 +1,124 @@
+"""Reasoning of a chat provider round-trips through clients of the other two APIs (K131)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.dialect_api import dialect_server
+from tailrace.messages import JsonObject
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+from tailrace.testing.provider.names import scenario
+from tailrace.testing.scripted.reply import think
+from tailrace.testing.scripted.request_reader import ScriptedRequest
+
+ANTHROPIC_TOOL: Any = {"name": "get_weather", "input_schema": {"type": "object"}}
+RESPONSES_TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}
+CALLED = reply(think("Bern, then."), "Let me look.", call("get_weather", {"city": "Bern"}))
+AGAIN = reply(think("And Thun."), call("get_weather", {"city": "Thun"}))
+DONE = reply(think("Enough."), "It rains in both.")
+THOUGHTS = ["Bern, then.", "And Thun."]
+
+
+class WantsReasoningBack(FaultyProvider):
+    """As DeepSeek and Kimi do: a call without the reasoning before it is refused. `returned` is what came back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returned: list[JsonObject] = []
+
+    def choose(self, request: ScriptedRequest) -> Scenario:
+        answers = [message for message in request.body["messages"] if message["role"] == "assistant"]
+        self.returned = answers
+        if any("tool_calls" in answer and not answer.get("reasoning_content") for answer in answers):
+            return scenario("status-400")
+        return super().choose(request)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
+async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provider(
+    tmp_path: Path, model: str, stream: bool
+) -> None:
+    provider = WantsReasoningBack()
+    messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: Any = {"model": model, "max_tokens": 4096, "tools": [ANTHROPIC_TOOL], "thinking": {"type": "adaptive"}}
+    async with dialect_server(tmp_path, provider=provider) as server, server.anthropic() as client:
+        provider.extend(CALLED, AGAIN, DONE)
+        for _ in range(3):
+            if stream:
+                async with client.messages.stream(messages=messages, **asked) as events:
+                    answer: Any = await events.get_final_message()
+            else:
+                answer = await client.messages.create(messages=messages, **asked)
+            messages.append({"role": "assistant", "content": answer.content})
+            calls = [block for block in answer.content if block.type == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"} for block in calls]
+            messages.append({"role": "user", "content": results})
+    assert answer.content[-1].text == "It rains in both."
+    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
+async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provider(
+    tmp_path: Path, model: str, store: bool, stream: bool
+) -> None:
+    provider = WantsReasoningBack()
+    conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: Any = {"model": model, "tools": [RESPONSES_TOOL], "store": store, "reasoning": {"summary": "auto"}}
+    async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
+        provider.extend(CALLED, AGAIN, DONE)
+        for _ in range(3):
+            if stream:
+                async with client.responses.stream(input=conversation, **asked) as events:
+                    response: Any = await events.get_final_response()
+            else:
+                response = await client.responses.create(input=conversation, **asked)
+            conversation += response.output
+            calls = [item for item in response.output if item.type == "function_call"]
+            conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
+    assert response.output_text == "It rains in both."
+    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["up-chat/ok", "up-responses/ok"])
+async def test_K131_another_dialect_s_thinking_is_signed_and_left_out_towards_anthropic(
+    tmp_path: Path, model: str, stream: bool
+) -> None:
+    asked: Any = {"max_tokens": 4096, "tools": [ANTHROPIC_TOOL]}
+    async with dialect_server(tmp_path, [CALLED]) as server, server.anthropic() as client:
+        question: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+        if stream:
+            async with client.messages.stream(model=model, messages=question, **asked) as events:
+                answer: Any = await events.get_final_message()
+        else:
+            answer = await client.messages.create(model=model, messages=question, **asked)
+        assert answer.content[0].signature.startswith("tr1.")
+        result = {"type": "tool_result", "tool_use_id": answer.content[-1].id, "content": "rain"}
+        said: list[Any] = [
+            *question,
+            {"role": "assistant", "content": answer.content},
+            {"role": "user", "content": [result]},
+        ]
+        await client.messages.create(model="up-anthropic/ok", messages=said, **asked)
+        await client.messages.create(model="up-responses/ok", messages=said, **asked)
+        to_anthropic, to_responses = (request.json() for request in server.provider.requests[1:])
+    assert [block["type"] for block in to_anthropic["messages"][1]["content"]] == ["text", "tool_use"]
+    assert not [item for item in to_responses["input"] if item.get("type") == "reasoning"]
+
+
+async def test_K131_unsigned_thinking_does_not_reach_claude_and_another_model_gets_its_own_back(tmp_path: Path) -> None:
+    blocks = [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "Yes."}]
+    said = [{"role": "user", "content": "Rain?"}, {"role": "assistant", "content": blocks}]
+    said.append({"role": "user", "content": "Sure?"})
+    async with dialect_server(tmp_path, ["ok", "ok"]) as server:
+        for model in ("up-anthropic/claude-opus-4-8", "up-anthropic/kimi-k2"):
+            status, _ = await server.post("/v1/messages", {"model": model, "max_tokens": 99, "messages": said})
+            assert status == 200
+        claude, kimi = (request.json()["messages"][1]["content"] for request in server.provider.requests)
+    assert (claude, kimi) == (blocks[1:], blocks)
