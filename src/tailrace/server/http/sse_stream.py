@@ -128,7 +128,7 @@ class EventStream:
         """Sends the last events and ends the stream; a slow client still gets what is buffered. The handler returns it:
         `return await stream.end()`."""
         self.begin()
-        self.send(data)
+        await self.send_pieces(data)
         if self.gone:
             raise ConnectionResetError("the client has disconnected")
         await self.response.write_eof()
