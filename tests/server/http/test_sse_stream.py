@@ -357,3 +357,19 @@ async def test_many_viewers_of_one_run_are_sent_the_same_bytes(tmp_path: Path) -
             seen = await asyncio.gather(*(watch() for _ in range(50)))
     assert len({tuple(seqs) for seqs in seen}) == 1
     assert seen[0] == list(range(1, len(seen[0]) + 1))
+
+
+def long_routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await pipeline.stream(request).end(b"data: " + b"x" * (16 << 20) + b"\n\n")
+
+    return [Route("GET", "/long", answer, "any", "Plays.", streams=True)]
+
+
+async def test_a_last_event_longer_than_a_client_may_have_buffered_arrives(tmp_path: Path) -> None:
+    timing = StreamTiming(max_pending_bytes=1 << 20)
+    async with (
+        running_server(tmp_path, extra=(long_routes,), timing=timing) as server,
+        server.client.get(server.url + "/long") as response,
+    ):
+        assert len(await response.read()) == (16 << 20) + 8

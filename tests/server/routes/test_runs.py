@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from server.http_server import running_server, sse
+from tailrace.events import MessageChunk, RunFinished
 from tailrace.messages import JsonObject
-from tailrace.ports import Effect, ToolContext, ToolOutcome
+from tailrace.ports import Effect, NewRun, ToolContext, ToolOutcome
+from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
 from tailrace.tools.typed import Arguments, TypedTool
 
@@ -360,3 +363,43 @@ async def test_a_cursor_from_before_a_restart_goes_on_after_it(tmp_path: Path) -
     assert [event["seq"] for event in (*seen, *rest)] == list(range(1, rest[-1]["seq"] + 1))
     assert rest[-1]["status"] == "completed"
     assert text_of([*seen, *rest]) == TEXT
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_an_entry_longer_than_a_client_may_have_buffered_arrives(tmp_path: Path, slow: bool) -> None:
+    timing = StreamTiming(max_pending_bytes=1 << 20)
+    text = "x" * (16 << 20)
+    async with running_server(tmp_path, timing=timing) as server:
+        journal = server.app.journal
+        run, lease = await journal.start(NewRun("agent", session="s"), "me")
+        assert lease is not None
+        journal.append(lease, [MessageChunk(text)])
+        await journal.seal(lease, RunFinished("completed", text))
+        async with server.client.get(f"{server.url}/runs/{run.id}/stream") as response:
+            first = await response.content.readexactly(100)
+            if slow:  # other requests have their turn while this client does not read
+                assert (await server.json("GET", "/readyz"))[0] == 200
+            body = first + await response.content.read()
+    assert body.count(b"\nid: ") + body.startswith(b"id: ") == 3
+    assert body.count(b"x") >= 2 * len(text)
+
+
+async def test_a_stream_that_fails_inside_an_event_is_cut_and_not_garbled(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        journal = server.app.journal
+        run, lease = await journal.start(NewRun("agent", session="s"), "me")
+        assert lease is not None
+        await journal.commit(lease)
+        journal.append(lease, [MessageChunk("x" * (32 << 20))])
+        await journal.commit(lease)
+        async with server.client.get(f"{server.url}/runs/{run.id}/stream") as response:
+            seen = bytearray(await response.content.readexactly(2000))
+            await server.pipeline.stop()
+            with pytest.raises(aiohttp.ClientError):
+                await read_on(response, seen)
+        assert b"event: error" not in seen
+
+
+async def read_on(response: aiohttp.ClientResponse, seen: bytearray) -> None:
+    while piece := await response.content.readany():
+        seen += piece

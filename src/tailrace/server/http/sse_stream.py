@@ -22,6 +22,7 @@ from tailrace.private_apis import http_chunk, send_head
 from tailrace.server.http.api_errors import ApiError
 
 _NOTHING: Final = -(1 << 62)
+PIECE_BYTES: Final = 1 << 18  # of an event that is longer than this
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 HEADERS: Final = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -55,6 +56,7 @@ class EventStream:
         self._transport: asyncio.Transport | None = None  # known once the head is sent
         self._chunked = True
         self._written = 0
+        self._inside_event = False  # the client has a part of an event
         self._taken = _NOTHING  # bytes that the socket had taken at the last timer
         self._last_sent = self._loop.time()
         self.response = web.StreamResponse(headers=HEADERS)
@@ -99,6 +101,18 @@ class EventStream:
         if self._protocol.writing_paused and transport.get_write_buffer_size() > self._timing.max_pending_bytes:
             self._drop()
 
+    async def send_pieces(self, data: bytes) -> None:
+        """Sends whole events however long they are: each piece when the client has taken those before it. By `send` an
+        event longer than `max_pending_bytes` would drop the client, again each time that it comes back."""
+        sent = 0
+        while len(data) - sent > PIECE_BYTES and not self.gone:
+            self._inside_event = True
+            self.send(data[sent : sent + PIECE_BYTES])
+            sent += PIECE_BYTES
+            await self.caught_up()
+        self.send(data[sent:] if sent else data)
+        self._inside_event = False
+
     @property
     def behind(self) -> bool:
         """The transport's buffer is above its high-water mark: `await caught_up()` before sending more."""
@@ -114,14 +128,18 @@ class EventStream:
         """Sends the last events and ends the stream; a slow client still gets what is buffered. The handler returns it:
         `return await stream.end()`."""
         self.begin()
-        self.send(data)
+        await self.send_pieces(data)
         if self.gone:
             raise ConnectionResetError("the client has disconnected")
         await self.response.write_eof()
         return self.response
 
     async def fail(self, error: ApiError) -> web.StreamResponse:
-        """Ends a stream that has begun with an error event, never with a regular end."""
+        """Ends a stream that has begun with an error event, never with a regular end. Inside an event nothing else can
+        be said: the connection is aborted, and the client comes back with the last whole event."""
+        if self._inside_event:
+            self._drop()
+            raise ConnectionResetError("the stream ended inside an event")
         return await self.end(self._error_frame(error))
 
     # ── the timer ────────────────────────────────────────────────────────────────────────────────────────────

@@ -68,7 +68,7 @@ async def stream_log(
     stream = pipeline.stream(request)
     stream.begin()
     async for page in pipeline.app.journal.tail_pages(log.run_id, after=after, snapshot=snapshot):
-        stream.send(page.framed(frame))
+        await stream.send_pieces(page.framed(frame))
         del page
         await stream.caught_up()
     return await stream.end()

@@ -84,7 +84,7 @@ class _AgentAnswer:
                     if isinstance(entry.event, AttemptStarted):
                         encoder.new_attempt(entry.event.provider)
                 if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
-                    stream.send(data)
+                    await stream.send_pieces(data)
                 await stream.caught_up()
         except asyncio.CancelledError:
             await self._stop_run(run)
@@ -93,7 +93,7 @@ class _AgentAnswer:
             raise error
         if at_once:
             said = self._log_to_deltas
-            stream.send(encoder.encode([*message_deltas(said.message()), UsageDelta(said.usage())]))
+            await stream.send_pieces(encoder.encode([*message_deltas(said.message()), UsageDelta(said.usage())]))
         return await stream.end(encoder.close(self._log_to_deltas.stop(), at=time.time()))
 
     def _encoded(self, batch: Batch, encoder: Encoder | None, *, begun: bool) -> bytes:

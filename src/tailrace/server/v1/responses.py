@@ -209,7 +209,7 @@ class Responses:
         async for batch in follow(self._journal, run.id):
             held.append(response.events(batch))
             if (response.has_output or stream.begun or not patient) and any(held) and not at_once:
-                stream.send(b"".join(held))
+                await stream.send_pieces(b"".join(held))
                 held.clear()
                 await stream.caught_up()
         if response.ahead:
