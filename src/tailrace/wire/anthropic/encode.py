@@ -169,9 +169,10 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self) -> None:
-        """Another attempt follows. Once a block was sent, its answer goes on in events of ours: in the open text, or
-        in a block after those that the client has."""
+    def new_attempt(self, source: Dialect | None = None) -> None:
+        """Another attempt follows; `source` is its dialect. Once a block was sent, its answer goes on in events of
+        ours: in the open text, or in a block after those that the client has."""
+        self._source = source or self._source
         if not self._relays:
             return
         self._preamble.clear()

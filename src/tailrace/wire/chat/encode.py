@@ -171,8 +171,10 @@ class StreamEncoder:
 
     # ── the provider's own chunks ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self) -> None:
-        """Another attempt follows. Once content was sent, its answer goes on in chunks of ours."""
+    def new_attempt(self, source: Dialect | None = None) -> None:
+        """Another attempt follows; `source` is its dialect. Once content was sent, its answer goes on in chunks of
+        ours."""
+        self._source = source or self._source
         if self._relays:
             self._held.clear()
             self._endings.clear()
