@@ -386,3 +386,21 @@ async def test_K129_a_stand_in_of_another_dialect_counts_and_ignores_as_its_own_
     assert body is not None, raw
     assert body["usage"]["prompt_tokens"] == 43
     assert named == ("" if stream and begun else "seed")  # the head is sent with the first text
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "stored"])
+async def test_B34_a_relayed_call_is_not_begun_again_by_another_attempt(tmp_path: Path, stored: bool) -> None:
+    """The client may have run it by then: its stream ends in an error, and the call is in it once."""
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "pay", "arguments": "{}"}
+    events: list[JsonObject] = [
+        CUT["responses"][0],
+        {"type": "response.output_item.added", "output_index": 0, "item": {**call, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "output_index": 0, "delta": "{}"},
+        {"type": "response.output_item.done", "output_index": 0, "item": call},
+    ]
+    end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [call]}}
+    async with replaying(tmp_path, named_stream(*events), named_stream(*events, end)) as server:
+        raw = await server.streamed("responses", store=stored)
+    sent = [msgspec.json.decode(event.data) for event in SseDecoder().feed(raw)]
+    done = [event for event in sent if event["type"] == "response.output_item.done"]
+    assert (len(done), sent[-1]["type"]) == (1, "response.failed")
