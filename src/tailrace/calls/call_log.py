@@ -34,7 +34,9 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import Journal, Lease
+from tailrace.providers.attempt import StopCall
 from tailrace.providers.call import CallResult
+from tailrace.providers.call_listener import Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.wire.body_events import events_of
@@ -72,11 +74,17 @@ class CallLog(DeltaLog):
         self._ending: EventDelta | None = None  # the provider's last event, which has its whole answer
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
+        self._relays = False  # viewers see its provider's own events
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
-        self.called = self.several = False
+        self.called = self.several = self._relays = False
         self._ending = None
         super().attempt_started(number, provider, model)
+
+    def verdict(self, error: ProviderError) -> Verdict:
+        """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own
+        events; a call of another dialect is logged when it is whole."""
+        return StopCall(error) if self.called and self._relays else super().verdict(error)
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
@@ -109,6 +117,7 @@ class CallLog(DeltaLog):
                     self._ending = delta
                 else:
                     kept.append(decode_object(delta.data))
+        self._relays = self._relays or bool(kept)
         events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
         return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
 

@@ -90,6 +90,8 @@ def first_unsupported_param(client_request: ClientRequest, dialect: Dialect) -> 
         return client_request.dialect_only_fields[0]
     if client_request.opaque_at:
         return client_request.opaque_at
+    if client_request.request.tool_choice == "required" and not client_request.request.tools:
+        return "tool_choice"  # of tools that only the client's own provider runs
     if client_request.request.stop and dialect == "responses":
         return _STOP[client_request.dialect]
     if dialect == "chat" and _names_a_file(client_request.request):

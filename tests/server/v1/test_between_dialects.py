@@ -257,6 +257,16 @@ async def test_K135_an_estimate_is_given_where_nothing_counts(tmp_path: Path, mo
     assert same["input_tokens"] == few["input_tokens"]
 
 
+async def test_K135_a_provider_of_another_dialect_is_sent_only_what_it_counts(tmp_path: Path) -> None:
+    """Its route for counting refuses what else a request has: the id of the user, a limit."""
+    body = ask(RESPONSES, "up-anthropic/ok", user="u1", max_output_tokens=5)
+    async with dialect_server(tmp_path) as server:
+        status, _ = await server.post(f"{RESPONSES}/input_tokens", body)
+        sent = server.provider.requests[0].json()
+    assert status == 200
+    assert sent.keys() == {"model", "messages"}
+
+
 async def test_K135_a_count_that_makes_no_sense_names_the_field(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         status, body = await server.post(f"{MESSAGES}/count_tokens", {"model": "up-chat/ok"})

@@ -364,3 +364,43 @@ async def test_a_stand_in_of_another_dialect_takes_over_in_one_text(tmp_path: Pa
     body = rebuilt(dialect, raw)
     assert body is not None, raw
     assert WIRES[dialect].completion_from_body(body).text == "One, two, three."
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("begun", [False, True], ids=["at once", "behind its text"])
+async def test_K129_a_stand_in_of_another_dialect_counts_and_ignores_as_its_own_does(
+    tmp_path: Path, begun: bool, stream: bool
+) -> None:
+    """Anthropic counts the cached tokens apart from the input, and has no `seed`."""
+    delta = {"role": "assistant", **({"content": "One, two, "} if begun else {})}
+    cut = chat_stream({"delta": delta}).removesuffix(b"data: [DONE]\n\n")
+    usage = {"input_tokens": 3, "cache_read_input_tokens": 40, "output_tokens": 9}
+    rest = REST["anthropic"].replace(b'"usage":{"output_tokens":9}', b'"usage":%b' % msgspec.json.encode(usage))
+    model = {"provider": "up-chat", "name": "any", "fallbacks": [{"provider": "up-anthropic", "name": "any"}]}
+    async with replaying(tmp_path, cut, rest, model=model, call={**CALL, "max_attempts": 1}) as server:
+        asked = server.request("chat", seed=1, stream=stream)
+        async with server.session.post(server.url + "/v1/chat/completions", json=asked) as response:
+            raw = await response.read()
+            named = response.headers.get("x-tailrace-ignored", "")
+    body = rebuilt("chat", raw) if stream else msgspec.json.decode(raw)
+    assert body is not None, raw
+    assert body["usage"]["prompt_tokens"] == 43
+    assert named == ("" if stream and begun else "seed")  # the head is sent with the first text
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["plain", "stored"])
+async def test_B34_a_relayed_call_is_not_begun_again_by_another_attempt(tmp_path: Path, stored: bool) -> None:
+    """The client may have run it by then: its stream ends in an error, and the call is in it once."""
+    call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "pay", "arguments": "{}"}
+    events: list[JsonObject] = [
+        CUT["responses"][0],
+        {"type": "response.output_item.added", "output_index": 0, "item": {**call, "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "output_index": 0, "delta": "{}"},
+        {"type": "response.output_item.done", "output_index": 0, "item": call},
+    ]
+    end = {"type": "response.completed", "response": {**RESPONSE, "status": "completed", "output": [call]}}
+    async with replaying(tmp_path, named_stream(*events), named_stream(*events, end)) as server:
+        raw = await server.streamed("responses", store=stored)
+    sent = [msgspec.json.decode(event.data) for event in SseDecoder().feed(raw)]
+    done = [event for event in sent if event["type"] == "response.output_item.done"]
+    assert (len(done), sent[-1]["type"]) == (1, "response.failed")

@@ -106,9 +106,9 @@ class HttpProvider:
         `ProviderError`."""
         if (url := self._endpoint.count_url()) is None:
             return None
-        fields, asked = _COUNTED[self.dialect], request.extra.keys()
-        body = self.request_body(request, stream=False)
-        body = {name: value for name, value in body.items() if name in fields or name in asked}
+        fields = _COUNTED[self.dialect].union(request.extra if request.verbatim else ())
+        body = self.request_body(request, stream=False, refused=self._refused.at((self.name, self._url, request.model)))
+        body = {name: value for name, value in body.items() if name in fields}
         reply = await self._send(request, body, url=url)
         try:
             if reply.status in _NO_ROUTE:

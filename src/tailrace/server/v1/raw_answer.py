@@ -22,7 +22,7 @@ from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, C
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
-from tailrace.messages import AnyDelta, JsonObject
+from tailrace.messages import AnyDelta, Dialect, JsonObject
 from tailrace.ports import Journal, Lease, NewRun, Run
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
@@ -80,6 +80,7 @@ class _RawAnswer:
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
             raise broken_off(result.incomplete.error)
+        self._begin_attempt(result.provider)
         header = self._call.header(self._run, result.completion.dialect, ended=time.time())
         return json_response(self._call.api_format.encode_body(result.completion, header))
 
@@ -87,7 +88,9 @@ class _RawAnswer:
         can_go_on = not self._call.client_request.opaque_at
         app = self._pipeline.app
         at_once = app.config.streaming.api_server is False
-        live = _LiveListener(app.journal, self._lease, self._encoder, can_go_on=can_go_on, at_once=at_once)
+        live = _LiveListener(
+            app.journal, self._lease, self._encoder, self._begin_attempt, can_go_on=can_go_on, at_once=at_once
+        )
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
         try:
@@ -98,11 +101,19 @@ class _RawAnswer:
             self._pipeline.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
 
     def _encoder(self, provider: str) -> Encoder:
-        dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
-        source = dialects.get(provider, self._routes[0].provider.dialect)
-        encoder = self._call.api_format.new_encoder(self._call.header(self._run, source))
+        encoder = self._call.api_format.new_encoder(self._call.header(self._run, self._dialect_of(provider)))
         encoder.new_attempt(provider)
         return encoder
+
+    def _begin_attempt(self, provider: str) -> Dialect:
+        """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
+        dialect = self._dialect_of(provider)
+        note_ignored(self._call.request, ignored_params(self._call.client_request, dialect))
+        return dialect
+
+    def _dialect_of(self, provider: str) -> Dialect:
+        dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
+        return dialects.get(provider, self._routes[0].provider.dialect)
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
@@ -135,12 +146,14 @@ class _LiveListener(CallLog):
         journal: Journal,
         lease: Lease,
         encoder_of: Callable[[str], Encoder],
+        begin_attempt: Callable[[str], Dialect],
         *,
         can_go_on: bool,
         at_once: bool = False,
     ) -> None:
         super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S)
         self._encoder_of = encoder_of
+        self._begin_attempt = begin_attempt
         self._can_go_on = can_go_on
         self._at_once = at_once
         self._provider = ""
@@ -148,8 +161,9 @@ class _LiveListener(CallLog):
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self._provider = provider
+        dialect = self._begin_attempt(provider)
         if self._encoder is not None:
-            self._encoder.new_attempt(provider)
+            self._encoder.new_attempt(provider, dialect)
         super().attempt_started(number, provider, model)
 
     def deltas(self, deltas: list[AnyDelta]) -> None:

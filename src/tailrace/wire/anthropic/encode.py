@@ -171,10 +171,11 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self, provider: str = "") -> None:
-        """An attempt at this provider follows. Once a block was sent, its answer goes on in events of ours: in
-        the open text, or in a block after those that the client has."""
+    def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None:
+        """An attempt at this provider follows; `source` is its dialect. Once a block was sent, its answer goes on in
+        events of ours: in the open text, or in a block after those that the client has."""
         self._provider = provider
+        self._source = source or self._source
         if not self._relays:
             return
         self._preamble.clear()

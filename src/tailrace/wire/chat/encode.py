@@ -174,8 +174,10 @@ class StreamEncoder:
 
     # ── the provider's own chunks ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self, provider: str = "") -> None:  # noqa: ARG002 - it has no place for a seal
-        """Another attempt follows. Once content was sent, its answer goes on in chunks of ours."""
+    def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None:  # noqa: ARG002 - it seals nothing
+        """Another attempt follows; `source` is its dialect. Once content was sent, its answer goes on in chunks of
+        ours."""
+        self._source = source or self._source
         if self._relays:
             self._held.clear()
             self._endings.clear()

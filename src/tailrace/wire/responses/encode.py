@@ -202,10 +202,11 @@ class StreamEncoder:
 
     # ── the provider's own events ────────────────────────────────────────────────────────────────────────────
 
-    def new_attempt(self, provider: str = "") -> None:
-        """An attempt at this provider follows. Once an item was sent, its answer goes on in events of ours: in
-        the open text, or in an item after those that the client has."""
+    def new_attempt(self, provider: str = "", source: Dialect | None = None) -> None:
+        """An attempt at this provider follows; `source` is its dialect. Once an item was sent, its answer goes on in
+        events of ours: in the open text, or in an item after those that the client has."""
         self._provider = provider
+        self._source = source or self._source
         if not self._relays:
             return
         self._preamble.clear()
