@@ -14,6 +14,7 @@ from delivery.planning.played_plans import EDITING
 from platforms.runtime.fake_gateways import town
 from tailrace.delivery.planning.planner import Planner
 from tailrace.delivery.planning.presenter import UNSHOWN, restart_notice
+from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Edit, Failed, Place, Refused, Send, Typing
 from tailrace.runs.recovery import finished
 from tailrace.testing.clock import driven
@@ -81,6 +82,19 @@ async def test_a_send_that_raised_and_cannot_be_repeated_is_said(
         assert "KeyError in the adapter" in delivery.finished.error.message
     said = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert any("could not be shown" in record.getMessage() for record in said)
+
+
+@driven
+async def test_a_send_that_raises_at_every_try_is_said(tmp_path: Path) -> None:
+    platform = Raising(IDEMPOTENT, is_send, times=MAX_TRIES_IN_DOUBT, done=False)
+    async with town(tmp_path, reply("Here."), platform=platform, streaming=False) as here:
+        await here.write("Hello.")
+        await asyncio.sleep(1800)
+        assert here.chat.texts == (UNSHOWN,)
+        [delivery] = await here.app.journal.runs(kind="delivery")
+        assert delivery.finished is not None
+        assert delivery.finished.error is not None
+        assert "KeyError in the adapter" in delivery.finished.error.message
 
 
 @driven

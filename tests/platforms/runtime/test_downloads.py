@@ -56,7 +56,7 @@ async def test_L147_stop_does_not_wait_behind_a_photo_of_the_same_chat(tmp_path:
         assert (await here.app.agents.finished(run_id)).status == "stopped"
         await asyncio.sleep(5)
         assert "⏹ Stopped." in here.chat.texts
-        named = Message("user", (Text("What is this?"), Text("[attached: photo.png (image/png)]")))
+        named = Message("user", (Text("What is this?"), Text("[attached: photo.png (image/png); it was not fetched]")))
         assert await question_of(here, run_id) == named, "the conversation knows what was asked"
 
 

@@ -114,10 +114,13 @@ class Planner:
             self._notes.suspend()
 
     def try_again(self) -> None:
-        """The platform can be reached again: no message waits out its pause, and the count of tries starts over."""
+        """The platform can be reached again: no message waits out its pause, and the count of tries starts over. A
+        message that may have been sent keeps its count: the platform remembers its key for minutes only (G80)."""
         for chain in self.state.chains.values():
             for message in chain.messages:
-                message.tries, message.not_before = 0, float("-inf")
+                message.not_before = float("-inf")
+                if not message.in_doubt:
+                    message.tries = 0
 
     def restore(self, facts: Iterable[Delivered]) -> None:
         """Continues from the ledger of another process. Events may be applied before or after."""

@@ -115,9 +115,10 @@ class _MessageReply:
             case port.Sent(message_id=message_id):
                 return self._arrived(message_id)
             case port.Unknown(reason=reason, raised=raised):
-                if raised and self._capabilities.resend == "never" and self._message.sent_final:
+                facts = self._in_doubt()
+                if raised and self._message.state == "unresolved":
                     self._note_unshown(reason)
-                return self._in_doubt()
+                return facts
             case port.Accepted() | port.NotModified() | port.NotFound():
                 return self._in_doubt()
             case _:

@@ -152,16 +152,17 @@ class HomeAssistantPlatform(BasePlatform):
         again, and an event that was spoken is not to be spoken twice."""
         if self._told.get(shown) == action.text:
             return
-        self._told[shown] = action.text
-        self._told.move_to_end(shown)
-        if len(self._told) > MAX_TOLD:
-            self._told.popitem(last=False)
         said = plain_text(action.text) if action.markup else action.text
         told = {"text": action.text, "plain": said, "conversation_id": place.chat, "message_id": shown}
         event = RESPONSE_EVENT
         if action.purpose != "answer":
             event, told = NOTICE_EVENT, told | {"kind": action.purpose}
-        fired = await socket.command("fire_event", {"event_type": event, "event_data": told})
+        number = await socket.write("fire_event", {"event_type": event, "event_data": told})
+        self._told[shown] = action.text  # not before: what was never written is told with the next try
+        self._told.move_to_end(shown)
+        if len(self._told) > MAX_TOLD:
+            self._told.popitem(last=False)
+        fired = await socket.result(number)
         if not fired.success:  # the notification is there, and that is the answer
             log.warning("%s could not be fired: %s", event, fired.error.message)
 

@@ -24,8 +24,10 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml", 
 
 
 def named_message(received: MessageReceived) -> Message:
-    """The message with the names of its attachments in their place. An empty message has no parts."""
-    return Message("user", (*_text(received), *(_unread(attachment, "") for attachment in received.attachments)))
+    """The message with the names of its attachments in their place: what the model gets where they are never fetched.
+    An empty message has no parts."""
+    named = (_unread(attachment, "; it was not fetched") for attachment in received.attachments)
+    return Message("user", (*_text(received), *named))
 
 
 async def message_of(platform: Platform, received: MessageReceived) -> Message:

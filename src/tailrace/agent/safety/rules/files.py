@@ -96,6 +96,8 @@ def _chmod(start: ProgramStart) -> Assessment:
 
 def _dd(start: ProgramStart) -> Assessment:
     targets = [word._replace(text=word.text[3:]) for word in start.words if word.text.startswith("of=")]
+    if targets and "if=/dev/null" in start.args:
+        return graver(ask(f"empties {targets[0].text}"), *(judge_target(target, start.places) for target in targets))
     return graver(*(judge_target(target, start.places) for target in targets))
 
 

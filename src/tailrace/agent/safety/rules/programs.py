@@ -232,6 +232,10 @@ _ASK_ON: dict[str, tuple[str, tuple[str, ...]]] = {
     "delete|merge|close|create|edit|upload": ("changes a remote", ("gh",)),
     "delete|create|update|deploy": ("changes a cloud account", ("gcloud",)),
     r"(delete|terminate|put|create|update|remove|sync).*|rm\s*|rb\s*": ("changes a cloud account", ("aws",)),
+    r"([\w-]+:)?(rm|rb|delete|destroy|remove|purge)": (
+        "deletes in a cloud account",
+        ("gsutil", "az", "heroku", "fly", "flyctl", "vercel", "netlify", "doctl", "wrangler", "firebase", "s3cmd"),
+    ),
     "-c|-cw": ("deletes the history", ("history",)),
     "-w|--write|-p|--load": ("changes the kernel", ("sysctl",)),
 }

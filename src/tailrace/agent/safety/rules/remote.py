@@ -177,9 +177,11 @@ def _config(git: _GitArguments) -> str:
 
 
 def _checkout(git: _GitArguments) -> str:
+    """A file's name stands where a branch's may: what ends like one, or follows a branch, is taken for one."""
+    begins = git.has("bBt", "--track", "--orphan")
     paths = git.operands
-    named = "--" in git.args or "." in paths
-    named = named or any("/" in path and re.search(r"\.[a-zA-Z]+$", path) for path in paths)
+    named = "--" in git.args or "." in paths or (len(paths) > 1 and not begins)
+    named = named or any(re.search(r"/$|\.(?!x$)[a-zA-Z]\w{0,9}$", path) for path in paths if not begins)
     return "throws away changes" if named or git.has("f", "--force") else ""
 
 
