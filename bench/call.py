@@ -27,9 +27,9 @@ from tailrace.messages import AnyDelta, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallListener
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import AiohttpTransport, open_transport
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 
 TOKENS = 500
 FIRST_TOKENS = 150  # calls per dialect

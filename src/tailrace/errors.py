@@ -109,7 +109,11 @@ class JournalError(TailraceError):
 
 class StorageFailed(JournalError):
     """Storage could not be read or written: a full disk, a lock that another process holds, an input/output error. The
-    same call may succeed later."""
+    same call may succeed later. `reason` says so to a client: it names no path of this machine."""
+
+    def __init__(self, message: str, *, reason: str = "the journal cannot be used right now") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class RunNotFound(JournalError):

@@ -158,12 +158,13 @@ class RunStarted(Event):
 
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run did not complete: `message` for people, `kind` for programs. `code` is more precise than `kind`.
-    `status` is the HTTP status of a failed call, 0 where there is none."""
+    `status` is the HTTP status of a failed call, 0 where there is none; `retry_after_s` the wait that it asked for."""
 
     kind: str
     message: str
     code: str = ""
     status: int = 0
+    retry_after_s: float | None = None
 
 
 class RunFinished(Event):

@@ -275,6 +275,11 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
         return [to_json(entry.event) for entry in self]
 
     @cached_property
+    def stored_bytes(self) -> int:
+        """How long these entries are as they are stored."""
+        return len(self.stored) or sum(map(len, self.lines))
+
+    @cached_property
     def page(self) -> LogPage:
         """The same entries as they are stored."""
         return LogPage(map(StoredLine, [entry.seq for entry in self], [entry.attempt for entry in self], self.lines))

@@ -22,9 +22,9 @@ from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, user
 from tailrace.ports import Effect, Journal, Lease, NewRun, ToolContext, ToolOutcome
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import AiohttpTransport, open_transport
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 from tailrace.tools.typed import Arguments, TypedTool
 

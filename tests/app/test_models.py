@@ -11,7 +11,7 @@ from tailrace.app.models import Models, endpoint_of, named
 from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 from tailrace.providers.attempt import Route
-from tailrace.providers.transport import open_transport
+from tailrace.providers.http.transport import open_transport
 
 
 def config(home: Path, text: str) -> Config:

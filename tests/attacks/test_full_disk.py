@@ -60,13 +60,13 @@ async def test_L144_a_run_waits_for_space_its_viewers_hear_it_and_it_goes_on(tmp
         seen: list[dict[str, Any]] = []
         with full_disk(server.app):
             error = await watch(server, run_id, seen)
-            assert "no space left to write" in error["error"]["message"], error
+            assert "no space left to write the journal" in error["error"]["message"], error
             status, body = await server.json("GET", "/readyz")
             assert (status, body["error"]["kind"]) == (503, "journal_unavailable")
-            assert "no space left to write" in body["error"]["message"]
+            assert "no space left to write the journal" in body["error"]["message"]
             status, body = await server.json("POST", "/runs", {"input": "x" * 10_000})
             assert status == 503
-            assert "no space left to write" in body["error"]["message"]
+            assert "no space left to write the journal" in body["error"]["message"]
             status, body = await server.json("GET", f"/runs/{run_id}")
             assert (status, body["error"]) == (200, None)
             assert body["status"] in ("running", "pending")
@@ -86,4 +86,4 @@ async def test_L144_a_disk_that_is_nearly_full_is_said_before_a_write_fails(tmp_
         monkeypatch.setattr("tailrace.journal.sqlite.store.MIN_FREE_BYTES", 1 << 60)
         status, body = await server.json("GET", "/readyz")
         assert (status, body["error"]["kind"]) == (503, "journal_unavailable")
-        assert "are left to write" in body["error"]["message"]
+        assert "no space left to write the journal" in body["error"]["message"]

@@ -23,9 +23,9 @@ from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, Journal
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import AiohttpTransport, open_transport
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 QUICK = CallPolicy(backoff_s=0.001, backoff_max_s=0.002)

@@ -198,6 +198,15 @@ def test_a_pipe_tells_the_living_from_the_dead(tmp_path: Path) -> None:
     assert list((tmp_path / "x.db-bells").iterdir()) == []
 
 
+def test_a_pipe_that_another_process_is_making_is_not_removed(tmp_path: Path) -> None:
+    pipe = WakeupPipe(tmp_path / "x.db")
+    hidden = tmp_path / "x.db-bells" / ".1-abcd"
+    os.mkfifo(hidden)  # it has no reader yet, as that of a dead process
+    pipe.remove_dead(keep=())
+    assert hidden.exists()
+    pipe.close()
+
+
 def test_a_process_that_cannot_make_its_pipe_again_does_not_look_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,18 +334,20 @@ async def test_a_failure_of_any_kind_does_not_end_wakeups(
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
     watching = asyncio.ensure_future(everything(theirs.tail(run.id)))
-    failures = [RuntimeError("once")]
+    failed = asyncio.Event()
     look = theirs._look_for_signals
 
     async def fail_once() -> None:
-        if failures:
-            raise failures.pop()
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("once")
         await look()
 
     monkeypatch.setattr(theirs, "_look_for_signals", fail_once)
-    await written(ours, lease, [MessageChunk("a")])
-    await ours.seal(lease, RunFinished("completed", "a"))
     async with asyncio.timeout(10):
+        await written(ours, lease, [MessageChunk("a")])
+        await failed.wait()
+        await ours.seal(lease, RunFinished("completed", "a"))
         assert texts_of(await watching) == ["a"]
     assert "once" in caplog.text
     await ours.close()

@@ -7,6 +7,7 @@ import gc
 import random
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
-from tailrace.journal.live_tail import PAGE_ENTRIES, WINDOW_ENTRIES, Tail
+from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite.queries import rows_of
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -24,7 +26,9 @@ from tailrace.ports import (
     Batch,
     Journal,
     Lease,
+    LogPage,
     NewRun,
+    StoredLine,
     sse_with_reasoning,
     sse_without_reasoning,
     without_reasoning,
@@ -146,6 +150,49 @@ async def test_a_viewer_far_behind_reads_by_the_page(tmp_path: Path) -> None:
     assert [len(batch) for batch in batches] == [PAGE_ENTRIES, PAGE_ENTRIES, 12]
     assert [entry.seq for batch in batches for entry in batch] == list(range(1, written + 3))
     await journal.close()
+
+
+async def test_L141_a_page_of_the_tail_is_as_short_as_one_from_storage(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    run, lease = await started(journal)
+    viewer = journal.tail_pages(run.id)
+    await anext(viewer)
+    for _ in range(4):
+        journal.append(lease, [MessageChunk("x" * (PAGE_BYTES // 2))])
+        await journal.commit(lease)
+    journal.append(lease, [MessageChunk("x" * 2 * PAGE_BYTES)])
+    await journal.seal(lease, RunFinished("completed", "x" * 4 * PAGE_BYTES))
+    pages = [page async for page in viewer]
+    assert [line.seq for page in pages for line in page] == list(range(2, 8))
+    assert all(len(page) == 1 or sum(len(line.json) for line in page) <= PAGE_BYTES for page in pages)
+    snapshot = await anext(journal.tail_pages(run.id, snapshot=True))
+    assert [line.type for line in snapshot] == [b"snapshot"]  # however long it is
+    await journal.close()
+
+
+async def test_L141_the_cache_of_pages_is_bounded_by_their_length() -> None:
+    cache = PageCache(max_pages=8, max_bytes=1000)
+    loads: list[int] = []
+
+    def load(after: int, size: int) -> asyncio.Future[LogPage]:
+        loads.append(after)
+        loaded: asyncio.Future[LogPage] = asyncio.get_running_loop().create_future()
+        loaded.set_result(LogPage([StoredLine(after + 1, 1, b"x" * size)]))
+        return loaded
+
+    async def read(after: int, size: int) -> None:
+        await cache.page("run", after, partial(load, after, size))
+        await asyncio.sleep(0)  # it is kept by a callback of the future
+
+    for after in range(4):
+        await read(after, 400)
+    assert cache.stored_bytes == 800
+    await read(3, 400)
+    assert loads == [0, 1, 2, 3]  # the newest are kept
+    await read(9, 5000)  # longer than all may be together: shared while it is read, and not kept
+    assert cache.stored_bytes <= 1000
+    cache.forget("run")
+    assert cache.stored_bytes == 0
 
 
 async def test_F74_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, Verdict
 from tailrace.providers.deadlines import Purpose
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.providers.no_streaming import NonStreamingRoutes
-from tailrace.providers.transport import AiohttpTransport, open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "responses", "anthropic")

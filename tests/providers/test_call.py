@@ -22,6 +22,7 @@ from tailrace.providers.call_listener import CallMiddleware, ForwardingListener
 from tailrace.providers.no_streaming import NonStreamingRoutes
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply, think
+from tailrace.testing.provider.names import HUGE_RETRY_AFTER_S
 
 OK = "The mill wheel turns, and the tailrace carries the water on. Nothing is lost on the way."
 ONCE: Any = {"max_attempts": 1}
@@ -347,7 +348,6 @@ async def test_attempts_are_spaced_and_bounded() -> None:
     [
         ("status-429-after-7", 7.0, 7.8),
         ("status-503-after-date-20", 18.0, 22.1),
-        ("status-429-after-huge", 30.0, 33.1),
         ("status-429", 0.25, 0.6),
     ],
 )
@@ -358,6 +358,17 @@ async def test_E66_retry_after_is_honoured_within_reason(status: str, least: flo
         result = await bench.call(bench.route())
         assert result.completion.text == OK
         assert least <= now() - began <= most
+
+
+@driven
+async def test_K139_a_wait_that_is_too_long_is_not_waited_out() -> None:
+    async with faulty("status-429-after-huge") as bench:
+        began = now()
+        with pytest.raises(Unavailable) as caught:
+            await bench.call(bench.route())
+        assert now() - began < 1
+        assert caught.value.retry_after_s == HUGE_RETRY_AFTER_S
+        assert len(bench.server.requests) == 1
 
 
 @pytest.mark.parametrize("code", [429, 503, 529])

@@ -14,7 +14,7 @@ from tailrace.messages import AnyDelta, Dialect, ToolCallDelta
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import Verdict
-from tailrace.providers.quirks import CONTINUE
+from tailrace.providers.http.quirks import CONTINUE
 from tailrace.providers.retry.continuation import MARK
 from tailrace.testing.provider import Reply, reply, scenario
 from tailrace.testing.scripted import Cut, ScriptedProvider

@@ -18,9 +18,9 @@ from tailrace.errors import Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, user
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller, CallResult
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import HttpReply
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import HttpReply
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Reply, Scenario, call, reply, think
 
 _WEATHER = call("get_weather", {"city": "Zürich"})

@@ -13,7 +13,7 @@ SPENT = Usage(3, 5)
 
 
 class Written:
-    """A log that keeps what is written to it, and how deltas become its events."""
+    """A log that keeps what is written to it."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, AnyEvent]] = []
@@ -21,13 +21,15 @@ class Written:
     def __call__(self, attempt: int, events: Sequence[AnyEvent]) -> None:
         self.entries += [(attempt, event) for event in events]
 
-    def events_of(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
+
+class TextLog(DeltaLog):
+    def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
         return [MessageChunk(text)] if text else []
 
 
 async def test_attempts_are_numbered_within_the_run_and_withdrawn_by_that_number() -> None:
-    log = DeltaLog(written := Written(), written.events_of, attempts=2, shown="Once ")
+    log = TextLog(written := Written(), attempts=2, shown="Once ")
     log.attempt_started(1, "a", "m")
     log.deltas([TextDelta("upon")])
     log.attempt_ended(AttemptOutcome(1, "a", "m", SPENT))
@@ -48,7 +50,7 @@ async def test_attempts_are_numbered_within_the_run_and_withdrawn_by_that_number
 
 
 async def test_the_next_call_goes_on_with_the_numbers() -> None:
-    log = DeltaLog(written := Written(), written.events_of, block_id="b")
+    log = TextLog(written := Written(), block_id="b")
     for number in (1, 2, 1):
         log.attempt_started(number, "a", "m")
     log.attempt_discarded(1, "why")
@@ -58,7 +60,7 @@ async def test_the_next_call_goes_on_with_the_numbers() -> None:
 
 @driven
 async def test_deltas_are_buffered_until_the_interval_has_passed_or_the_attempt_ends() -> None:
-    log = DeltaLog(written := Written(), written.events_of, flush_every_s=1.0)
+    log = TextLog(written := Written(), flush_every_s=1.0)
     log.attempt_started(1, "a", "m")
     for text in "abc":
         log.deltas([TextDelta(text)])

@@ -25,6 +25,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import (
+    AnyDelta,
     Completion,
     Message,
     ModelRequest,
@@ -192,8 +193,11 @@ class _AnswerLog(DeltaLog):
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        super().__init__(write, answer.events_of, attempts=record.fold.attempt, shown=shown)
+        super().__init__(write, attempts=record.fold.attempt, shown=shown)
         self.filter = answer
+
+    def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:
+        return self.filter.events_of(deltas)
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         super().attempt_started(number, provider, model)

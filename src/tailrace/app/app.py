@@ -41,13 +41,13 @@ from tailrace.flows.engine.service import FlowService
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
-from tailrace.private_files import tighten
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
 from tailrace.providers.call_listener import CallMiddleware
+from tailrace.providers.http.transport import open_transport
 from tailrace.providers.presets import PRESETS
-from tailrace.providers.transport import open_transport
 from tailrace.runs.host import OnEnd
+from tailrace.system.private_files import tighten
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import preview_line
 from tailrace.wire.client_request import ClientRequest

@@ -24,7 +24,7 @@ from tailrace.messages import user
 from tailrace.ports import ENDED, Effect, Journal, Tool
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.endpoint import Endpoint
+from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.presets import PRESETS, Preset
 
 

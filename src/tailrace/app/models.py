@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
 from tailrace.errors import ConfigError
-from tailrace.providers import quirks
 from tailrace.providers.attempt import Route
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
+from tailrace.providers.http import quirks
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.refused_fields import RefusedFields
+from tailrace.providers.http.transport import Transport
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.presets import PRESETS, Preset
-from tailrace.providers.refused_fields import RefusedFields
-from tailrace.providers.transport import Transport
 
 LOCAL = "local"
 

@@ -65,7 +65,7 @@ class CallLog(DeltaLog):
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
-        super().__init__(write, self._raw_events, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
+        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
         self._journal = journal
         self._lease = lease
         self._keeps_events = keep_events
@@ -78,7 +78,7 @@ class CallLog(DeltaLog):
         self._ending = None
         super().attempt_started(number, provider, model)
 
-    def _raw_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
+    def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
         events."""
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []

@@ -183,8 +183,12 @@ class Viewer(ABC, Generic[P]):
         self.cursor = after
 
     @abstractmethod
-    def _shared(self, batch: Batch) -> P | None:
-        """What the viewer is given of a batch of the tail; None where it takes a page from storage instead."""
+    def _given(self, batch: Batch) -> P:
+        """A batch as the viewer is given it."""
+
+    def _fits(self, _batch: Batch) -> bool:
+        """Whether the viewer takes a batch of the tail; otherwise it takes a page from storage instead."""
+        return True
 
     @abstractmethod
     async def _from_storage(self) -> P: ...
@@ -197,7 +201,7 @@ class Viewer(ABC, Generic[P]):
             self._tail = await self._attach()
         page: P | None
         if self._snapshot:
-            page = self._shared(Batch((await self._source.snapshot(self._run_id),)))
+            page = self._given(Batch((await self._source.snapshot(self._run_id),)))
             self._snapshot = False
         else:
             page = None
@@ -227,8 +231,9 @@ class Viewer(ABC, Generic[P]):
                 raise failure
             await arrival.wait()
             return None
-        page = self._shared(batch) if batch is not None else None
-        if page is None and not (page := await self._from_storage()):
+        if batch is not None and self._fits(batch):
+            return self._given(batch)
+        if not (page := await self._from_storage()):
             raise RunNotFound(f"run {self._run_id} was deleted")
         return page
 
@@ -238,7 +243,7 @@ class EntryViewer(Viewer[Batch]):
 
     __slots__ = ()
 
-    def _shared(self, batch: Batch) -> Batch:
+    def _given(self, batch: Batch) -> Batch:
         return batch
 
     async def _from_storage(self) -> Batch:
@@ -250,9 +255,11 @@ class PageViewer(Viewer[LogPage]):
 
     __slots__ = ()
 
-    def _shared(self, batch: Batch) -> LogPage | None:
-        small = len(batch) <= PAGE_LINES and len(batch.stored) <= PAGE_BYTES
-        return batch.page if small else None
+    def _given(self, batch: Batch) -> LogPage:
+        return batch.page
+
+    def _fits(self, batch: Batch) -> bool:
+        return len(batch) <= PAGE_LINES and (len(batch) == 1 or batch.stored_bytes <= PAGE_BYTES)
 
     async def _from_storage(self) -> LogPage:
         return await self._source.stored_page(self._run_id, self.cursor)

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from tailrace.journal.live_tail import PAGE_BYTES
 from tailrace.ports import LogPage
 
 MAX_PAGES = 64
+MAX_BYTES = 64 * PAGE_BYTES  # of all pages: a page with a single long entry has no other limit
 
 _Place: TypeAlias = tuple[str, int]  # a run and the entry before the page
 
@@ -22,8 +24,10 @@ class PageCache:
     """The pages that were asked for last. Entries never change, so a page is right for as long as its run is neither
     compacted nor deleted; one that was read at the end of a growing log only ends early."""
 
-    def __init__(self, max_pages: int = MAX_PAGES) -> None:
+    def __init__(self, max_pages: int = MAX_PAGES, max_bytes: int = MAX_BYTES) -> None:
         self._max_pages = max_pages
+        self._max_bytes = max_bytes
+        self.stored_bytes = 0
         self._pages: OrderedDict[_Place, LogPage] = OrderedDict()
         self._loading: dict[_Place, asyncio.Future[LogPage]] = {}
 
@@ -45,11 +49,18 @@ class PageCache:
         if loaded.cancelled() or loaded.exception() is not None or not loaded.result():
             return
         self._pages[place] = loaded.result()
-        if len(self._pages) > self._max_pages:
-            self._pages.popitem(last=False)
+        self.stored_bytes += _size(loaded.result())
+        while len(self._pages) > self._max_pages or self.stored_bytes > self._max_bytes:
+            _, dropped = self._pages.popitem(last=False)
+            self.stored_bytes -= _size(dropped)
 
     def forget(self, run_id: str) -> None:
         """The run was compacted or deleted."""
-        for kept in (self._pages, self._loading):
-            for place in [place for place in kept if place[0] == run_id]:
-                del kept[place]
+        for place in [place for place in self._pages if place[0] == run_id]:
+            self.stored_bytes -= _size(self._pages.pop(place))
+        for place in [place for place in self._loading if place[0] == run_id]:
+            del self._loading[place]
+
+
+def _size(page: LogPage) -> int:
+    return sum(len(line.json) for line in page)

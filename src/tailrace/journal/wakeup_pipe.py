@@ -79,7 +79,7 @@ class WakeupPipe:
         if self.fd is None:
             return
         with self._lock:
-            names = {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
+            names = self._names()
             for name in names - self._peers.keys() - {self.name}:
                 self._connect(name)
         if self.name not in names:
@@ -104,9 +104,13 @@ class WakeupPipe:
     def remove_dead(self, keep: Collection[str]) -> None:
         """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead."""
         with contextlib.suppress(OSError):
-            for path in list(self._directory.iterdir()):
-                if path.name not in keep and path.name != self.name and self._is_dead(path.name):
-                    self._remove(path.name)
+            for name in self._names() - {*keep, self.name}:
+                if self._is_dead(name):
+                    self._remove(name)
+
+    def _names(self) -> set[str]:
+        """The pipes but for those that are being made: they are hidden until they have a reader. Raises `OSError`."""
+        return {path.name for path in self._directory.iterdir() if not path.name.startswith(".")}
 
     def wake_peers(self) -> None:
         if self._peers:

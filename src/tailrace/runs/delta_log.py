@@ -1,7 +1,7 @@
 """From the deltas of a model call to a run's log: the one listener that writes.
 
 Owns the numbers of attempts within the run, the buffer between reads and entries, and what of the answer is on record.
-Which events the deltas become is the caller's part: an agent filters thoughts and secrets, a step writes `LlmDelta`.
+Which events the deltas become is a subclass's part: an agent filters thoughts and secrets, a step writes `LlmDelta`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
 MAX_REASON_CHARS = 500
 
-EventsOf: TypeAlias = Callable[[list[AnyDelta]], Sequence[AnyEvent]]
 WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 """Appends facts of an attempt to the log. Never blocks. Raises `StaleEpoch` where the run was taken over."""
 
@@ -29,7 +28,6 @@ class DeltaLog(CallListener):
     def __init__(
         self,
         write: WriteEvents,
-        events_of: EventsOf,
         *,
         attempts: int = 0,
         shown: str = "",
@@ -37,7 +35,6 @@ class DeltaLog(CallListener):
         flush_every_s: float = 0.0,
     ) -> None:
         self._write = write
-        self._events_of = events_of
         self._attempt = attempts
         self._before_call = attempts  # the run's attempts before the call's first
         self._block_id = block_id
@@ -71,7 +68,12 @@ class DeltaLog(CallListener):
         """Writes what is buffered."""
         if self._pending:
             pending, self._pending = self._pending, []
-            self._add(self._events_of(pending))
+            self._add(self.to_events(pending))
+
+    def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:
+        """What these deltas are in the log. A method and no callable that is kept: a subclass's own would be a cycle
+        (L148)."""
+        raise NotImplementedError
 
     def record_usage(self, usage: Usage, provider: str, model: str) -> None:
         if usage != Usage():
@@ -89,7 +91,7 @@ class DeltaLog(CallListener):
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True
         if not self._flush_every_s:
-            self._add(self._events_of(deltas))
+            self._add(self.to_events(deltas))
             return
         self._pending += deltas
         if (now := self._now()) >= self._flush_at:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.errors import ProviderError, TailraceError, TimedOut
+from tailrace.errors import ProviderError, Retryable, TailraceError, TimedOut
 from tailrace.events import RunFailure
 
 
@@ -12,7 +12,8 @@ def failure_of(error: ProviderError) -> RunFailure:
     message = str(error)
     if error.provider and error.provider not in message:
         message = f"{error.provider}: {message}"
-    return RunFailure(error.code or error.kind, message, status=status)
+    retry_after_s = error.retry_after_s if isinstance(error, Retryable) else None
+    return RunFailure(error.code or error.kind, message, status=status, retry_after_s=retry_after_s)
 
 
 def unexpected_failure(error: Exception) -> RunFailure:

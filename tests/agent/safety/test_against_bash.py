@@ -5,6 +5,7 @@ The programs that bash finds are the system's harmless ones, real deleting ones,
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -36,6 +37,8 @@ WAITS = re.compile(
     r"\buntil\b|\bwatch\b|tail -f|\bsleep\b|\btop\b|\bnohup\b|\bsetsid\b|&\s*$|& |\bvim\b|\bnano\b|\bless\b"
     r"|\bman\b|python3 -m"
 )
+# Starts with another environment than the scene's: a login shell reads the system's profile.
+LEAVES_THE_SCENE = re.compile(r"\bbash -\w*l|\benv -i")
 SECRET = "the-secret-of-the-victim"
 TIMEOUT_S = 20
 
@@ -109,8 +112,10 @@ class Scene(NamedTuple):
 
 
 def allowed_lines() -> list[str]:
+    """Lines that end by themselves and find no other programs than the scene's."""
     text = (CORPUS / "harmless.txt").read_text(encoding="utf-8")
-    return [line.replace("⏎", "\n") for line in text.split("\n") if line and not WAITS.search(line)]
+    lines = [line for line in text.split("\n") if line and not LEAVES_THE_SCENE.search(line)]
+    return [line.replace("⏎", "\n") for line in lines if not WAITS.search(line)]
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -118,7 +123,8 @@ def test_M153_what_is_allowed_harms_nothing_when_bash_runs_it(tmp_path: Path, pa
     scene = Scene.make(tmp_path)
     before = scene.victims()
     ran = 0
-    for line in allowed_lines()[part::8]:
+    for written in allowed_lines()[part::8]:
+        line = written.replace("/tmp", str(tmp_path / "tmp"))  # noqa: S108 - the system's own is not written to
         if assess(line, scene.places()).verdict != "allow":
             continue  # what leads out of this working directory
         scene.run(line)
@@ -129,14 +135,15 @@ def test_M153_what_is_allowed_harms_nothing_when_bash_runs_it(tmp_path: Path, pa
     assert ran > 80
 
 
-# Pieces that shells and readers of shells disagree about, around a program that must not start unasked.
+# Pieces that shells and readers of shells disagree about, around a program that must not start unasked. None holds a
+# slash, a dot or a tilde: a real program that bash finds in spite of the PATH cannot leave the directory.
 PIECES = [
     "rm ", "rm v", "rm", "echo ", "ls", "x", "1", "-c ", "'", '"', "\\", "\n", "\\\n", " ", ";", "&&", "||", "|",
     "|&", "!", "#", " # ", "$(", ")", "`", "${x:-", "}", "{ ", "; }", "(", "((", "))", "[[ ", " ]]", "$'", '$"',
     "\\'", '\\"', "<(", ">(", "<<<", "<<E\n", "<<'E'\n", "\nE\n", "<<-E\n", "\tE\n", "E", "=", "x=", "$x", "${x}",
     "a=(", "<", "in", "case x in x) ", ";; esac", "if true; then ", "; fi", "for x in rm; do ", "; done",
     "while false; do ", "f() ", "f", "eval ", "bash -c ", "sh -ec ", "env ", "-S ", "exec ", "command ", "{rm,}",
-    "r", "m", "$IFS", "＇", "＃", "\u00a0", "~", "*", "?", "time ", "trap ", " EXIT", "xargs ", "alias x=", "${x",
+    "r", "m", "$IFS", "＇", "＃", "\u00a0", "*", "?", "time ", "trap ", " EXIT", "xargs ", "alias x=", "${x",
     "@", "%", "\t", "&", ">", "-", "--", "y",
 ]  # fmt: skip
 
@@ -160,7 +167,7 @@ def starts_rm(root: Path, line: str) -> bool:
     started.unlink(missing_ok=True)
     environment = {"PATH": str(root / "bin"), "HOME": str(root), "LC_ALL": "C.UTF-8"}
     command = f"ulimit -u 400 -t 2 -f 100 2>/dev/null\n{line}"
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             [str(BASH), "-c", "--", command],
             cwd=root / "work",
@@ -170,8 +177,6 @@ def starts_rm(root: Path, line: str) -> bool:
             timeout=TIMEOUT_S,
             check=False,
         )
-    except subprocess.TimeoutExpired:
-        return False
     return started.exists()
 
 

@@ -397,6 +397,8 @@ async def test_a_dumb_terminal_gets_lines_and_nothing_else(home: Home) -> None:
         await terminal.until("Plain **text**.")
         terminal.enter("/verbose")
         await terminal.until("verbose on")
+        terminal.enter("/yolo off")  # it is off: the question below is asked
+        await terminal.until("yolo off")
         terminal.enter("Go on.")
         await terminal.until("word50")
         terminal.type("\x03")

@@ -18,7 +18,7 @@ from cli.screen.vt import VirtualTerminal
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
-from tailrace.extras import install_command
+from tailrace.system.extras import install_command
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
 

@@ -11,6 +11,7 @@ import pytest
 
 from delivery.planning.played_plans import EDITING, Stage, answer, numbered
 from tailrace.delivery.planning.planner import Done, Showing, Wait
+from tailrace.delivery.planning.replies import MAX_TRIES_IN_DOUBT
 from tailrace.delivery.port import (
     AnyAction,
     Append,
@@ -293,6 +294,18 @@ def test_failures_are_retried_with_growing_pauses_and_given_up_in_the_end() -> N
     assert 23 * 3600 < stage.now - 1000 < 25 * 3600, "an outage of a night loses no answer"
 
 
+def test_a_platform_that_is_connected_again_is_tried_at_once() -> None:
+    stage = Stage(fault=lambda action: Failed("down") if isinstance(action, Send) else None)
+    stage.feed(numbered(answer("short")))
+    stage.run_until(stage.now + 3600)
+    before = len(sends(stage))
+    stage.planner.try_again()
+    stage.fault = None
+    stage.act()
+    assert len(sends(stage)) == before + 1
+    assert stage.chat.texts == ("short",)
+
+
 # ── replies that do not come ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -353,6 +366,17 @@ def test_G80_a_whole_text_that_may_have_been_sent_keeps_its_key_when_the_tries_a
     stage.restart(entries)
     stage.finish()
     assert stage.chat.texts == ("short",), "the same key: the platform gives the message of the first attempt"
+
+
+def test_G80_a_connection_that_comes_and_goes_does_not_prolong_the_tries_of_a_text_in_doubt() -> None:
+    fault: Fault = LostReply(done=False)
+    stage = Stage(Capabilities(resend="idempotent"), fault=lambda action: fault if isinstance(action, Send) else None)
+    stage.feed(numbered(answer("short")))
+    for _ in range(10 * MAX_TRIES_IN_DOUBT):
+        stage.run_until(stage.now + 2.0)
+        stage.planner.try_again()
+    assert isinstance(stage.act(), Done)
+    assert len(sends(stage)) == MAX_TRIES_IN_DOUBT
 
 
 def test_G80_an_edit_is_simply_repeated() -> None:

@@ -32,9 +32,9 @@ from tailrace.messages import JsonObject
 from tailrace.ports import Lease
 from tailrace.providers.attempt import Route
 from tailrace.providers.call import Caller
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import AiohttpTransport, open_transport
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 
 When = Literal["seen", "made"]
 

@@ -27,7 +27,7 @@ from tailrace.flows.steps.http import HttpStep, host_problem
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
-from tailrace.providers.transport import open_transport
+from tailrace.providers.http.transport import open_transport
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool
 

@@ -61,6 +61,19 @@ def test_shell_code_in_a_value_is_text() -> None:
         "eval echo {{input.v}}",
         "python3 -c {{input.v}}",
         "ssh host {{input.v}}",
+        'echo "$(cat "{{input.v}}")"',
+        'echo "`cat "{{input.v}}"`"',
+        'echo "${x:-"{{input.v}}"}"',
+        "echo $'a\\' {{input.v}} '",
+        "echo $(( {{input.v}} ))",
+        "(( x = {{input.v}} ))",
+        "[[ 1 -eq {{input.v}} ]]",
+        "echo $[ {{input.v}} ]",
+        "echo ${a[{{input.v}}]}",
+        "let {{input.v}}",
+        "unset {{input.v}}",
+        "printf -v {{input.v}} x",
+        "[ -v {{input.v}} ]",
     ],
 )
 def test_a_template_where_quotes_mean_something_else_is_refused(command: str) -> None:
@@ -79,6 +92,9 @@ def test_what_stands_by_itself_is_fine() -> None:
         "a 'b' \"c\" {{input.v}} # d",
         "x=$(cat {{input.v}}) && echo",
         "ls # it's\ncat {{input.v}}",
+        'ls ${HOME} "${HOME}/x" {{input.v}}',
+        "grep -v {{input.v}} x",
+        "export X={{input.v}}",
     ):
         assert invalid_template(command) == ""
 
@@ -91,5 +107,8 @@ def test_a_name_that_is_a_template_brings_no_way_around() -> None:
     assert filled == {"name": "terminal", "args": {"command": "echo '$(id)'", "directory": "sub"}}
     other = step.fill(params, Names(input={"tool": "web", "v": "$(id)", "d": "sub"}), strict=True)
     assert other["args"]["command"] == "echo $(id)"
-    with pytest.raises(ExpressionError):
-        step.fill({"name": "terminal", "args": "{{input.args}}"}, Names(input={"args": {"command": "id"}}), strict=True)
+    for args in ("{{input.args}}", "ls {{input.args}}"):
+        whole = {"name": "terminal", "args": args}
+        assert ToolStep({"terminal": None}, allowed).invalid(whole) is not None  # type: ignore[dict-item]
+        with pytest.raises(ExpressionError):
+            step.fill(whole, Names(input={"args": {"command": "id"}}), strict=True)

@@ -243,6 +243,35 @@ async def test_switches_are_shown_and_changed(tmp_path: Path) -> None:
         assert "/approve" in usage
 
 
+@driven
+async def test_a_switch_that_is_told_on_or_off_is_never_reversed(tmp_path: Path) -> None:
+    async with town(tmp_path) as here:
+        for text in ("/yolo off", "/yolo on", "/yolo ON", "/yolo maybe", "/status", "/verbose off", "/verbose on"):
+            await here.write(text)
+            await asyncio.sleep(5)
+        off, on, again, unclear, status, brief, full = here.chat.texts
+    assert off == "Dangerous commands ask again."
+    assert on == again
+    assert "without asking" in on
+    assert unclear == "/yolo, /yolo on or /yolo off."
+    assert "approvals: off" in status
+    assert brief == "Tools are no longer shown in full."
+    assert "in full" in full
+
+
+@driven
+async def test_tools_that_the_config_shows_in_full_can_be_shown_briefly(tmp_path: Path) -> None:
+    listing = reply(call("terminal", {"command": "ls"}))
+    async with town(tmp_path, listing, reply("One."), listing, reply("Two."), more=", tools: verbose") as here:
+        for text in ("look", "/verbose", "look again"):
+            await here.write(text)
+            await asyncio.sleep(10)
+        full, _, said, brief, _ = here.chat.texts
+    assert "command: ls" in full
+    assert said == "Tools are no longer shown in full."
+    assert "command: ls" not in brief
+
+
 async def test_switches_are_kept_after_a_restart(tmp_path: Path) -> None:
     platform = MemoryPlatform(EDITING)
     for text in ("/model faulty/other", "/model"):

@@ -10,8 +10,8 @@ import pytest
 
 from tailrace.config.load import load
 from tailrace.errors import ConfigError
-from tailrace.extras import install_command
 from tailrace.platforms.runtime.registry import make_platform
+from tailrace.system.extras import install_command
 
 LIBRARIES = {"telegram": "telegram", "discord": "discord", "slack": "slack_sdk.errors", "matrix": "nio"}
 

@@ -17,9 +17,9 @@ import pytest
 from tailrace.errors import ConfigError, Rejected, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest, TextDelta, user
 from tailrace.ports import AnswerStream, Provider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 from tailrace.providers.local.provider import MODEL_NAME, LocalProvider, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
-from tailrace.providers.transport import AiohttpTransport, open_transport
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 # What the provider itself gives differently each time, or in one of the two ways only.

@@ -21,10 +21,10 @@ import msgspec
 import pytest
 
 from tailrace.errors import ConfigError, Unavailable
-from tailrace.extras import install_command
 from tailrace.providers.local.child import Report, Settings
 from tailrace.providers.local.server import Address, LocalServer
 from tailrace.providers.local.weights import SMOLLM2
+from tailrace.system.extras import install_command
 
 CHILD = [sys.executable, "-P", "-m", "tailrace.providers.local.child"]
 needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waiting for a grandchild needs a pidfd")

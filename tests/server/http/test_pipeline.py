@@ -15,9 +15,10 @@ from aiohttp import web
 from server.http_server import raw, running_server
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
+from tailrace.server.http.json_shape import MAX_DEPTH, small_shape
 from tailrace.server.http.listener import ConnectionLimits
 from tailrace.server.http.pipeline import RequestPipeline
-from tailrace.server.http.request_body import MAX_DEPTH, depth_of, read_object
+from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.testing.clock import driven
 
@@ -119,11 +120,11 @@ async def test_J126_json_that_is_nested_without_end_gets_400(tmp_path: Path) -> 
 
 def test_J126_depth_is_counted_outside_strings() -> None:
     filler = b"[" + b"[]," * 300 + b"1]"
-    assert depth_of(filler) == 2
-    assert depth_of(b'["' + b"[" * 900 + b'",' + filler + b"]") == 3
-    assert depth_of(b'["\\"[[[", ' + b'"\\\\", ' + filler + b"]") == 3
-    assert depth_of(b"[" * 500) == 500
-    assert depth_of(b"") == 0
+    assert small_shape(filler).depth == 2
+    assert small_shape(b'["' + b"[" * 900 + b'",' + filler + b"]").depth == 3
+    assert small_shape(b'["\\"[[[", ' + b'"\\\\", ' + filler + b"]").depth == 3
+    assert small_shape(b"[" * 500).depth == 500
+    assert small_shape(b"").depth == 0
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,20 @@ async def test_K129_what_asks_nothing_or_only_tunes_is_left_out_and_named(
     assert list(run.new.input.get("ignored", ())) == named
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_K129_no_name_that_a_client_invents_breaks_the_header(tmp_path: Path, stream: bool) -> None:
+    fields: JsonObject = {"a\r\nx-evil: 1": 1, "b,\u00e9": 1, "c" * 20_000: 1, "stream": stream}
+    fields |= {f"field_{number}": 1 for number in range(1000)}
+    async with dialect_server(tmp_path) as server:
+        body = ask(CHAT, "up-anthropic/ok", **fields)
+        async with server.session.post(server.url + CHAT, json=body) as response:
+            assert response.status == 200, await response.text()
+            named = response.headers["x-tailrace-ignored"].split(", ")
+            assert "x-evil" not in response.headers
+    assert named[:3] == ["a??x-evil: 1", "b??", "c" * 64]
+    assert (len(named), named[-1]) == (33, "and 971 more")
+
+
 async def test_K129_a_strict_server_refuses_it_instead(tmp_path: Path) -> None:
     async with dialect_server(tmp_path, sections={"server": {"drain_s": 0.05, "strict": True}}) as server:
         for model in ("up-anthropic/ok", "tailrace"):
@@ -190,6 +204,25 @@ async def test_json_mode_is_an_instruction_where_there_is_no_word_for_it(tmp_pat
     async with dialect_server(tmp_path) as server:
         await answered(server, CHAT, ask(CHAT, "up-anthropic/ok", response_format={"type": "json_object"}))
         assert "JSON object" in server.provider.requests[0].json()["system"]
+
+
+# ── a provider that wants to be left alone ────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "model"), [(CHAT, "up-chat"), (MESSAGES, "up-chat"), (RESPONSES, "up-responses"), (CHAT, "tailrace")]
+)
+async def test_K139_a_long_wait_is_passed_on_at_once_with_its_header(
+    tmp_path: Path, path: str, model: str, stream: bool
+) -> None:
+    sections = {"model": {"provider": "up-chat", "name": "status-429-after-86400"}}
+    name = model if model == "tailrace" else f"{model}/status-429-after-86400"
+    async with dialect_server(tmp_path, sections=sections) as server:
+        body = ask(path, name, stream=stream)
+        async with server.session.post(server.url + path, json=body) as response:
+            assert (response.status, response.headers.get("Retry-After")) == (429, "86400")
+        assert len(server.provider.requests) == 1
 
 
 # ── counting ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -282,6 +282,30 @@ async def test_an_answer_that_breaks_off_goes_on_in_one_text(tmp_path: Path, dia
         assert [item["type"] for item in streamed["output"]] == ["message"]
 
 
+@pytest.mark.parametrize("begun", [True, False], ids=["behind its text", "behind nothing"])
+@pytest.mark.parametrize("dialect", ["chat", "anthropic"])
+async def test_D48_an_answer_that_breaks_off_behind_its_finish_reason_has_one_end(
+    tmp_path: Path, dialect: Dialect, begun: bool
+) -> None:
+    """The finish reason is not sent before the provider's last event: clients read no further than that."""
+    ending: JsonObject = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {}}
+    if dialect == "chat":
+        text: list[JsonObject] = [{"delta": {"content": "One, "}}] if begun else []
+        finish: JsonObject = {"delta": {"content": "two, "} if begun else {}, "finish_reason": "length"}
+        cut = chat_stream({"delta": {"role": "assistant"}}, *text, finish).removesuffix(b"data: [DONE]\n\n")
+    elif begun:
+        cut = named_stream(*CUT["anthropic"], {"type": "content_block_stop", "index": 0}, ending)
+    else:
+        cut = named_stream(CUT["anthropic"][0], ending)
+    async with replaying(tmp_path, cut, REST[dialect]) as server:
+        raw = await server.streamed(dialect)
+    body = rebuilt(dialect, raw)
+    assert body is not None, raw
+    completion = WIRES[dialect].completion_from_body(body)
+    assert (completion.text, completion.stop) == ("One, two, three." if begun else "three.", "end")
+    assert raw.count(b'"finish_reason":"') + raw.count(b'"stop_reason":"') == 1
+
+
 THOUGHTS: dict[Dialect, list[JsonObject]] = {
     "anthropic": [
         CUT["anthropic"][0],

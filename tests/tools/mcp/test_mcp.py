@@ -17,14 +17,22 @@ import pytest
 pytest.importorskip("mcp", reason="the extra is not installed")
 
 import mcp_types
-from mcp_types import CallToolResult, ContentBlock, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
+from mcp_types import (
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
 from tailrace.tools.mcp.link import MAX_TOOLS, Link
-from tailrace.tools.mcp.tools import McpServers, McpTool, offered_name, text_of
+from tailrace.tools.mcp.tools import MAX_NAME_CHARS, McpServers, McpTool, files_of, offered_name, text_of
 from tools.tool_context import PATH, Workplace, is_alive
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -271,3 +279,18 @@ async def test_L140_arguments_that_take_for_ever_to_check_are_left_to_the_server
     choices = {"items": {"enum": [{"a": number} for number in range(5000)]}}
     assert described({"properties": {"l": choices}}).invalid({"l": [{"a": 9999}] * 20_000}) == ""
     assert "Invalid arguments" in described({"required": ["x"]}).invalid({})
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        ("file:///a/plot.png", "plot.png"),
+        ("file:///a/", "a"),
+        ("data:image/png;base64,AAAA/BBBB", "file"),
+        ("x://a/" + "n" * 5000 + ".png", ("n" * 60 + ".png")[-MAX_NAME_CHARS:]),
+    ],
+)
+def test_a_file_has_a_name_that_a_chat_can_show(uri: str, name: str) -> None:
+    blob = BlobResourceContents(uri=uri, mime_type="image/png", blob="AAAA")
+    result = CallToolResult(content=[EmbeddedResource(type="resource", resource=blob)])
+    assert files_of(result, "t") == (ToolFile(name, "image/png", b"\0\0\0"),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tailrace.agent.safety.rules.assessment import (
     HARMLESS,
@@ -25,7 +25,15 @@ from tailrace.agent.safety.rules.code import INTERPRETERS, judge_interpreter, re
 from tailrace.agent.safety.rules.options import Options
 from tailrace.agent.safety.rules.places import Places
 from tailrace.agent.safety.rules.programs import RISKY_VARIABLES, judge_program
-from tailrace.agent.safety.rules.wrappers import ELEVATED, RUN_SUBCOMMANDS, WRAPPERS, Unwrapped, replaced, unwrap
+from tailrace.agent.safety.rules.wrappers import (
+    ELEVATED,
+    LAUNCHERS,
+    RUN_SUBCOMMANDS,
+    WRAPPERS,
+    Unwrapped,
+    replaced,
+    unwrap,
+)
 from tailrace.agent.safety.shell import parse_shell
 from tailrace.agent.safety.words import Redirect, SimpleCommand, Word
 
@@ -41,6 +49,11 @@ _SHELL_OPTIONS = Options(
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"})
 _FIND_FILTERS = re.compile(
     r"-(i?name|i?path|i?regex|i?wholename|[acm]?newer\S*|[acm](time|min)|size|user|group|empty|perm|links|inum|samefile)"
+)
+# bash evaluates the subscript in a variable's name, and a value once more where it is a number: `let 'a[$(rm x)]'`.
+_SUBSCRIPT = re.compile(r"\[[^\]]*(?:\$\(|`)")
+_TAKES_NAMES = frozenset(
+    {"let", "test", "[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly", "mapfile"}
 )
 MAX_NESTED_CHARS = 1_000_000  # of a line and of all lines in it: `bash -c`, `eval`
 MAX_DEPTH = 12
@@ -79,11 +92,14 @@ class _Assessor:
                     later.piped = True
             found = [self._assess_redirect(redirect, command) for redirect in command.redirects]
             found += [_assess_variable(name, value) for name, value in command.assignments]
+            found.append(_assess_subscripts(command))
             worst = graver(worst, *found, self._assess_words(command.words, command, depth))
         return worst
 
     def _assess_redirect(self, redirect: Redirect, command: SimpleCommand) -> Assessment:
         target = redirect.target
+        if redirect.operator not in ("<<", "<<<") and re.match(r"/+dev/+(tcp|udp)(/|$)", target.text):
+            return ask("opens a raw connection")
         if ">" not in redirect.operator or target.text.isdigit() or target.text == "-":
             return HARMLESS
         found = judge_target(target, self._places)
@@ -114,6 +130,8 @@ class _Assessor:
             return graver(judge_interpreter(start, fed=command.fed), judge_program(start))
         if name in ("find", "fd", "fdfind"):
             return self._assess_find(args, depth)
+        if name in LAUNCHERS:
+            return graver(judge_program(start), self._assess_launched(start, command, depth))
         if name in ("cd", "pushd", "popd"):
             self._change_directory(name, args)
             return HARMLESS
@@ -143,21 +161,32 @@ class _Assessor:
         self, words: Sequence[Word], command: SimpleCommand, depth: int, worst: Assessment
     ) -> Assessment:
         """This assessment, or a refusal for a program that may begin at one of these words."""
+        for inner in self._assess_suffixes(words, command, depth):
+            if inner.verdict == "refuse":
+                return inner
+        return worst
+
+    def _assess_launched(self, start: ProgramStart, command: SimpleCommand, depth: int) -> Assessment:
+        """For programs with options of many kinds: any word behind the subcommand may be the one that is started."""
+        subcommands = LAUNCHERS[start.name]
+        begin = next((at for at, arg in enumerate(start.args, 1) if arg in subcommands), len(start.args))
+        words = start.words[begin if subcommands else 0 :]
+        return graver(*self._assess_suffixes(words, command, depth))
+
+    def _assess_suffixes(self, words: Sequence[Word], command: SimpleCommand, depth: int) -> Iterator[Assessment]:
+        """Each program that may begin at one of these words."""
         for at, word in enumerate(words[:MAX_SUFFIXES]):
             if word.dynamic or word.text.startswith("-"):
                 continue
             before = words[at - 1].text if at else ""
             is_line = re.fullmatch(r"-[a-z]*c|--command|--session-command", before) or " " in word.text
             places = self._places
-            inner = (
+            yield (
                 self.assess_line(word.text, depth + 1)
                 if is_line
                 else self._assess_words(words[at:], command, depth + 6)
             )
             self._places = places
-            if inner.verdict == "refuse":
-                return inner
-        return worst
 
     def _assess_wrapped(self, name: str, args: Sequence[Word], command: SimpleCommand, depth: int) -> Assessment:
         inner = unwrap(name, args)
@@ -292,6 +321,13 @@ def _prints_nothing(command: SimpleCommand) -> bool:
     if command.name in ("echo", "printf"):
         return not any(arg for arg in args if arg != "-n")
     return command.name in ("", ":", "true") or (command.name == "cat" and args == ["/dev/null"])
+
+
+def _assess_subscripts(command: SimpleCommand) -> Assessment:
+    texts = [value.text for _, value in command.assignments]
+    if command.name in _TAKES_NAMES:
+        texts += [word.text for word in command.words[1:]]
+    return ask("holds a subscript that bash may evaluate") if any(map(_SUBSCRIPT.search, texts)) else HARMLESS
 
 
 def _shell_words(args: Sequence[Word]) -> list[Word]:

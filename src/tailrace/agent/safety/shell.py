@@ -399,6 +399,8 @@ class _Reader:
             return self._variable(key)
         if name.type == "subscript":
             self._visit_deeper(name.children)
+        if self._text(node).endswith("@P}"):
+            self.unclear = "it expands a value as a prompt, which runs the substitutions in it"
         if node.type == "simple_expansion" and name.start_byte > node.start_byte + 1:
             self.unclear = "it holds a $ that cannot be read"
         self._depth += 1

@@ -31,8 +31,8 @@ from tailrace.cli.screen.transcript import Transcript
 from tailrace.errors import RunParked, TailraceError
 from tailrace.events import RunFinished
 from tailrace.ports import Run
-from tailrace.private_files import make_private_directory, make_private_file
 from tailrace.runs.recovery import follow
+from tailrace.system.private_files import make_private_directory, make_private_file
 
 AGAIN_S: Final = 3.0  # Ctrl-C twice within this time leaves
 

@@ -138,7 +138,12 @@ async def _stop(call: SlashCall) -> None:
 
 
 async def _yolo(call: SlashCall) -> None:
-    call.conversation.switch(yolo=not call.conversation.options.yolo)
+    now = call.conversation.options.yolo
+    wanted = {"": not now, "on": True, "off": False}.get(call.argument.lower())
+    if wanted is None:
+        call.surface.notify("/yolo turns it on or off; /yolo on or off")
+        return
+    call.conversation.switch(yolo=wanted)
     said = "on: nothing is asked, the hard list stays blocked" if call.conversation.options.yolo else "off"
     call.surface.notify(f"yolo {said}")
 
@@ -198,8 +203,10 @@ SLASH_COMMANDS: Final[dict[str, SlashCommand]] = {
     "/sessions": SlashCommand("list the earlier sessions", _sessions),
     "/resume": SlashCommand("continue one of them, and join its run", _resume, "[N or id]"),
     "/stop": SlashCommand("interrupt the answer", _stop),
-    "/yolo": SlashCommand("approve without asking, or ask again", _yolo),
-    "/verbose": SlashCommand("show what tools do in full, or not; new: only when the tool changes", _verbose, "[new]"),
+    "/yolo": SlashCommand("approve without asking, or ask again", _yolo, "[on or off]"),
+    "/verbose": SlashCommand(
+        "show what tools do in full, or not; new: only when the tool changes", _verbose, "[on, off or new]"
+    ),
     "/reasoning": SlashCommand("show what the model thinks, or not", _reasoning),
     "/rollback": SlashCommand("undo the changes of a turn, by its checkpoint", _rollback, "[N] [yes]"),
     "/quit": SlashCommand("leave", _quit),

@@ -27,9 +27,9 @@ from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef
 from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.extras import install_command
 from tailrace.ports import RunState
-from tailrace.private_files import is_open_to_others
+from tailrace.system.extras import install_command
+from tailrace.system.private_files import is_open_to_others
 
 State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}

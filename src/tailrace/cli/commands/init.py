@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tailrace.cli.main import DONE, FAILED, USAGE, print_error
 from tailrace.config.load import load
-from tailrace.private_files import make_private_directory, make_private_file
 from tailrace.providers.presets import PRESETS
+from tailrace.system.private_files import make_private_directory, make_private_file
 
 LOCAL = "local"
 LOCAL_MODEL = "smollm2-135m"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -65,6 +66,8 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
             if recovered := await app.recover():
                 log.info("resuming %d unfinished runs", len(recovered))
             print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - this command's output
+            gc.collect()
+            gc.freeze()  # what is here now stays: no collection looks at it again (L148)
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(_warm_up(app)), group.create_task(app.keep_recovering())]
                 await stop.wait()

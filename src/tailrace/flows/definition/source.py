@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tailrace.child_process import ChildFailed, run_in_child
 from tailrace.config.yaml import read_yaml
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.system.child_process import ChildFailed, run_in_child
 
 MAX_BYTES: Final = 1_000_000  # of a definition that somebody sends
 INLINE_CHARS: Final = 4_000  # of YAML: some tens of milliseconds

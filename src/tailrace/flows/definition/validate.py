@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from tailrace.extras import install_command
 from tailrace.flows.definition.definition import (
     MAX_BLOCKS,
     Block,
@@ -34,6 +33,7 @@ from tailrace.flows.language.expressions import Expression, ExpressionError, par
 from tailrace.flows.language.templates import Misplaced, expressions_in
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.messages import JsonObject
+from tailrace.system.extras import install_command
 
 MAX_DEPTH: Final = 64
 MAX_NAMES: Final = 100  # that a misspelt one is compared with

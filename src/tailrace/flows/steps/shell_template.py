@@ -2,7 +2,8 @@
 
 Pure. A value is quoted for the shell where its template stands. That holds only where the template stands by itself: in
 quotes, in a comment, in backticks or in a here-document the quotes that are added would mean something else, so a
-template there is refused.
+template there is refused. So is one in arithmetic, where bash runs the `$(…)` in a value such as `a[$(id)]`, quoted or
+not.
 """
 
 from __future__ import annotations
@@ -13,8 +14,15 @@ import shlex
 from tailrace.flows.language.expressions import ExpressionError, Scope, evaluate
 from tailrace.flows.language.templates import as_text, parts_of
 
-# `eval x {{y}}`, `sh -c {{y}}`: the word is read once more, without its quotes.
-_READS_CODE = re.compile(r"\b(eval|trap|alias|ssh|su|watch)\s[^;&|\n]*$|\s-[a-zA-Z]*[ceE][ \t]*$")
+# `eval x {{y}}`, `sh -c {{y}}`, `let {{y}}`: the word is read once more, without its quotes.
+_READS_CODE = re.compile(
+    r"\b(eval|trap|alias|ssh|su|watch|let|declare|typeset|unset|read)\s[^;&|\n]*$"
+    r"|(\b(printf|test)|\[)\s+-v[ \t]*$"
+    r"|\s-[a-zA-Z]*[ceE][ \t]*$"
+)
+# A here-document, arithmetic, and what evaluates its operands as arithmetic. Where they end is not looked for.
+_NO_WORDS_AFTER = ("<<", "((", "[[", "$[", "${")
+_PLAIN_VARIABLE = re.compile(r"\$\{\w+\}")
 ALONE = "a command cannot be a template alone: write the program, then templates for its arguments"
 
 
@@ -54,7 +62,7 @@ def _word(value: object) -> str:
 
 def _unquotable(text: str) -> str:
     """Where the end of this text is, if quotes that are added there mean something else than quotes."""
-    quote = ""
+    quote = ""  # its last character closes it
     at = 0
     while at < len(text):
         char = text[at]
@@ -63,7 +71,13 @@ def _unquotable(text: str) -> str:
             if at == len(text):
                 return "after a backslash"
         elif quote:
-            quote = "" if char == quote else quote
+            nested = quote == '"' and text.startswith(("$(", "`", "${"), at)
+            if nested and not _PLAIN_VARIABLE.match(text, at):  # quotes in there begin anew
+                return "after a substitution in quotes"
+            quote = "" if char == quote[-1] else quote
+        elif text.startswith("$'", at):
+            quote = "$'"  # a backslash escapes in it
+            at += 1
         elif char in "'\"`":
             quote = char
         elif char == "#" and (at == 0 or text[at - 1] in " \t\n;&|("):
@@ -71,8 +85,8 @@ def _unquotable(text: str) -> str:
             if end < 0:
                 return "in a comment"
             at = end
-        elif text.startswith("<<", at):
-            return "after <<"
+        elif text.startswith(_NO_WORDS_AFTER, at) and not _PLAIN_VARIABLE.match(text, at):
+            return f"after {text[at : at + 2]}"
         at += 1
     if quote:
         return "in backticks" if quote == "`" else "in quotes"

@@ -57,15 +57,15 @@ class StepStream(DeltaLog):
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        def events_of(deltas: list[AnyDelta]) -> list[AnyEvent]:
-            return [LlmDelta(block_id, text)] if (text := text_of(deltas)) else []
-
-        super().__init__(write, events_of, attempts=attempts, block_id=block_id)
+        super().__init__(write, attempts=attempts, block_id=block_id)
         self._audience = audience
+
+    def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
+        return [LlmDelta(self._block_id, text)] if (text := text_of(deltas)) else []
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         if self._audience.there:
-            self._add(self._events_of(deltas))
+            self._add(self.to_events(deltas))
         else:
             self._pending += deltas
 
@@ -89,7 +89,7 @@ class StepStream(DeltaLog):
     def finish(self, event: AnyEvent) -> None:
         """The step's last fact, after the text that is still buffered, in one entry each."""
         pending, self._pending = self._pending, []
-        self.add(*self._events_of(pending), event)
+        self.add(*self.to_events(pending), event)
 
 
 def text_of(deltas: list[AnyDelta]) -> str:

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tailrace.flows.language.expressions import Scope
+from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
-from tailrace.flows.steps.shell_template import fill_command, invalid_template
+from tailrace.flows.steps.shell_template import ALONE, fill_command, invalid_template
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, Tool
 
@@ -53,6 +53,8 @@ class ToolStep(Handler[ToolParams]):
         name = params.get("name")
         if isinstance(name, str) and "{{" not in name and name not in self._tools:
             return ".name", f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}"
+        if name == SHELL_TOOL and _is_template(params.get("args")):
+            return ".args", ALONE
         command = _command_of(params)
         if command is not None and (problem := invalid_template(command)):
             return ".args.command", problem
@@ -61,6 +63,8 @@ class ToolStep(Handler[ToolParams]):
     def fill(self, params: JsonObject, scope: Scope, *, strict: bool) -> JsonObject:
         """Values in a command line are quoted for the shell."""
         filled = super().fill(params, scope, strict=strict)
+        if filled.get("name") == SHELL_TOOL and _is_template(params.get("args")):
+            raise ExpressionError(ALONE)
         command = _command_of({**params, "name": filled.get("name")})
         if command is None:
             return filled
@@ -87,14 +91,15 @@ class ToolStep(Handler[ToolParams]):
         return {"output": "", "dry_run": True}
 
 
+def _is_template(args: object) -> bool:
+    """Whether a value chooses all arguments, the command among them."""
+    return isinstance(args, str) and has_template(args)
+
+
 def _command_of(params: JsonObject) -> str | None:
     """The command line with templates that a step would run in a shell."""
     args = params.get("args")
-    if params.get("name") != SHELL_TOOL:
-        return None
-    if isinstance(args, str) and has_template(args):
-        return args  # whoever fills it in chooses the command
-    command = args.get("command") if isinstance(args, dict) else None
+    command = args.get("command") if isinstance(args, dict) and params.get("name") == SHELL_TOOL else None
     return command if isinstance(command, str) and has_template(command) else None
 
 

@@ -192,8 +192,12 @@ class Commits:
 
     @property
     def failing(self) -> bool:
-        """Whether the last group could not be written."""
+        """Whether a group could not be written, and nothing has shown since that the next one can."""
         return self._writer.failure is not None
+
+    def recover(self) -> None:
+        """A group can be written again."""
+        self._writer.failure = None
 
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
@@ -255,7 +259,7 @@ class _Writer(threading.Thread):
         self._settle = settle
         self._after_commit = after_commit
         self._synchronous = "NORMAL"
-        self.failure: StorageFailed | None = None  # why the last group was not written
+        self.failure: StorageFailed | None = None  # why a group was not written; a smaller one may succeed meanwhile
         self.checkpoint_due = False
         self._checkpoint_at = WAL_BYTES  # the size of the write-ahead log at which a checkpoint is due
         self.groups: queue.SimpleQueue[_Group | None] = queue.SimpleQueue()
@@ -272,7 +276,6 @@ class _Writer(threading.Thread):
             except Exception as exc:  # noqa: BLE001 - the top of the thread: one failed group must not end it
                 self._fail(group, JournalError(f"{self._path}: {exc!r}"))
             else:
-                self.failure = None
                 self._measure_wal()
                 self._wake_others()
             self._settle(group)
@@ -296,7 +299,8 @@ class _Writer(threading.Thread):
     def _fail(self, group: _Group, error: JournalError) -> None:
         with contextlib.suppress(sqlite3.Error):
             self._connection.rollback()
-        self.failure = error if isinstance(error, StorageFailed) else None
+        if isinstance(error, StorageFailed):
+            self.failure = error
         for part in group:
             part.error = part.error or error
 

@@ -21,6 +21,9 @@ FRAME_HEADER_BYTES = 24  # page number, size of the database after a commit, sal
 SHM_MX_FRAME_OFFSET = 16  # sqlite.org/walformat.html, section 2.1: `mxFrame`, in native byte order
 
 
+NO_SPACE = "there is no space left to write the journal; what waits goes on when there is"
+
+
 def _advice(path: Path) -> str:
     return (
         f"nothing was written. Stop every tailrace process, copy {path.name}, {path.name}-wal and {path.name}-shm "
@@ -38,7 +41,9 @@ def translated(path: Path) -> Iterator[None]:
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "malformed" in str(exc):
             raise CorruptLog(f"{path} is damaged ({exc}); {_advice(path)}") from exc
         if name.startswith("SQLITE_FULL"):
-            raise StorageFailed(f"no space left to write {path}; free some, and what waits goes on") from exc
+            raise StorageFailed(
+                f"no space left to write {path}; free some, and what waits goes on", reason=NO_SPACE
+            ) from exc
         raise StorageFailed(f"{path}: {exc}") from exc
 
 

@@ -25,12 +25,13 @@ from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Ta
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
+from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
-from tailrace.private_files import make_private_directory, make_private_file, tighten
+from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
@@ -399,10 +400,12 @@ class SqliteJournal:
     async def check(self) -> None:
         free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))
         if free_bytes < MIN_FREE_BYTES:
-            raise StorageFailed(f"{free_bytes // 1024} KiB are left to write {self._path}; free some space")
+            message = f"{free_bytes // 1024} KiB are left to write {self._path}; free some space"
+            raise StorageFailed(message, reason=NO_SPACE)
         if self._commits.failing:  # a small write may succeed where the next group would fail again
             await self._commits.call(statements.probe)
             await self._commits.call(statements.remove_probe)
+            self._commits.recover()
 
     async def close(self) -> None:
         if self._listening is None:

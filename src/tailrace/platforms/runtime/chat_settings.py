@@ -23,11 +23,12 @@ _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without characters that are ea
 
 
 class ChatSettings(Value):
-    """What was chosen in one conversation. `generation` counts how often it was begun anew."""
+    """What was chosen in one conversation. `generation` counts how often it was begun anew. `verbose` None: not chosen,
+    as the config says."""
 
     generation: int = 0
     model: str = ""
-    verbose: bool = False
+    verbose: bool | None = None
 
 
 class ChatSettingsStore:

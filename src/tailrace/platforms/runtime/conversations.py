@@ -21,7 +21,7 @@ from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.inbound import ChatCommand, Pastes, RecentIds, command_in, is_allowed, is_for_us
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
-from tailrace.delivery.planning.presenter import DECISIONS, code_span
+from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
 from tailrace.events import Decision
@@ -194,8 +194,15 @@ class Conversations:
         # The key makes it one run, whatever process heard of the update before (G88).
         key = f"{self._platform.name}:{received.update_id}"
         run = await self._app.agents.submit(spec, session=session, idempotency_key=key)
-        chrome = "verbose" if chosen.verbose else self._settings.tools
+        chrome = self._chrome(chosen)
         await self._deliveries.deliver(DeliverySpec(run.id, place, self._showing(place), chrome, requester))
+
+    def _chrome(self, chosen: ChatSettings) -> Chrome:
+        """How much is shown of tools: what `/verbose` has chosen, else what the config says."""
+        configured = self._settings.tools
+        if chosen.verbose is None:
+            return configured
+        return "verbose" if chosen.verbose else "lines" if configured == "verbose" else configured
 
     def _showing(self, place: Place) -> Showing:
         streaming = self._app.config.streaming
@@ -255,9 +262,9 @@ class Conversations:
             case "model":
                 text = await self._model(place, command.argument)
             case "verbose":
-                text = await self._verbose(place)
+                text = await self._switch_verbose(place, command.argument)
             case "yolo":
-                text = await self._switch_yolo(place)
+                text = await self._switch_yolo(place, command.argument)
             case "status":
                 text = await self._status(place)
             case "help" | "start":
@@ -275,17 +282,23 @@ class Conversations:
         await self._chats.update(place.key, lambda known: replace(known, model=name))
         return f"The model is {code_span(name)} from now on."
 
-    async def _verbose(self, place: Place) -> str:
-        chosen = await self._chats.update(place.key, lambda known: replace(known, verbose=not known.verbose))
-        return "Tools are shown in full from now on." if chosen.verbose else "Tools are shown briefly again."
+    async def _switch_verbose(self, place: Place, argument: str) -> str:
+        on = _switched(argument, now=self._chrome(await self._chats.of(place.key)) == "verbose")
+        if on is None:
+            return "/verbose, /verbose on or /verbose off."
+        await self._chats.update(place.key, lambda known: replace(known, verbose=on))
+        return "Tools are shown in full from now on." if on else "Tools are no longer shown in full."
 
-    async def _switch_yolo(self, place: Place) -> str:
+    async def _switch_yolo(self, place: Place, argument: str) -> str:
         session = await self._session(place)
-        if session in self._yolo:
-            self._yolo.discard(session)
-            return "Dangerous commands ask again."
-        self._yolo.add(session)
-        return "⚠️ Everything is approved without asking in this conversation. /yolo switches it off."
+        on = _switched(argument, now=session in self._yolo)
+        if on is None:
+            return "/yolo, /yolo on or /yolo off."
+        if on:
+            self._yolo.add(session)
+            return "⚠️ Everything is approved without asking in this conversation. /yolo off ends that."
+        self._yolo.discard(session)
+        return "Dangerous commands ask again."
 
     async def _status(self, place: Place) -> str:
         chosen = await self._chats.of(place.key)
@@ -301,6 +314,11 @@ class Conversations:
         if asked := self._deliveries.open_approval(place):
             lines.append(f"waiting for your approval: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
+
+
+def _switched(argument: str, *, now: bool) -> bool | None:
+    """What a switch is set to: the opposite without an argument, None for an argument that says neither."""
+    return {"": not now, "on": True, "off": False}.get(argument.lower())
 
 
 def _session(place: Place, chosen: ChatSettings) -> str:

@@ -14,7 +14,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import Platforms, PlatformSettings
 from tailrace.delivery.port import Platform
 from tailrace.errors import ConfigError
-from tailrace.extras import install_command
+from tailrace.system.extras import install_command
 
 
 def settings_of(config: Config, name: str) -> PlatformSettings | None:

@@ -13,10 +13,10 @@ from typing import Any, Final
 from tailrace.errors import Rejected, Retryable, StreamCut
 from tailrace.messages import Completion, Dialect, ModelRequest
 from tailrace.ports import AnswerStream
-from tailrace.providers.endpoint import NOTHING, Endpoint
-from tailrace.providers.http import HttpProvider
+from tailrace.providers.http.endpoint import NOTHING, Endpoint
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import Transport
 from tailrace.providers.local.server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
-from tailrace.providers.transport import Transport
 
 __all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]
 

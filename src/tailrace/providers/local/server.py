@@ -22,9 +22,9 @@ from typing import Final, cast
 import msgspec
 
 from tailrace.errors import ConfigError, Unavailable
-from tailrace.extras import install_command
 from tailrace.providers.local.child import Report, Settings
 from tailrace.providers.local.weights import SMOLLM2, Fetch, Weights
+from tailrace.system.extras import install_command
 
 BASE_URL: Final = "http://local/v1"  # the host is a name only: the socket decides where requests go
 MODEL_NAME: Final = "smollm2-135m"

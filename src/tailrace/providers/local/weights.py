@@ -22,7 +22,7 @@ from typing import IO, Final, TextIO
 import msgspec
 
 from tailrace.errors import Permanent
-from tailrace.private_files import make_private_directory
+from tailrace.system.private_files import make_private_directory
 
 ADVICE: Final = "name a GGUF file with providers.local.model_path, or choose another provider"
 FRAME_S: Final = 0.1  # the bar is drawn ten times a second

@@ -33,7 +33,7 @@ class _Leg:
 class RouteOrder:
     """Each route has the attempts of its policy. A failure that may pass is retried at the same route. One that says
     "not now" moves on at once, and its route is retried after all others are exhausted. A permanent one closes the
-    route."""
+    route, and so does one that asks for a longer wait than the policy allows."""
 
     def __init__(self, policies: Sequence[CallPolicy], rng: random.Random) -> None:
         self._legs = [_Leg(policy) for policy in policies]
@@ -73,8 +73,11 @@ class RouteOrder:
         """The attempt at the route that `next` named last failed so."""
         leg = self._legs[self._at]
         leg.failures += 1
-        leg.is_closed = isinstance(error, Permanent) or leg.failures >= leg.policy.max_attempts
         asked_s = error.retry_after_s if isinstance(error, Retryable) else None
+        too_long = (
+            asked_s is not None and asked_s > leg.policy.backoff_max_s
+        )  # the caller decides what to do with it (K139)
+        leg.is_closed = isinstance(error, Permanent) or too_long or leg.failures >= leg.policy.max_attempts
         leg.ready_at = now + delay_s(leg.policy, failures=leg.failures, asked_s=asked_s, rng=self._rng)
         if log.isEnabledFor(logging.DEBUG):
             ends = ", closed" if leg.is_closed else ""

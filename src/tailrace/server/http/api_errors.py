@@ -26,7 +26,6 @@ from tailrace.errors import (
     StorageFailed,
     TailraceError,
     TimedOut,
-    Unavailable,
 )
 from tailrace.messages import ErrorDelta, JsonObject
 from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
@@ -142,7 +141,7 @@ def _of_journal(exc: JournalError) -> ApiError:
         case CursorAhead():
             return ApiError(409, str(exc), code="cursor_ahead")
         case StorageFailed():
-            return ApiError(503, str(exc), code="journal_unavailable", headers={"Retry-After": "5"})
+            return ApiError(503, exc.reason, code="journal_unavailable", headers={"Retry-After": "5"})
         case _:
             return ApiError(503, "the journal cannot be used right now", code="journal_unavailable")
 
@@ -175,7 +174,9 @@ def _of_provider(exc: ProviderError) -> ApiError:
     if isinstance(exc, TimedOut):
         return ApiError(504, str(exc), code="timeout")
     status = exc.status if exc.status in _PASSED_ON and exc.status is not None else 502
-    headers = {}
-    if isinstance(exc, Unavailable) and exc.retry_after_s is not None:
-        headers["Retry-After"] = str(max(1, round(exc.retry_after_s)))
-    return ApiError(status, str(exc), code=exc.code, headers=headers)
+    return ApiError(status, str(exc), code=exc.code, headers=retry_after(exc.retry_after_s))
+
+
+def retry_after(seconds: float | None) -> dict[str, str]:
+    """The header that passes on the wait which a provider asked for (K139)."""
+    return {} if seconds is None else {"Retry-After": str(max(1, round(seconds)))}

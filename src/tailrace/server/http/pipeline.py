@@ -136,6 +136,7 @@ class RequestPipeline:
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
+                del request[STREAM]
                 self._streams.discard(stream)
                 self.metrics.viewers.dec()
             claim.release()
@@ -200,7 +201,7 @@ class RequestPipeline:
         headers = response.headers
         if (request_id := request.get(REQUEST_ID)) is not None:
             headers["X-Request-Id"] = request_id
-        if (ignored := request.get(IGNORED)) is not None:
+        if ignored := request.get(IGNORED):
             headers["X-Tailrace-Ignored"] = ", ".join(ignored)
         headers["X-Content-Type-Options"] = "nosniff"
         headers[hdrs.SERVER] = SERVER_NAME

@@ -17,9 +17,7 @@ from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.body_budget import BodyClaim
-from tailrace.server.http.json_shape import MAX_DEPTH, scanned_shape, small_shape
-
-__all__ = ["MAX_DEPTH"]
+from tailrace.server.http.json_shape import scanned_shape, small_shape
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -73,11 +71,6 @@ async def _arrived(request: web.Request, limit: int) -> bytes:
 def _too_large(limit: int) -> ApiError:
     message = f"the body is larger than {limit / 1_000_000:g} MB, which is what this route accepts"
     return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
-
-
-def depth_of(body: bytes) -> int:
-    """An upper bound of the nesting of this JSON; exact where it could exceed `MAX_DEPTH`."""
-    return small_shape(body).depth
 
 
 async def _problem(body: bytes) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.errors import JournalError
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route, json_response
 
@@ -44,9 +44,10 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         except TimeoutError as exc:
             raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
         except JournalError as exc:
-            raise ApiError(503, f"the journal cannot be used: {exc}", code="journal_unavailable") from exc
+            raise as_api_error(exc) from exc
         app = pipeline.app
-        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=app.degraded))
+        degraded = {name: app.redactor.redact(reason) for name, reason in app.degraded.items()}
+        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=degraded))
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from aiohttp import web
 
@@ -11,6 +13,9 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IGNORED
 from tailrace.server.v1.api_formats import AnswerHeader, ApiFormat, answer_id
 from tailrace.wire.client_request import FORWARDED_HEADERS, ClientRequest, InvalidRequest
+
+MAX_NAMES: Final = 32
+MAX_NAME_CHARS: Final = 64
 
 
 def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonObject) -> ClientRequest:
@@ -27,9 +32,12 @@ def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonO
 
 
 def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:
-    """Names the parameters that the model is not told in a header of the answer (K129)."""
-    if ignored:
-        request[IGNORED] = ignored
+    """Names the parameters that the model is not told in a header of the answer (K129). Clients choose these names: the
+    header holds no character that could end it, and not more than clients take."""
+    names = ["".join(c if c.isascii() and c.isprintable() and c != "," else "?" for c in name) for name in ignored]
+    shown = [name[:MAX_NAME_CHARS] for name in names[:MAX_NAMES]]
+    more = [f"and {len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+    request[IGNORED] = (*shown, *more)
 
 
 class ClientCall(msgspec.Struct, frozen=True):

@@ -55,7 +55,7 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.api_errors import ApiError, retry_after
 from tailrace.wire.failure import failure
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import encode_object
@@ -219,7 +219,8 @@ class LogToDeltas:
             return ApiError(502, "the run failed")
         status = error.status or failure("", code=error.kind).status or 502
         passed_on = status == 504 or (finished.status == "failed" and (400 <= status < 500 or status in (503, 529)))
-        return ApiError(status if passed_on else 502, error.message, code=error.kind)
+        headers = retry_after(error.retry_after_s)
+        return ApiError(status if passed_on else 502, error.message, code=error.kind, headers=headers)
 
     def stop(self) -> Stop:
         """How the answer ended, as a neutral value."""

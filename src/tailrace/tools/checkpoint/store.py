@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from tailrace.errors import TailraceError
-from tailrace.private_files import make_private_directory
+from tailrace.system.private_files import make_private_directory
 
 REFS: Final = "refs/checkpoints/"
 # Bytes go in and come out as they are, whatever the tree's own .gitattributes say; info/attributes wins over them.

@@ -22,10 +22,10 @@ import msgspec
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
-from tailrace.extras import install_command
 from tailrace.messages import READABLE_IMAGES, JsonObject, ToolFile, ToolSpec
 from tailrace.ports import Effect, Tool, ToolContext, ToolOutcome
 from tailrace.schema_cost import schema_cost, value_size
+from tailrace.system.extras import install_command
 from tailrace.tools.typed import clipped, failed, preview_of
 
 if TYPE_CHECKING:
@@ -171,12 +171,18 @@ def files_of(result: mcp_types.CallToolResult, tool: str) -> tuple[ToolFile, ...
                 name = f"{re.sub(r'[^A-Za-z0-9_-]', '_', tool)[:MAX_NAME_CHARS]}-{len(files) + 1}{suffix}"
             case EmbeddedResource(resource=BlobResourceContents(blob=encoded, mime_type=given, uri=uri)):
                 kind = given or "application/octet-stream"
-                name = str(uri).rstrip("/").rpartition("/")[2] or "file"
+                name = _file_name(str(uri))
             case _:
                 continue
         with suppress(binascii.Error, ValueError):
             files.append(ToolFile(name, kind, base64.b64decode(encoded, validate=True)))
     return tuple(files)
+
+
+def _file_name(uri: str) -> str:
+    """The end of a resource's address, as far as a chat can show it. A `data:` address has its content there."""
+    name = "file" if uri.startswith("data:") else uri.rstrip("/").rpartition("/")[2]
+    return "".join(char if char.isprintable() else "_" for char in name[-MAX_NAME_CHARS:]) or "file"
 
 
 def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:

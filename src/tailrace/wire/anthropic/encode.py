@@ -35,7 +35,14 @@ from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
-from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
+from tailrace.wire.peer_json import (
+    decode_object,
+    is_object_text,
+    object_of,
+    objects_of,
+    text_of,
+    without_lone_surrogates,
+)
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of
 from tailrace.wire.sse import encode_event
 
@@ -59,7 +66,7 @@ _FOREIGN_REASONS = {
     "content_filter": "refusal",
 }
 # The deltas that stand for each kind of block; any other kind is this dialect's alone.
-_KINDS: dict[object, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
+_KINDS: dict[str, type[AnyDelta]] = {"text": TextDelta, "thinking": ReasoningDelta, "tool_use": ToolCallDelta}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -82,6 +89,7 @@ class StreamEncoder:
         self._relays: bool | None = None  # the provider's own events are sent; None: that is not known yet
         self._preamble: list[bytes] = []  # events that are sent with the next one; an attempt may still replace them
         self._relayed: dict[int, type[AnyDelta]] = {}  # the open blocks of the provider's own events
+        self._endings: list[bytes] = []  # the provider's own `message_delta`, which is sent with its `message_stop`
         self._provider = ""  # of the attempt under way
         self._reasoning_field = USUAL_FIELD if source == "chat" else ""
         self._signed = False  # the open thinking block has its provider's own signature
@@ -170,6 +178,7 @@ class StreamEncoder:
         if not self._relays:
             return
         self._preamble.clear()
+        self._endings.clear()  # the client has seen no end
         if not self._started:
             self._relays = None
             return
@@ -194,9 +203,12 @@ class StreamEncoder:
                 event = decode_object(data)
                 self._blocks = max(self._blocks, event["index"] + 1)
                 block = object_of(event.get("content_block"))
-                self._relayed[event["index"]] = _KINDS.get(block.get("type"), NativeDelta)
+                self._relayed[event["index"]] = _KINDS.get(text_of(block.get("type")), NativeDelta)
             case "content_block_stop":
                 self._relayed.pop(decode_object(data)["index"], None)
+            case "message_delta":
+                self._endings.append(_framed(delta))
+                return
             case "message_stop":
                 self._ended = True
             case _:
@@ -205,7 +217,9 @@ class StreamEncoder:
             start = self.start()
             out.append(b"".join(self._preamble) or start)
             self._preamble.clear()
-        out.append(b"event: %b\ndata: %b\n\n" % (delta.name.encode(), data))
+        if self._ended:
+            out += self._endings
+        out.append(_framed(delta))
 
     def _track(self, delta: AnyDelta, out: list[bytes]) -> None:
         """What a relayed event meant, for an answer that must go on without its provider."""
@@ -383,6 +397,10 @@ def usage_body(usage: Usage, source: Dialect) -> JsonObject:
     if usage.reasoning_tokens:
         body["output_tokens_details"] = {"thinking_tokens": usage.reasoning_tokens}
     return body
+
+
+def _framed(event: EventDelta) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event.name.encode(), event.data)
 
 
 def _event(name: str, body: JsonObject) -> bytes:

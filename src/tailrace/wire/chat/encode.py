@@ -59,7 +59,7 @@ _REASON_OF = {
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
-_USAGE = re.compile(rb'"usage"\s*:\s*\{')
+_USAGE_OR_END = re.compile(rb'"(?:usage"\s*:\s*\{|finish_reason"\s*:\s*")')
 _NO_USAGE = b',"usage":null'
 
 
@@ -93,6 +93,7 @@ class StreamEncoder:
         self._id, self._model, self._created = id, model, created
         self._relays: bool | None = None  # the provider's own chunks are sent; None: that is not known yet
         self._held: list[bytes] = []  # chunks before the first content: another attempt may still replace them
+        self._endings: list[bytes] = []  # finish reasons and what follows them: sent when the answer has ended
         self._begun = False  # content was sent
         self._their_head, self._our_head = b"\n", b""  # the same fields before `choices`: theirs and the client's
         self._has_usage = self._told_usage = False
@@ -177,6 +178,7 @@ class StreamEncoder:
         """Another attempt follows. Once content was sent, its answer goes on in chunks of ours."""
         if self._relays:
             self._held.clear()
+            self._endings.clear()
             self._relays = False if self._begun else None
             if self._begun:
                 self._begin(0, [])  # the client has the role
@@ -185,7 +187,7 @@ class StreamEncoder:
         """A chunk of this dialect, with all that it has; only its id and its model are ours."""
         self._relays = True
         data = delta.data
-        if self._begun and data.startswith(self._their_head) and not _USAGE.search(data):
+        if self._begun and data.startswith(self._their_head) and not _USAGE_OR_END.search(data):
             if not self._include_usage:
                 data = data.replace(_NO_USAGE, b"", 1)
             out += (self._our_head, data[len(self._their_head) :], b"\n\n")
@@ -194,7 +196,11 @@ class StreamEncoder:
         if self._takes(event):
             self._created = event.get("created", self._created)
             self._learn_head(data)
-            (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(event))
+            said, ending = _parted(event)
+            if said is not None:
+                (out if self._begun else self._held).append(b"data: %b\n\n" % self._own(said))
+            if ending is not None:
+                self._endings.append(b"data: %b\n\n" % self._own(ending))
 
     def _takes(self, event: JsonObject) -> bool:
         """Whether the client gets this chunk. Usage is always asked for: a client that has not asked for it gets no
@@ -232,7 +238,7 @@ class StreamEncoder:
         elif isinstance(delta, UsageDelta):
             self._usage = delta.body or usage_body(delta.usage, self._source)
             self._has_usage = bool(delta.body)
-        elif not self._begun:
+        elif not self._begun and not isinstance(delta, FinishDelta):
             out += self._held
             self._held.clear()
             self._begun = True
@@ -241,8 +247,8 @@ class StreamEncoder:
 
     def _relayed_end(self) -> bytes:
         if self._include_usage and self._has_usage and not self._told_usage:
-            self._held.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
-        return b"".join(self._held) + _DONE
+            self._endings.append(b"data: %b\n\n" % self._own({"choices": [], "usage": self._usage}))
+        return b"".join((*self._held, *self._endings, _DONE))
 
     # ── chunks of ours ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,6 +266,27 @@ class StreamEncoder:
         probable = {"logprobs": logprobs} if logprobs else {}
         said = _encode([{"index": choice, "delta": delta, **probable, "finish_reason": reason}])
         return b'%b,"choices":%b%b' % (self._head, said, self._tail)
+
+
+def _parted(chunk: JsonObject) -> tuple[JsonObject | None, JsonObject | None]:
+    """What of a chunk is sent now, and what when the answer has ended: a client that has seen a finish reason may read
+    no further, and an answer that breaks off behind one goes on."""
+    choices = objects_of(chunk.get("choices"))
+    if not choices:
+        return (None, chunk) if isinstance(chunk.get("usage"), dict) else (chunk, None)
+    ended = [choice for choice in choices if choice.get("finish_reason")]
+    if not ended:
+        return chunk, None
+    if len(ended) == len(choices) and not any(map(_says_something, choices)):
+        return None, chunk
+    said = [{**choice, "finish_reason": None} for choice in choices]
+    reasons = [{"index": c.get("index", 0), "delta": {}, "finish_reason": c["finish_reason"]} for c in ended]
+    return {**chunk, "choices": said}, {**chunk, "choices": reasons}
+
+
+def _says_something(choice: JsonObject) -> bool:
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role")
 
 
 def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:

@@ -49,7 +49,7 @@ def with_call_ids(output: list[JsonObject]) -> list[JsonObject]:
 
 
 def with_call_id(item: JsonObject, position: int) -> JsonObject:
-    if item.get("type") not in CALL_FIELDS or text_of(item.get("call_id")):
+    if text_of(item.get("type")) not in CALL_FIELDS or text_of(item.get("call_id")):
         return item
     return {**item, "call_id": text_of(item.get("id")) or f"call_{position}"}
 

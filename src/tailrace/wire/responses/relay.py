@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import EventDelta, JsonObject
-from tailrace.wire.peer_json import decode_object, encode_object, object_of
+from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
 
 SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 ENDINGS = frozenset({"response.completed", "response.incomplete"})
@@ -25,7 +25,7 @@ _DIGITS = b"0123456789"
 
 
 class _Piece(msgspec.Struct, gc=False):
-    delta: str = ""
+    delta: Any = ""
 
 
 _piece = msgspec.json.Decoder(_Piece).decode
@@ -42,7 +42,7 @@ class RelayedItems:
 
     def apply(self, delta: EventDelta) -> None:
         if delta.name == "response.output_text.delta":
-            self.pieces.append(_piece(delta.data).delta)
+            self.pieces.append(text_of(_piece(delta.data).delta))
         if delta.name not in _TRACKED:
             return
         event = decode_object(delta.data)
@@ -51,7 +51,8 @@ class RelayedItems:
             index = len(self.items)
         match delta.name:
             case "response.output_item.added":
-                self._put(index, object_of(event.get("item")))
+                item = object_of(event.get("item"))
+                self._put(index, {**item, "content": objects_of(item.get("content"))} if _has_content(item) else item)
                 self.open[index] = self.items[index]
             case "response.output_item.done":
                 self._put(index, object_of(event.get("item")))
@@ -63,9 +64,8 @@ class RelayedItems:
                 self.pieces = []
             case _:
                 self.part = None
-                if index in self.open:
-                    content = self.open[index].setdefault("content", [])
-                    content.append(event.get("part"))
+                if "content" in self.open.get(index, {}):
+                    self.open[index]["content"].append(event.get("part"))
 
     def _put(self, index: int, item: JsonObject) -> None:
         while len(self.items) <= index:
@@ -79,6 +79,10 @@ class RelayedItems:
         if self.part is None or self.part["output_index"] != last or item.get("type") != "message":
             return None
         return item
+
+
+def _has_content(item: JsonObject) -> bool:
+    return item.get("type") == "message" or "content" in item
 
 
 def numbered(delta: EventDelta, number: int) -> bytes:

@@ -53,9 +53,14 @@ def judge_interpreter(start: ProgramStart, *, fed: bool) -> Assessment:
     operands = [word for word in start.words if not word.text.startswith("-") or word.text == "-"]
     if start.name.startswith(("perl", "ruby")) and any(re.match(r"-[nplaw0]*i", arg) for arg in start.args):
         return graver(*(judge_target(word, start.places) for word in operands))  # its code is taken for a file, too
-    if fed and not code_at and reads_stdin(operands):
+    if not code_at and (_is_unknown_script(operands) or (fed and reads_stdin(operands))):
         return ask(f"feeds code to {start.name}")
     return HARMLESS
+
+
+def _is_unknown_script(operands: Sequence[Word]) -> bool:
+    """Whether the program is `<(…)` or a variable."""
+    return bool(operands) and operands[0].dynamic and not operands[0].text
 
 
 def _python(start: ProgramStart, fed: bool) -> Assessment:
@@ -69,7 +74,8 @@ def _python(start: ProgramStart, fed: bool) -> Assessment:
         removes = "uninstall" in start.args
         harmful = any(not is_harmless_python(word.text) for word in start.words if " " in word.text)
         return ask(f"{start.name} code that can change files or start programs") if removes or harmful else HARMLESS
-    if fed and not parsed.has("m") and reads_stdin(parsed.operands):
+    operands = parsed.operands
+    if not parsed.has("m") and (_is_unknown_script(operands) or (fed and reads_stdin(operands))):
         return ask(f"feeds code to {start.name}")
     return HARMLESS
 

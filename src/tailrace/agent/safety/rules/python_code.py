@@ -17,7 +17,7 @@ _UNSAFE_MODULES = frozenset({
     "fileinput", "pip", "setuptools", "distutils", "imp", "pkgutil", "zipimport", "telnetlib", "xmlrpc",
     "paramiko", "fabric", "sh", "pexpect", "psutil", "winreg", "nt", "cffi", "concurrent", "threading", "tempfile",
     "gc", "sqlite3", "logging", "venv", "ensurepip", "site", "resource", "fcntl", "mmap", "select", "selectors",
-    "ssl",
+    "ssl", "timeit", "pdb", "bdb", "trace", "doctest", "profile", "cProfile",
 })  # fmt: skip
 _SAFE_OF_OS = frozenset({
     "path", "environ", "getcwd", "listdir", "cpu_count", "sep", "name", "getpid", "stat", "walk", "getenv",
@@ -31,7 +31,7 @@ _UNSAFE_NAMES = frozenset({
 _UNSAFE_ATTRIBUTES = frozenset({
     "unlink", "rmdir", "rmtree", "rename", "renames", "write_text", "write_bytes", "symlink_to", "hardlink_to",
     "chmod", "lchmod", "system", "popen", "kill", "killpg", "write", "writelines", "truncate", "remove_tree",
-    "move", "execute", "executemany", "send", "sendall", "connect", "urlopen", "run", "call", "check_output",
+    "move", "FileIO", "execute", "executemany", "send", "sendall", "connect", "urlopen", "run", "call", "check_output",
 })  # fmt: skip
 
 
@@ -50,11 +50,11 @@ def is_harmless_python(code: str) -> bool:
 def _with_modules(tree: ast.Module) -> list[ast.AST]:
     nodes = list(ast.walk(tree))
     os_names = {
-        alias.asname or alias.name
+        alias.asname or "os"
         for node in nodes
         if isinstance(node, ast.Import)
         for alias in node.names
-        if alias.name == "os"
+        if alias.name == "os" or (alias.name == "os.path" and alias.asname is None)  # which binds `os`, too
     }
     for node in nodes:
         # Such a name may stand for the module only where one of its safe attributes is taken.
@@ -65,7 +65,18 @@ def _with_modules(tree: ast.Module) -> list[ast.AST]:
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if used & os_names:
         raise ValueError("os")
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    if any(_is_open(node) and id(node) not in called for node in nodes):  # under another name its mode is not seen
+        raise ValueError("open")
     return list(ast.walk(tree))
+
+
+def _is_open(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id="open") | ast.Attribute(attr="open") | ast.alias(name="open" | "FileIO" | "fdopen"):
+            return True
+        case _:
+            return False
 
 
 def _is_harmless(node: ast.AST) -> bool:

@@ -173,6 +173,16 @@ ELEVATED = frozenset(
 )
 
 
+# A program or a shell line may stand behind one of these subcommands; behind any word where none is named.
+LAUNCHERS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("tmux", "screen", "nix-shell", "dotenv"), frozenset()),
+    **dict.fromkeys(("conda", "mamba", "micromamba", "pdm", "hatch", "rye", "pixi"), frozenset({"run"})),
+    **dict.fromkeys(("bundle", "direnv", "mise", "asdf"), frozenset({"exec", "x"})),
+    **dict.fromkeys(("npm", "pnpm", "yarn"), frozenset({"exec", "x", "dlx"})),
+    "nix": frozenset({"run", "shell", "develop"}),
+}
+
+
 def replaced(word: Word, mark: str) -> Word:
     """The word with what stands for the mark when it runs."""
     if word.text == mark:

@@ -19,7 +19,7 @@ from tailrace.errors import TailraceError
 MAX_CHILDREN: Final = 2  # at once: the others wait
 MAX_MEMORY_BYTES: Final = 2 << 30
 _START: Final = (
-    "import sys; sys.path[:] = sys.argv.pop(1).splitlines(); from tailrace.child_process import main; main()"
+    "import sys; sys.path[:] = sys.argv.pop(1).splitlines(); from tailrace.system.child_process import main; main()"
 )
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
@@ -65,7 +65,7 @@ async def run_in_child(function: Callable[[bytes], bytes], payload: bytes, *, ti
 
 def _import_path() -> str:
     """Where this very package and its dependencies are imported from, one a line."""
-    return "\n".join([str(Path(__file__).parents[1]), *(entry for entry in sys.path if entry)])
+    return "\n".join([str(Path(__file__).parents[2]), *(entry for entry in sys.path if entry)])
 
 
 def main() -> None:

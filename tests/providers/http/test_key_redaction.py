@@ -23,7 +23,7 @@ from tailrace.messages import (
     TextDelta,
     ToolCallDelta,
 )
-from tailrace.providers.key_redaction import RedactedAnswer, redacted_json
+from tailrace.providers.http.key_redaction import RedactedAnswer, redacted_json
 from tailrace.redact import REDACTED, TextRedactor
 from tailrace.wire.peer_json import decode_object, encode_object
 
@@ -180,3 +180,9 @@ async def test_J114_a_key_whole_in_an_event_is_redacted_there() -> None:
     (out,) = await passed([done])
     assert isinstance(out, EventDelta)
     assert decode_object(out.data) == {"text": f"it is {REDACTED}."}
+
+
+async def test_a_read_that_holds_no_part_of_a_key_is_handed_on_itself() -> None:
+    """Nearly every read of every answer: it costs a look for the key, and nothing is made anew."""
+    deltas = relayed("some text ", "is shown")
+    assert await anext(RedactedAnswer(Scripted(deltas), REDACTOR, completion_of)) is deltas

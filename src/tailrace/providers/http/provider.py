@@ -17,12 +17,12 @@ import msgspec
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, StreamDecoder
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.key_redaction import RedactedAnswer
-from tailrace.providers.quirks import adapted_body, merged, quirks_of, wire_quirks_of
-from tailrace.providers.refused_fields import RefusedFields, refused_field
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.key_redaction import RedactedAnswer
+from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.refused_fields import RefusedFields, refused_field
+from tailrace.providers.http.transport import HttpReply, Transport
 from tailrace.providers.retry.backoff import retry_after_s
-from tailrace.providers.transport import HttpReply, Transport
 from tailrace.redact import TextRedactor
 from tailrace.wire.dialects import DIALECTS, Wire
 from tailrace.wire.failure import failure, failure_in, to_exception

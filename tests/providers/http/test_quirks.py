@@ -10,8 +10,16 @@ import pytest
 from providers.faulty_calls import ASK, Told, faulty
 from tailrace.messages import ModelRequest, user
 from tailrace.providers.attempt import Route
-from tailrace.providers.endpoint import Endpoint
-from tailrace.providers.quirks import CONTINUE, REGISTRY, adapted_body, matches_host, merged, quirks_of, wire_quirks_of
+from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.quirks import (
+    CONTINUE,
+    REGISTRY,
+    adapted_body,
+    matches_host,
+    merged,
+    quirks_of,
+    wire_quirks_of,
+)
 from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.quirks import WireQuirks
 

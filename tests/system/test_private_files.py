@@ -16,7 +16,7 @@ from tailrace.cli.commands.doctor import Finding, findings
 from tailrace.config.load import load
 from tailrace.events import MessageChunk
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.private_files import make_private_directory, make_private_file, tighten
+from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 from tailrace.testing.conformance.journal import started, written
 from tailrace.tools.checkpoint.checkpoint import TurnSnapshots
 

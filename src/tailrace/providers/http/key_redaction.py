@@ -32,6 +32,7 @@ from tailrace.wire.peer_json import decode_object, encode_object
 
 _Growing: TypeAlias = TextDelta | ReasoningDelta | RefusalDelta | ToolCallDelta
 _Channel: TypeAlias = tuple[type[_Growing], int, int]  # what the piece belongs to, its choice, the call's index
+_REDACTED = REDACTED.encode()
 _GROWING = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 
 
@@ -45,7 +46,7 @@ class RedactedAnswer:
         self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
-        self._first_chars = frozenset(secret[0] for secret in redactor.secrets)
+        self._escaped = tuple(_escaped(secret).encode() for secret in redactor.secrets)  # as JSON text has them
         self._held: dict[_Channel, RedactingStream] = {}
         self._waiting: list[AnyDelta] = []  # events and their deltas as they came, while a text is undecided
         self._decided: list[AnyDelta] = []  # the same deltas without secrets, as far as they are decided
@@ -68,9 +69,31 @@ class RedactedAnswer:
                 raise
             self._ending = exc
             return held
+        if not (self._held and self._holds()) and not self._may_hold_secret(deltas):
+            return deltas  # nearly always
         if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
             return self._redacted(deltas)
         return self._relayed(deltas)
+
+    def _holds(self) -> bool:
+        """A text is undecided."""
+        return any(stream.holds for stream in self._held.values())
+
+    def _may_hold_secret(self, deltas: list[AnyDelta]) -> bool:
+        """Whether a secret, or the beginning of one at the end of a text, is in these deltas."""
+        for delta in deltas:
+            if isinstance(delta, EventDelta):
+                for escaped in self._escaped:
+                    if escaped in delta.data:
+                        return True
+            elif isinstance(delta, _GROWING):
+                text = _text_of(delta)
+                for secret in self._redactor.secrets:
+                    if secret[0] in text and _begins_in(text, secret):
+                        return True
+            elif isinstance(delta, NativeDelta):
+                return True
+        return bool(self._redactor.words)
 
     def completion(self) -> Completion:
         completion = self._inner.completion()
@@ -88,7 +111,7 @@ class RedactedAnswer:
             group, start = deltas[start:end], end
             self._waiting += group
             self._decided += self._redacted([delta for delta in group if not isinstance(delta, EventDelta)])
-            if not any(stream.holds for stream in self._held.values()):
+            if not self._holds():
                 out += self._resolved()
         return out
 
@@ -113,8 +136,8 @@ class RedactedAnswer:
 
     def _event(self, event: EventDelta) -> EventDelta:
         data = event.data
-        for secret in self._redactor.secrets:
-            data = data.replace(_escaped(secret).encode(), REDACTED.encode())
+        for secret in self._escaped:
+            data = data.replace(secret, _REDACTED)
         return event if data is event.data else msgspec.structs.replace(event, data=data)
 
     def _redacted(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
@@ -138,8 +161,6 @@ class RedactedAnswer:
         text = _text_of(delta)
         stream = self._held.get(channel)
         if stream is None:
-            if self._first_chars.isdisjoint(text):
-                return [delta]
             stream = self._held[channel] = self._redactor.stream()
         shown = stream.feed(text)
         if shown == text:
@@ -194,6 +215,16 @@ def _replaced(value: Any, piece: str, text: str) -> Any:
     if isinstance(value, list):
         return [_replaced(inner, piece, text) for inner in value]
     return text if value == piece else value
+
+
+def _begins_in(text: str, secret: str) -> bool:
+    """Whether the text holds the secret or ends in its beginning."""
+    at = text.find(secret[0])
+    while at >= 0:
+        if secret.startswith(text[at : at + len(secret)]):
+            return True
+        at = text.find(secret[0], at + 1)
+    return False
 
 
 def _delta_of(channel: _Channel, text: str) -> AnyDelta:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tailrace.extras import install_command
+from tailrace.system.extras import install_command
 
 
 class _Distribution:
@@ -37,7 +37,7 @@ class _Distribution:
 def test_M156_an_extra_is_installed_from_where_the_package_came(
     monkeypatch: pytest.MonkeyPatch, direct_url: object, command: str
 ) -> None:
-    monkeypatch.setattr("tailrace.extras.distribution", lambda _name: _Distribution(direct_url))
+    monkeypatch.setattr("tailrace.system.extras.distribution", lambda _name: _Distribution(direct_url))
     assert install_command("mcp") == command
 
 

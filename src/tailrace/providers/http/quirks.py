@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from tailrace.messages import Dialect, JsonObject, ModelRequest, assistant, user
-from tailrace.providers.endpoint import NOTHING, Endpoint
-from tailrace.providers.refused_fields import without_fields
+from tailrace.providers.http.endpoint import NOTHING, Endpoint
+from tailrace.providers.http.refused_fields import without_fields
 from tailrace.wire.dialects import Wire
 from tailrace.wire.quirks import NONE, WireQuirks
 

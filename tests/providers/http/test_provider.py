@@ -15,10 +15,10 @@ from aiohttp import web
 from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
 from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import Dialect, ModelRequest, user
-from tailrace.providers import http
-from tailrace.providers.endpoint import Endpoint, is_local_host, url_of
-from tailrace.providers.http import HttpProvider
-from tailrace.providers.transport import AiohttpTransport, open_transport
+from tailrace.providers.http import provider as http
+from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
+from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.transport import AiohttpTransport, open_transport
 
 KEY = "sk-very-secret-key-0123456789"
 

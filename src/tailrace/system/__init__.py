@@ -1,0 +1,1 @@
+"""The machine below: processes, files that only their owner reads, and what is installed."""
