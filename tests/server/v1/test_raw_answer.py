@@ -98,7 +98,6 @@ async def test_every_choice_comes_through(tmp_path: Path) -> None:
         (RESPONSES, "up-chat/ok", {"include": ["message.output_text.logprobs"]}, "include"),
         (RESPONSES, "up-chat/ok", {"tool_choice": {"type": "web_search"}}, "tool_choice"),
         (RESPONSES, "up-chat/ok", {"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
-        (RESPONSES, "up-anthropic/ok", {"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
     ],
 )
 async def test_a_field_that_changes_the_meaning_is_refused_where_it_has_no_word(

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.dialect_api import dialect_server
+from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.scripted.reply import think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
+from tailrace.wire.reasoning_seal import seal
 
 ANTHROPIC_TOOL: Any = {"name": "get_weather", "input_schema": {"type": "object"}}
 RESPONSES_TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}
@@ -122,3 +125,34 @@ async def test_K131_unsigned_thinking_does_not_reach_claude_and_another_model_ge
             assert status == 200
         claude, kimi = (request.json()["messages"][1]["content"] for request in server.provider.requests)
     assert (claude, kimi) == (blocks[1:], blocks)
+
+
+OTHER_FIELD = (
+    b"".join(
+        b"data: %b\n\n" % msgspec.json.encode({"id": "c", "choices": [{"index": 0, **choice}]})
+        for choice in (
+            {"delta": {"reasoning": "Hm"}},
+            {"delta": {"reasoning": ", yes."}},
+            {"delta": {"content": "Yes."}},
+            {"delta": {}, "finish_reason": "stop"},
+        )
+    )
+    + b"data: [DONE]\n\n"
+)
+
+
+@pytest.mark.parametrize("agent", [False, True])
+async def test_K131_the_seal_names_the_field_that_the_provider_has(tmp_path: Path, agent: bool) -> None:
+    """Streamed, whole and stored, of a raw model and of the agent."""
+    named: dict[str, Any] = {"model": "tailrace"} if agent else {}
+    thinks: dict[str, Any] = {**named, "thinking": {"type": "adaptive"}}
+    sums_up: dict[str, Any] = {**named, "reasoning": {"summary": "auto"}}
+    async with replaying(tmp_path, OTHER_FIELD) as server:
+        _, whole = await server.whole("anthropic", "chat", **thinks)
+        streamed = rebuilt("anthropic", await server.streamed("anthropic", "chat", **thinks))
+        seals = [body["content"][0]["signature"] for body in (whole, streamed or {})]
+        for store in (False, True):
+            _, whole = await server.whole("responses", "chat", store=store, **sums_up)
+            streamed = rebuilt("responses", await server.streamed("responses", "chat", store=store, **sums_up))
+            seals += [body["output"][0]["encrypted_content"] for body in (whole, streamed or {})]
+    assert seals == [seal("up-chat", "reasoning")] * 6

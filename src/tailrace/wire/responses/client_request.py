@@ -20,6 +20,7 @@ from tailrace.wire.openai_request import (
 )
 from tailrace.wire.peer_json import text_of
 from tailrace.wire.reasoning_seal import is_sealed, unsealed
+from tailrace.wire.responses.client_tools import as_functions, call_as_function, choice_as_function
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
 
@@ -77,12 +78,13 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     effort = reasoning.get("effort")
     form = fields.text or {}
     verbosity = form.get("verbosity")
+    functions = function_tools(as_functions(fields.tools or []), beyond, nested=False)
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
-        tools=offered_tools(function_tools(fields.tools or [], beyond, nested=False), fields.tool_choice, nested=False),
-        tool_choice=tool_choice(fields.tool_choice, beyond, nested=False),
+        tools=offered_tools(functions, fields.tool_choice, nested=False),
+        tool_choice=tool_choice(choice_as_function(fields.tool_choice), beyond, nested=False),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
@@ -144,7 +146,7 @@ class _Conversation(Conversation):
         elif kind == "item_reference":
             self.opaque_at = self.opaque_at or where
         elif isinstance(kind, str):
-            self._answer_items.append(item)
+            self._answer_items.append(call_as_function(item))
         else:
             raise InvalidRequest("expected an object with a type", where)
 

@@ -33,6 +33,7 @@ from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal
+from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
@@ -130,6 +131,7 @@ class StreamEncoder:
         self._closings: list[bytes] = []  # the end of what an attempt had opened that did not go on
         self._provider = ""  # of the attempt under way
         self._reasoning_field = USUAL_FIELD
+        self._tools = OfferedTools((fields or {}).get("tools"))
 
     @property
     def response(self) -> JsonObject:
@@ -357,7 +359,10 @@ class StreamEncoder:
         if delta.replaces:
             self._fail(contradiction(), out)
         elif delta.arguments and delta.index in self._open_calls:
-            self._grow(call, delta.arguments, out)
+            if call.item["type"] == "custom_tool_call":
+                call.pieces.append(delta.arguments)  # its text is known once they are whole
+            else:
+                self._grow(call, delta.arguments, out)
 
     def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
         """Calls may be interleaved: each keeps its place. A complete call is closed before the next begins."""
@@ -371,7 +376,10 @@ class StreamEncoder:
             "arguments": "",
             "call_id": delta.id or f"call_{self._key}_{delta.index}",
             "name": delta.name,
+            **self._tools.item_fields(delta.name),
         }
+        if item["type"] == "custom_tool_call":
+            item["input"] = item.pop("arguments")
         self._add(item, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1}
         call = self._calls[delta.index] = _OpenText("response.function_call_arguments", item, keys)
@@ -385,9 +393,15 @@ class StreamEncoder:
             if whole_only and not is_object_text(arguments):
                 continue
             self._open_calls.discard(index)
-            call.item |= {"arguments": arguments or "{}", "status": status}
-            done = {**call.keys, "name": call.item["name"], "arguments": call.item["arguments"]}
-            self._send("response.function_call_arguments.done", done, out)
+            call.item["status"] = status
+            if call.item["type"] == "custom_tool_call":
+                said = call.item["input"] = custom_input(arguments)
+                self._send("response.custom_tool_call_input.delta", {**call.keys, "delta": said}, out)
+                self._send("response.custom_tool_call_input.done", {**call.keys, "input": said}, out)
+            else:
+                call.item["arguments"] = arguments or "{}"
+                done = {**call.keys, "name": call.item["name"], "arguments": call.item["arguments"]}
+                self._send("response.function_call_arguments.done", done, out)
             self._done(call.keys["output_index"], out)
 
     # ── items and ends ───────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,62 @@
+"""Namespaced and custom tools of the Responses API, told to other providers as functions and named back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from server.dialect_api import dialect_server
+from tailrace.testing.provider import call, reply
+
+SPAWN: Any = {"type": "function", "name": "spawn", "parameters": {"type": "object"}, "strict": False}
+TOOLS: Any = [
+    {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [SPAWN]},
+    {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": {"type": "text"}},
+]
+PATCH = '*** Begin "Patch"\n+ żółw'
+CALLED = reply(call("agents__spawn", {"task": "look"}), call("apply_patch", {"input": PATCH}))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("model", ["up-chat/ok", "up-anthropic/ok", "tailrace"])
+async def test_namespaced_and_custom_tools_round_trip(tmp_path: Path, model: str, stream: bool) -> None:
+    async with dialect_server(tmp_path, [CALLED, reply("Done.")]) as server, server.openai() as client:
+        conversation: list[Any] = [{"role": "user", "content": "Go."}]
+        if stream:
+            async with client.responses.stream(model=model, input=conversation, tools=TOOLS) as events:
+                first: Any = await events.get_final_response()
+        else:
+            first = await client.responses.create(model=model, input=conversation, tools=TOOLS)
+        spawn, patch = first.output
+        assert (spawn.type, spawn.name, spawn.namespace) == ("function_call", "spawn", "agents")
+        assert (patch.type, patch.name, patch.input) == ("custom_tool_call", "apply_patch", PATCH)
+        conversation += first.output
+        conversation.append({"type": "function_call_output", "call_id": spawn.call_id, "output": "seen"})
+        conversation.append({"type": "custom_tool_call_output", "call_id": patch.call_id, "output": "patched"})
+        second = await client.responses.create(model=model, input=conversation, tools=TOOLS)
+        assert second.output_text == "Done."
+        offered, returned = (request.json() for request in server.provider.requests)
+    names = [tool.get("function", tool)["name"] for tool in offered["tools"]]
+    assert {"agents__spawn", "apply_patch"} <= set(names)
+    called = str(returned["messages"])
+    assert "agents__spawn" in called
+    if model != "up-anthropic/ok":
+        (answer,) = (message for message in returned["messages"] if message["role"] == "assistant")
+        arguments = [msgspec.json.decode(each["function"]["arguments"]) for each in answer["tool_calls"]]
+        assert arguments == [{"task": "look"}, {"input": PATCH}]
+
+
+async def test_a_choice_of_such_a_tool_is_the_choice_of_its_function(tmp_path: Path) -> None:
+    async with dialect_server(tmp_path) as server:
+        for choice in (
+            {"type": "custom", "name": "apply_patch"},
+            {"type": "function", "name": "spawn", "namespace": "agents"},
+        ):
+            body = {"model": "up-chat/ok", "input": "Go.", "tools": TOOLS, "tool_choice": choice}
+            status, _ = await server.post("/v1/responses", body)
+            assert status == 200
+        chosen = [request.json()["tool_choice"]["function"]["name"] for request in server.provider.requests]
+    assert chosen == ["apply_patch", "agents__spawn"]
