@@ -157,8 +157,6 @@ class AgentService(RunHost["_TurnExecution"]):
             with self._observer.turn(run) as report:
                 finished = await self._turn(claimed, spec)
                 report(finished)
-        if finished.status in ("failed", "incomplete"):
-            log.info("run %s is %s: %s", run.id, finished.status, finished.error.message if finished.error else "")
         return finished
 
     async def _until_session_is_free(self, run: Run, busy: Busy) -> None:

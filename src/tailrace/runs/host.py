@@ -275,8 +275,6 @@ class RunHost(ABC, Generic[E]):
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):
                 finished = await self._execute(run, lease, execution)
-                if finished is not None and finished.status == "incomplete":
-                    self._log.info("run %s ended incomplete", run.id)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)
         except JournalError as exc:
@@ -299,6 +297,9 @@ class RunHost(ABC, Generic[E]):
                 return None
             return await self._fail(run, lease, exc)
         self._put_off.pop(run.id, None)
+        if finished is not None and finished.status in ("failed", "incomplete"):
+            reason = finished.error.message if finished.error is not None else "no reason given"
+            self._log.info("run %s is %s: %s", run.id, finished.status, reason)
         return finished
 
     def _is_put_off(self, run_id: str) -> bool:

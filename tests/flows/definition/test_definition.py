@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -23,6 +24,7 @@ from tailrace.flows.definition.definition import (
 from tailrace.flows.definition.source import INLINE_CHARS, parse_source, parse_yaml
 from tailrace.flows.definition.validate import check_definition
 from tailrace.messages import JsonObject
+from tailrace.system.extras import install_command
 
 
 class Anything:
@@ -181,7 +183,9 @@ def test_a_budget_in_dollars_needs_prices(monkeypatch: pytest.MonkeyPatch) -> No
     checked(step(), budget={"max_cost_usd": 1})
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     checked(step(), budget={"max_tokens": 1})
-    with pytest.raises(DefinitionError, match=r"budget\.max_cost_usd.*tailrace\[prices\]"):
+    with pytest.raises(
+        DefinitionError, match=re.escape(f"budget.max_cost_usd: prices need an extra: {install_command('prices')}")
+    ):
         checked(step(), budget={"max_cost_usd": 1})
 
 
