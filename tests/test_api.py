@@ -315,7 +315,7 @@ def test_a_tool_that_leaves_the_program_is_a_tool_that_failed(tmp_path: Path) ->
         config = config_for(server.url, tmp_path)
         with AIAgent(config=config, directory=tmp_path, tools=[leave]) as agent:
             answer = agent.run_conversation("Leave.")
-    assert (answer["final_response"], answer["messages"][2]["content"]) == ("It failed.", "SystemExit: 3")
+    assert (answer["final_response"], answer["messages"][2]["content"]) == ("It failed.", "Error: SystemExit: 3")
 
 
 @pytest.mark.parametrize("model", ["anthropic/claude-sonnet-4-5", "nowhere/model"])

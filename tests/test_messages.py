@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tailrace.messages import (
     AnyDelta,
     Completion,
+    File,
     Image,
     Message,
     Native,
@@ -29,6 +30,7 @@ from tailrace.messages import (
 PARTS: list[Part] = [
     Text("a"),
     Image(url="https://x/y.png"),
+    File(data="aGk=", media_type="application/pdf", name="a.pdf"),
     Reasoning("hm", "anthropic", {"type": "thinking", "signature": "s"}),
     Refusal("no"),
     ToolCall("1", "terminal", '{"command":"ls"}'),

@@ -17,8 +17,9 @@ import msgspec
 from tailrace.events import (
     AnyEvent,
     Entry,
-    ProviderEvents,
+    MessageRecorded,
     ReasoningChunk,
+    RelayFact,
     RunFailure,
     RunFinished,
     RunStatus,
@@ -27,7 +28,7 @@ from tailrace.events import (
     from_json,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolFile, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, Reasoning, ToolFile, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -300,20 +301,29 @@ def sse_without_reasoning(line: StoredLine) -> bytes:
     return b"".join(map(sse_with_reasoning, shown))
 
 
-_WITH_REASONING = frozenset({b"reasoning_chunk", b"provider_events", b"snapshot"})
+_WITH_REASONING = frozenset(
+    {b"reasoning_chunk", b"provider_events", b"provider_answer", b"message_recorded", b"snapshot"}
+)
 
 
 def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The same entries for a viewer that did not ask for reasoning."""
     for entry in entries:
-        match entry.event:
-            case ReasoningChunk() | ProviderEvents():
-                continue
-            case Snapshot(reasoning=TextSoFar(text=text)) if text:
-                hidden = msgspec.structs.replace(entry.event, reasoning=TextSoFar())
-                yield Entry(entry.seq, hidden, entry.attempt)
-            case _:
-                yield entry
+        event = entry.event
+        if isinstance(event, ReasoningChunk | RelayFact):
+            continue
+        if isinstance(event, Snapshot) and event.reasoning.text:
+            yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=TextSoFar()), entry.attempt)
+        elif isinstance(event, MessageRecorded):
+            yield Entry(entry.seq, _without_thoughts(event), entry.attempt)
+        else:
+            yield entry
+
+
+def _without_thoughts(recorded: MessageRecorded) -> MessageRecorded:
+    message = recorded.message
+    said = tuple(part for part in message.parts if not isinstance(part, Reasoning))
+    return msgspec.structs.replace(recorded, message=msgspec.structs.replace(message, parts=said))
 
 
 class Journal(Protocol):
