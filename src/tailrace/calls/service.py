@@ -7,14 +7,14 @@ another one from the text that is on record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from tailrace.calls.call_log import CALL_KIND, CallLog
 from tailrace.calls.raw_model import with_history
-from tailrace.errors import ProviderError
-from tailrace.events import AttemptStarted, RunFinished
+from tailrace.errors import ProviderError, StreamCut
+from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished
 from tailrace.journal.fold import fold
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import Durability, Journal, NewRun, Run
@@ -79,9 +79,12 @@ class _CallExecution:
         self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
         self._shown = fold(claimed.entries).output
         self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
+        self._began_a_tool_call = _began_a_tool_call(claimed.entries)
 
     async def run(self) -> RunFinished:
         record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
+        if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
+            return await record.failed(StreamCut("the process ended in the middle of a tool call; ask again"))
         asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
         call = self._caller.complete(request, self._routes_for(asked), listener=record)
@@ -92,3 +95,16 @@ class _CallExecution:
         except ProviderError as exc:
             return await record.failed(exc)
         return await record.completed(result)
+
+
+def _began_a_tool_call(entries: Iterable[Entry]) -> bool:
+    """Whether the newest attempt on record has shown the beginning of a tool call in its provider's own events."""
+    began = False
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, AttemptStarted | AttemptDiscarded):
+            began = False
+        elif isinstance(event, ProviderEvents):
+            items = (item for each in event.events if isinstance(item := each.get("item"), dict))
+            began = began or any(item.get("type") in ("function_call", "custom_tool_call") for item in items)
+    return began

@@ -36,11 +36,11 @@ def is_fact(event: AnyEvent) -> bool:
 def is_progress(event: AnyEvent) -> bool:
     """Whether the event says that work was completed and will not be done again. A run whose owner died after such an
     event is not the run that kills its owners. What merely began, and what failed at once, is no progress."""
-    match event:
-        case events.StepFinished() | events.ToolOutputRecorded(ok=True) | events.Delivered(state="confirmed"):
-            return True
-        case _:
-            return False
+    if isinstance(event, events.ToolOutputRecorded):
+        return event.ok
+    if isinstance(event, events.Delivered):
+        return event.state == "confirmed"
+    return isinstance(event, events.StepFinished)
 
 
 class _Text(AttemptText):

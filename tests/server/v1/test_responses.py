@@ -123,6 +123,20 @@ async def test_a_raw_call_in_the_background_goes_on_after_a_restart_from_the_tex
     assert (final["status"], text_of(final)) == ("completed", OK)
 
 
+async def test_B34_a_process_that_died_in_a_tool_call_does_not_make_it_twice(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["tools+stall@60%"]) as provider:
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
+            _, body = await server.post(PATH, ask("up-responses/ok", background=True))
+            await _first_events(server, body["id"], b"function_call")
+        async with dialect_server(tmp_path, provider=_Lent(provider)) as server:
+            assert len(await server.app.calls.recover()) == 1
+            await server.events(f"{PATH}/{body['id']}?stream=true")
+            _, final = await server.get(f"{PATH}/{body['id']}")
+        assert len(provider.requests) == 1
+    assert final["status"] == "failed"
+    assert "in the middle of a tool call" in final["error"]["message"]
+
+
 async def _first_events(server: DialectServer, response_id: str, until: bytes) -> bytes:
     """The data of the events up to the one that holds this text."""
     decoder, seen = SseDecoder(), b""

@@ -89,22 +89,20 @@ class _LastMessage:
 
     def holds(self, entry: Entry) -> bool:
         """Takes note of an entry; True where it is about texts alone, which wait here."""
-        match entry.event:
-            case MessageChunk(text) | Commentary(text):
-                if self._recorded:
-                    self._texts, self._recorded = AttemptText(), False
-                self._texts.add(text, entry.attempt)
-                return True
-            case AttemptDiscarded():
-                self._texts.withdraw(entry.attempt)
-                return True
-            case MessageRecorded(message) if message.role == "assistant":
-                self._recorded = True
-                if message.tool_calls:
-                    self._texts = AttemptText()
-                return False
-            case _:
-                return False
+        event = entry.event
+        if isinstance(event, MessageChunk | Commentary):
+            if self._recorded:
+                self._texts, self._recorded = AttemptText(), False
+            self._texts.add(event.text, entry.attempt)
+            return True
+        if isinstance(event, AttemptDiscarded):
+            self._texts.withdraw(entry.attempt)
+            return True
+        if isinstance(event, MessageRecorded) and event.message.role == "assistant":
+            self._recorded = True
+            if event.message.tool_calls:
+                self._texts = AttemptText()
+        return False
 
 
 class LogToDeltas:
