@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.flows.language.expressions import ExpressionError
-from tailrace.flows.steps.shell_template import fill_command, invalid_template
+from tailrace.flows.steps.shell_template import ALONE, fill_command, invalid_template
 from tailrace.flows.steps.tool import ToolStep
 
 BASH = shutil.which("bash") or "/bin/sh"
@@ -95,8 +95,14 @@ def test_what_stands_by_itself_is_fine() -> None:
         'ls ${HOME} "${HOME}/x" {{input.v}}',
         "grep -v {{input.v}} x",
         "export X={{input.v}}",
+        "echo time {{input.v}}",
     ):
         assert invalid_template(command) == ""
+
+
+def test_a_template_does_not_choose_the_program() -> None:
+    for before in ("", "true; ", "ls | ", "x=$(", "A=1 ", "if ! ", "xargs ", "env A=1 nice "):
+        assert invalid_template(f"{before}{{{{input.v}}}} x") == ALONE, before
 
 
 def test_a_name_that_is_a_template_brings_no_way_around() -> None:

@@ -56,11 +56,12 @@ def _matches(words: Sequence[Word], pattern: str) -> bool:
 
 
 def _word_matches(word: Word, pattern: str) -> bool:
-    """A wildcard stands for part of one word. It never stands for an option or for a way out by `..`, and a glob of the
-    line matches only where the pattern has the same: what it becomes is known only when it runs."""
+    """A wildcard stands for part of one word. It never stands for an option, for a home, for an absolute path or for a
+    way out by `..`, and a glob of the line matches only where the pattern has the same: what it becomes is known only
+    when it runs."""
     if word.text == pattern:
         return True
-    if word.globbed or (word.text.startswith("-") and pattern.startswith(_WILDCARDS)):
+    if word.globbed or (word.text.startswith(("-", "~", "/")) and pattern.startswith(_WILDCARDS)):
         return False
     if ".." in word.text.split("/"):
         return False

@@ -20,10 +20,16 @@ _READS_CODE = re.compile(
     r"|(\b(printf|test)|\[)\s+-v[ \t]*$"
     r"|\s-[a-zA-Z]*[ceE][ \t]*$"
 )
+# Where the next word is the program: at the start of a command, after assignments, or behind a program that starts one.
+_AT_PROGRAM = re.compile(
+    r"(?:^|[;&|({\n])\s*"
+    r"(?:(?:then|do|else|elif|if|while|until|exec|command|builtin|env|nohup|nice|time|sudo|doas|xargs|!)\s+"
+    r"|\w+=[^\s$(`]*\s+)*$"
+)
 # A here-document, arithmetic, and what evaluates its operands as arithmetic. Where they end is not looked for.
 _NO_WORDS_AFTER = ("<<", "((", "[[", "$[", "${")
 _PLAIN_VARIABLE = re.compile(r"\$\{\w+\}")
-ALONE = "a command cannot be a template alone: write the program, then templates for its arguments"
+ALONE = "a template cannot choose the program: write the program, then templates for its arguments"
 
 
 def invalid_template(command: str) -> str:
@@ -36,7 +42,7 @@ def invalid_template(command: str) -> str:
         if isinstance(part, str):
             before += part
             continue
-        if not before.strip():
+        if _AT_PROGRAM.search(before):
             return ALONE
         if _READS_CODE.search(before):
             return "a template that a shell would read as code: put it into a command of its own"
