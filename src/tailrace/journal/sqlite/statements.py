@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -117,14 +118,17 @@ def claim(
 
 
 def _has_progress(connection: sqlite3.Connection, head: Head) -> bool:
+    """Newest first, a row at a time: the log since the claim may be long."""
     rows = connection.execute(
-        "SELECT first_seq, events FROM batches WHERE run = ? AND last_seq > ?", (head.num, head.claimed_seq)
+        "SELECT first_seq, events FROM batches WHERE run = ? AND last_seq > ? ORDER BY first_seq DESC",
+        (head.num, head.claimed_seq),
     )
-    return any(
-        seq > head.claimed_seq and line.startswith(_PROGRESS) and is_progress(from_json(line))
-        for first_seq, events in rows.fetchall()
-        for seq, line in enumerate(events.splitlines(), first_seq)
-    )
+    with closing(rows):
+        return any(
+            seq > head.claimed_seq and line.startswith(_PROGRESS) and is_progress(from_json(line))
+            for first_seq, events in rows
+            for seq, line in enumerate(events.splitlines(), first_seq)
+        )
 
 
 _PROGRESS = tuple(  # how the JSON of what may be progress begins: most entries need not be decoded
