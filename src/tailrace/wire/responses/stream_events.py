@@ -29,6 +29,7 @@ from tailrace.wire.peer_json import encode_object, object_of, objects_of, text_o
 from tailrace.wire.responses.completion import PART_SEPARATOR, argument_text, usage_of, with_call_id, with_call_ids
 from tailrace.wire.responses.failures import error_in, error_of
 from tailrace.wire.responses.output_items import NO_INDEX, Output, OutputItem
+from tailrace.wire.responses.relay import SNAPSHOTS
 from tailrace.wire.responses.text_slots import (
     ANNOTATION_ADDED,
     CALL_SLOTS,
@@ -42,7 +43,6 @@ from tailrace.wire.responses.text_slots import (
 )
 from tailrace.wire.sse import is_event_name
 
-_SNAPSHOTS = frozenset({"response.created", "response.queued", "response.in_progress"})
 # The status that a terminal event stands for, where its response has none.
 TERMINAL = {
     "response.completed": "completed",
@@ -180,7 +180,7 @@ class GrowingAnswer:
             self._annotated(event, out)
         elif kind in TERMINAL:
             self._end(TERMINAL[kind], object_of(event.get("response")), out)
-        elif kind in _SNAPSHOTS:
+        elif kind in SNAPSHOTS:
             self._response.update(object_of(event.get("response")))
         elif kind == "error" or ("type" not in event and event.get("error")):
             out.append(self.fail(error_of(event)))
