@@ -148,9 +148,16 @@ HOSTILE = ["`", "` ``", "[", "[a](", "![", "> ", "****", "*a _b ", "~~~a", "<a",
 
 @pytest.mark.parametrize("write", [matrix_html, balance], ids=lambda write: str(write.__name__))
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_twice_the_text_takes_twice_the_steps(unit: str, write: Callable[[str], object]) -> None:
+def test_L140_twice_the_text_takes_twice_the_steps(unit: str, write: Callable[[str], object]) -> None:
     once, twice = (_steps(write, unit * (length // len(unit))) for length in (600, 1200))
     assert twice < 2.6 * once + 1000
+
+
+@pytest.mark.parametrize("write", [matrix_html, balance], ids=lambda write: str(write.__name__))
+def test_L140_runs_of_backticks_that_grow_take_no_more_than_their_length(write: Callable[[str], object]) -> None:
+    """No run closes another one, so each is looked for to the end of the text."""
+    small, large = ("".join("`" * length + " a " for length in range(1, longest)) for longest in (40, 80))
+    assert _steps(write, large) < 1.3 * len(large) / len(small) * _steps(write, small) + 1000
 
 
 @pytest.mark.parametrize("unit", HOSTILE)
