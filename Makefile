@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
 JOBS ?= 2
 
-.PHONY: chat serve test check format bench fuzz lock synapse clean help
+.PHONY: chat serve test check format bench fuzz lock synapse clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
@@ -41,8 +41,10 @@ lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 
 synapse: $(VENV)-synapse/.installed ## a Matrix homeserver, for the tests that talk to a real one
 
+clients: .clients/.installed ## the agents and SDKs that the tests of /v1 run: Claude Code, Codex, AI SDK, LangChain …
+
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-synapse .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-synapse .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
@@ -64,4 +66,14 @@ $(VENV)-synapse/.installed: requirements/synapse.txt
 	@echo "· installing Synapse into $(VENV)-synapse (once)"
 	@$(PYTHON) -m venv $(VENV)-synapse
 	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
+	@touch $@
+
+.clients/.installed: requirements/clients.txt tests/clients/package.json tests/clients/package-lock.json
+	@echo "· installing the clients that tests run into .clients (once)"
+	@command -v npm >/dev/null || { echo "error: npm is not on the PATH; Node.js 20 or newer has it"; exit 1; }
+	@mkdir -p .clients && cp tests/clients/package.json tests/clients/package-lock.json .clients/
+	@cd .clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd .clients && node node_modules/@anthropic-ai/claude-code/install.cjs
+	@$(PYTHON) -m venv .clients/venv
+	@.clients/venv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/clients.txt
 	@touch $@

@@ -1,7 +1,8 @@
 """Writes requirements/*.txt: every dependency pinned with hashes, for every platform, naming no index.
 
 Needs `uv` on the PATH (`pip install uv`). `chat.txt` is what `make chat` installs, `dev.txt` adds the rest;
-`synapse.txt` is the Matrix homeserver of the tests, which lives in an environment of its own.
+`synapse.txt` is the Matrix homeserver of the tests and `clients.txt` the agent frameworks that they run, each in an
+environment of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel", "prices")
+_TESTED_EXTRAS = ("local", "mcp", "telegram", "discord", "slack", "matrix", "otel", "prices", "postgres", "redis")
 LOCKS = {  # what is written: what it is made of
     "requirements/chat.txt": ["pyproject.toml", "--extra", "local", "--group", "build"],
     "requirements/dev.txt": [
@@ -21,6 +22,7 @@ LOCKS = {  # what is written: what it is made of
         "dev",
     ],
     "requirements/synapse.txt": ["requirements/synapse.in"],
+    "requirements/clients.txt": ["requirements/clients.in"],
 }
 
 
