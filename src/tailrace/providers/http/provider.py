@@ -22,6 +22,7 @@ from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
+from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.transport import HttpReply, Transport
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.redact import TextRedactor
@@ -71,7 +72,7 @@ class HttpProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         reply = await self._post(request, stream=True)
         try:
-            yield self._without_key(await self._answer(reply, request))
+            yield self._cut(self._without_key(await self._answer(reply, request)), request)
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
@@ -81,7 +82,7 @@ class HttpProvider:
     async def complete(self, request: ModelRequest) -> Completion:
         reply = await self._post(request, stream=False)
         try:
-            answer = self._without_key(await self._answer(reply, request))
+            answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
                 pass
             return answer.completion()
@@ -94,6 +95,12 @@ class HttpProvider:
     def _without_key(self, answer: AnswerStream) -> AnswerStream:
         redactor = self._redactor
         return answer if redactor.idle else RedactedAnswer(answer, redactor, self._wire.completion_from_body)
+
+    def _cut(self, answer: AnswerStream, request: ModelRequest) -> AnswerStream:
+        """The Responses API has no stop strings: its answers are cut here."""
+        if self.dialect != "responses" or not request.stop or request.verbatim:
+            return answer
+        return StopCutAnswer(answer, request)
 
     def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
