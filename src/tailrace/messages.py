@@ -319,6 +319,7 @@ class Completion(Value):
     stop: Stop = "unknown"  # the same, neutral
     usage: Usage = Usage()
     refusal: str | None = None
+    stop_sequence: str = ""  # the stop string that ended it, where its provider has no word for that
 
     @property
     def text(self) -> str:

@@ -72,6 +72,7 @@ FORWARDED_HEADERS: dict[Dialect, tuple[str, ...]] = {
     "anthropic": ("anthropic-version", "anthropic-beta"),
 }
 MAX_USER_CHARS = 64  # the longest id of an end user that every API takes
+MAX_STOP_CHARS = 65_536  # of all stop strings of one request, where we look for them ourselves
 _STOP: dict[Dialect, str] = {"chat": "stop", "responses": "stop", "anthropic": "stop_sequences"}
 _CONVERSATION: dict[Dialect, tuple[str, ...]] = {
     "chat": ("messages",),
@@ -92,8 +93,8 @@ def first_unsupported_param(client_request: ClientRequest, dialect: Dialect) -> 
         return client_request.opaque_at
     if client_request.request.tool_choice == "required" and not client_request.request.tools:
         return "tool_choice"  # of tools that only the client's own provider runs
-    if client_request.request.stop and dialect == "responses":
-        return _STOP[client_request.dialect]
+    if dialect == "responses" and sum(map(len, client_request.request.stop)) > MAX_STOP_CHARS:
+        return _STOP[client_request.dialect]  # the answer is cut here
     if dialect == "chat" and _names_a_file(client_request.request):
         return _CONVERSATION[client_request.dialect][0]  # the API takes the files themselves
     return None
