@@ -340,7 +340,12 @@ class Journal(Protocol):
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
-        """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
+        """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key.
+
+        Within a session, ids grow in the order of the commits that create its runs, in whichever processes and
+        whatever their clocks say: once a run is created, `runs(session=…, before=its id)` lists every run that comes
+        before it, then and later. By this a session's turns are taken one at a time (I101). A run of durability
+        "memory" is ordered among the runs of its own process alone."""
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
         """Creates and claims the run in one commit, so that no other process can claim it in between. The lease is None
