@@ -451,6 +451,20 @@ class Journal(Protocol):
         """Replaces the value where it is still `old`; None stands for no value. Returns whether it did. Atomic, also
         between processes. `journal.key_values` retries with the newer value."""
 
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        """Waits until the value is another than `known`, by a change in this process or another one, and returns it. A
+        value that is changed and changed back may be missed."""
+
+    # ── other processes ──
+
+    @property
+    def process(self) -> str:
+        """What other processes can tell by that this one is dead; empty where they cannot."""
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process that gave this as its `process` is certainly dead. False where that cannot be known: by
+        a lease or a heartbeat alone."""
+
     # ── the journal itself ──
 
     async def check(self) -> None:

@@ -80,6 +80,7 @@ class MemoryJournal:
         self._published = Waiters()
         self._signal_id = 0
         self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
+        self._value_changed = Waiters()
 
     # ── a run's life ──
 
@@ -320,7 +321,20 @@ class MemoryJournal:
             self._values.pop((namespace, key), None)
         else:
             self._values[namespace, key] = new
+        self._value_changed.wake()
         return True
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        while (value := self._values.get((namespace, key))) == known:
+            await self._value_changed.next_time().wait()
+        return value
+
+    @property
+    def process(self) -> str:
+        return ""
+
+    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - there is no other process
+        return False
 
     async def check(self) -> None:
         """Memory cannot fail."""

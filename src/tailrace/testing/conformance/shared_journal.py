@@ -95,6 +95,17 @@ class SharedJournalConformance:
         sent = await other.signal(run.id, Signal("stop", by="a person"))
         assert await waiting == [sent]
 
+    async def test_a_change_of_a_value_in_another_process_can_be_waited_for(self, one: Journal, other: Journal) -> None:
+        for number in range(10):
+            known, new = b"%d" % number if number else None, b"%d" % (number + 1)
+            waiting = asyncio.ensure_future(one.next_value("n", "k", known))
+            await asyncio.sleep(0)
+            assert await other.swap_value("n", "k", known, new)
+            assert await waiting == new
+
+    async def test_a_living_process_is_not_dead(self, one: Journal, other: Journal) -> None:
+        assert not one.is_dead(other.process)
+
     async def test_I104_a_viewer_that_moves_between_processes_sees_each_entry_once(
         self, one: Journal, other: Journal
     ) -> None:
