@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tailrace.testing.scripted.reply import think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 from tailrace.wire.reasoning_seal import seal
 
+CHAT_TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
 ANTHROPIC_TOOL: Any = {"name": "get_weather", "input_schema": {"type": "object"}}
 RESPONSES_TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}
 CALLED = reply(think("Bern, then."), "Let me look.", call("get_weather", {"city": "Bern"}))
@@ -87,6 +89,71 @@ async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provide
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
     assert response.output_text == "It rains in both."
     assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+# ── the agent, whose reasoning a client is not shown unless it asks ──────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("store", [False, True])
+async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_was_not_shown_it(
+    tmp_path: Path, store: bool
+) -> None:
+    provider = WantsReasoningBack()
+    conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
+        provider.extend(CALLED, AGAIN, DONE)
+        for _ in range(3):
+            response: Any = await client.responses.create(
+                model="tailrace", input=conversation, tools=[RESPONSES_TOOL], store=store
+            )
+            conversation += response.output
+            assert not [item for item in response.output if item.type == "reasoning"]
+            calls = [item for item in response.output if item.type == "function_call"]
+            conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
+    assert response.output_text == "It rains in both."
+    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+def rewritten(message: Any) -> JsonObject:
+    """A chat client's own form of an answer: no field that it does not know, the arguments encoded anew."""
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.dumps(json.loads(call["function"]["arguments"]))}}
+        for call in message.get("tool_calls") or ()
+    ]
+    return {"role": "assistant", "content": message["content"], **({"tool_calls": calls} if calls else {})}
+
+
+async def test_K131_the_agent_s_reasoning_goes_back_for_a_chat_client_that_drops_it(tmp_path: Path) -> None:
+    provider = WantsReasoningBack()
+    messages: list[JsonObject] = [{"role": "user", "content": "Does it rain?"}]
+    async with dialect_server(tmp_path, provider=provider) as server:
+        provider.extend(CALLED, AGAIN, DONE)
+        for _ in range(3):
+            body = {"model": "tailrace", "messages": messages, "tools": [CHAT_TOOL]}
+            _, answer = await server.post("/v1/chat/completions", body)
+            said = rewritten(answer["choices"][0]["message"])
+            results = [{"role": "tool", "tool_call_id": c["id"], "content": "rain"} for c in said.get("tool_calls", ())]
+            messages += [said, *results]
+    assert said["content"] == "It rains in both."
+    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+async def test_K131_the_reasoning_of_another_key_s_turn_is_not_shown_to_a_model(tmp_path: Path) -> None:
+    keys = [
+        {"name": name, "key_env": f"KEY_OF_{name.upper()}", "scopes": ["models", "runs"]} for name in ("anna", "ben")
+    ]
+    env = {"KEY_OF_ANNA": "key-of-anna", "KEY_OF_BEN": "key-of-ben"}
+    question: JsonObject = {"role": "user", "content": "Does it rain?"}
+    sections = {"server": {"keys": keys, "drain_s": 0.05}}
+    async with dialect_server(tmp_path, [CALLED, DONE, DONE], sections=sections, env=env) as server:
+        body: JsonObject = {"model": "tailrace", "messages": [question], "tools": [CHAT_TOOL]}
+        _, answer = await server.post("/v1/chat/completions", body, authorization="Bearer key-of-anna")
+        said = rewritten(answer["choices"][0]["message"])
+        body["messages"] += [said, {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "rain"}]
+        for key in ("key-of-anna", "key-of-ben"):
+            await server.post("/v1/chat/completions", body, authorization=f"Bearer {key}")
+        sent = [str(request.json()["messages"]) for request in server.provider.requests[1:]]
+    assert ["Bern, then." in messages for messages in sent] == [True, False]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 from aiohttp import web
 
 from tailrace.events import AttemptStarted, ToolCallChunk
@@ -20,14 +21,16 @@ from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
-from tailrace.server.v1.model_target import agent_dialect, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_thoughts_of_agent
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.sse import encode_comment
 
 
 async def answer_turn(call: ClientCall) -> web.StreamResponse:
     """Raises `ApiError`: 400 for a parameter that the agent does not support, the provider's status where it failed."""
-    turn = _AgentAnswer(call)
+    requester = call.request[IDENTITY].name
+    client_request = await with_thoughts_of_agent(call.pipeline.app, call.client_request, requester)
+    turn = _AgentAnswer(msgspec.structs.replace(call, client_request=client_request))
     return await (turn.answer_streamed() if call.client_request.stream else turn.answer_whole())
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from tailrace.agent.recorded_thoughts import with_recorded_thoughts
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
@@ -71,6 +72,16 @@ def turn_spec(
         origin=origin or {},
         ignored=ignored,
     )
+
+
+async def with_thoughts_of_agent(app: App, client_request: ClientRequest, requester: str) -> ClientRequest:
+    """The request to the agent, with the reasoning that its model wants back and the client was not shown. Only chat
+    providers insist on theirs (K131)."""
+    if all(route.provider.dialect != "chat" for route in app.models.routes(app.config.model)):
+        return client_request
+    request = client_request.request
+    messages = await with_recorded_thoughts(app.journal, request.messages, requester=requester)
+    return msgspec.structs.replace(client_request, request=msgspec.structs.replace(request, messages=messages))
 
 
 def agent_dialect(app: App) -> Dialect:
