@@ -15,7 +15,6 @@ import msgspec
 
 from tailrace.agent.context import cleaned
 from tailrace.agent.observer import UNOBSERVED, Observer
-from tailrace.agent.recalled_reasoning import RecalledReasoning
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words
@@ -95,7 +94,6 @@ class AgentService(RunHost["_TurnExecution"]):
         self._observer = observer
         self._redactor = redactor or Redactor()
         self._sessions = Sessions()
-        self._recalled = RecalledReasoning(journal)
         self.sources: dict[str, Source] = {}  # by name: who completes a question whose files are fetched later
 
     def _execution(self, claimed: ClaimedRun) -> _TurnExecution:
@@ -179,8 +177,6 @@ class AgentService(RunHost["_TurnExecution"]):
         history = spec.history
         if history is None:
             history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
-        else:
-            history = await self._recalled.restored(history, requester=spec.requester)
         limits = self._limits
         if spec.max_turns is not None:
             limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)
@@ -190,10 +186,7 @@ class AgentService(RunHost["_TurnExecution"]):
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        finished = await runner.run(message, fetch=fetch, stopped=self.is_stopping(run.id))
-        if runner.foreign_calls:
-            self._recalled.note(run, [said for said in turn.messages if said.role == "assistant"][-1:])
-        return finished
+        return await runner.run(message, fetch=fetch, stopped=self.is_stopping(run.id))
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.dialect_api import DialectServer, dialect_server
+from server.dialect_api import dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Scenario, Strict, call, reply
+from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.scripted.reply import think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
@@ -156,72 +156,3 @@ async def test_K131_the_seal_names_the_field_that_the_provider_has(tmp_path: Pat
             streamed = rebuilt("responses", await server.streamed("responses", "chat", store=store, **sums_up))
             seals += [body["output"][0]["encrypted_content"] for body in (whole, streamed or {})]
     assert seals == [seal("up-chat", "reasoning")] * 6
-
-
-CHAT_TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
-
-
-async def hidden_loop(server: DialectServer, api: str) -> str:
-    """A client that was shown no reasoning runs the agent's calls to the end: its last answer."""
-    question: list[Any] = [{"role": "user", "content": "Does it rain?"}]
-    if api == "chat":
-        async with server.openai() as client:
-            while True:
-                whole: Any = await client.chat.completions.create(
-                    model="tailrace", messages=question, tools=[CHAT_TOOL]
-                )
-                said = whole.choices[0].message
-                if not said.tool_calls:
-                    return str(said.content)
-                question.append(said.model_dump(exclude_none=True))
-                question += [{"role": "tool", "tool_call_id": each.id, "content": "rain"} for each in said.tool_calls]
-    async with server.anthropic() as messages:
-        while True:
-            asked: Any = {"model": "tailrace", "max_tokens": 99, "tools": [ANTHROPIC_TOOL], "messages": question}
-            answer: Any = await messages.messages.create(**asked)
-            calls = [block for block in answer.content if block.type == "tool_use"]
-            if not calls:
-                return str(answer.content[-1].text)
-            question.append({"role": "assistant", "content": answer.content})
-            results = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"} for block in calls]
-            question.append({"role": "user", "content": results})
-
-
-@pytest.mark.parametrize("api", ["chat", "anthropic"])
-async def test_K131_the_agent_recalls_reasoning_that_its_client_was_not_shown(tmp_path: Path, api: str) -> None:
-    provider = WantsReasoningBack()
-    async with dialect_server(tmp_path, provider=provider) as server:
-        provider.extend(CALLED, AGAIN, DONE)
-        assert await hidden_loop(server, api) == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
-
-
-async def test_K131_the_agent_recalls_signed_thinking_for_a_client_of_another_api(tmp_path: Path) -> None:
-    provider = FaultyProvider(turns={"turn": (CALLED, AGAIN, DONE)}, strict=Strict())
-    sections = {"model": {"provider": "up-anthropic", "name": "turn"}}
-    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
-        assert await hidden_loop(server, "chat") == "It rains in both."
-        returned = provider.requests[-1].json()["messages"]
-    assert provider.refusals == []
-    thoughts = [message["content"][0] for message in returned if message["role"] == "assistant"]
-    assert [thought.get("thinking") for thought in thoughts] == THOUGHTS
-
-
-async def test_K131_the_reasoning_is_recalled_after_a_restart_and_not_for_another_key(tmp_path: Path) -> None:
-    keys = [{"name": name, "key_env": name.upper(), "scopes": ["models", "runs"]} for name in ("ann", "bob")]
-    sections = {"server": {"drain_s": 0.05, "keys": keys}}
-    env = {"ANN": "ann", "BOB": "bob"}
-    question: list[Any] = [{"role": "user", "content": "Does it rain?"}]
-    asked: Any = {"model": "tailrace", "tools": [CHAT_TOOL]}
-    path = "/v1/chat/completions"
-    async with dialect_server(tmp_path, [CALLED], sections=sections, env=env) as server:
-        _, first = await server.post(path, {**asked, "messages": question}, authorization="Bearer ann")
-    said = first["choices"][0]["message"]
-    result = {"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "rain"}
-    for key, thought in (("bob", None), ("ann", THOUGHTS[0])):
-        async with dialect_server(tmp_path, [DONE], sections=sections, env=env) as server:
-            body = {**asked, "messages": [*question, said, result]}
-            status, _ = await server.post(path, body, authorization=f"Bearer {key}")
-            assert status == 200
-            returned = server.provider.requests[0].json()["messages"]
-        assert [each.get("reasoning_content") for each in returned if each["role"] == "assistant"] == [thought]
