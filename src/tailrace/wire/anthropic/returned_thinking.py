@@ -52,7 +52,8 @@ def _goes_on_without_thinking(body: JsonObject) -> bool:
     """Tools have answered, there is a budget for thinking, and the answer with the calls does not begin with it."""
     if object_of(body.get("thinking")).get("type") != "enabled":
         return False
-    *_, answer, last = [{}, {}, *objects_of(body.get("messages"))]
+    nothing: JsonObject = {}
+    *_, answer, last = [nothing, nothing, *objects_of(body.get("messages"))]
     first = [block.get("type") for block in objects_of(answer.get("content"))[:1]]
     answered = any(block.get("type") == "tool_result" for block in objects_of(last.get("content")))
     return answered and first not in (["thinking"], ["redacted_thinking"])
