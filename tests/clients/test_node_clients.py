@@ -17,7 +17,10 @@ import pytest
 from clients.installed import PROGRAMS, run_client
 from clients.serve import KEY, Served, tailrace_serve
 from clients.turns import ANSWER, REPORT, THOUGHTS, TOOLS, TurnProvider
+from tailrace.testing.provider import Strict
 
+# DeepSeek wants its reasoning back, and these loops drop it: the Responses ones return it
+NO_REASONING = "Missing `reasoning_content` field in the assistant message at message index 1."
 RAW = ["gpt-5", "deepseek/deepseek-reasoner", "anthropic/claude-sonnet-4-5"]  # responses, chat, anthropic
 MODELS = [*RAW, "tailrace"]
 
@@ -33,7 +36,9 @@ def turn_server(home: Path, model: str) -> AbstractContextManager[Served]:
     home.mkdir(exist_ok=True)
     (home / "notes.txt").write_text("rain", encoding="utf-8")
     provider, _, name = model.partition("/")
-    return tailrace_serve(home, TurnProvider(), {"model": {"provider": provider, "name": name}})
+    return tailrace_serve(
+        home, TurnProvider(strict=Strict(returns_reasoning=True)), {"model": {"provider": provider, "name": name}}
+    )
 
 
 def run_program(name: str, served: Served, home: Path, models: list[str]) -> dict[str, Any]:
@@ -46,13 +51,10 @@ def run_program(name: str, served: Served, home: Path, models: list[str]) -> dic
     return shown
 
 
-def for_each_model(models: list[str], wanted: dict[str, Any], agent: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Every scenario with every model ends the same, but for what the agent does otherwise."""
-    return {
-        f"{name} {model}": (agent or {}).get(name, value) if model == "tailrace" else value
-        for name, value in wanted.items()
-        for model in models
-    }
+def for_each_model(models: list[str], wanted: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Every scenario ends the same with every model, but for `others`, which name the model too."""
+    whole = {f"{name} {model}": value for name, value in wanted.items() for model in models}
+    return whole | {name: value for name, value in others.items() if name in whole}
 
 
 def ai_sdk_turns(thoughts: list[str]) -> list[dict[str, Any]]:
@@ -60,6 +62,7 @@ def ai_sdk_turns(thoughts: list[str]) -> list[dict[str, Any]]:
 
 
 THOUGHT, SILENT = ai_sdk_turns(THOUGHTS), ai_sdk_turns(["", "", ""])
+TURN = {"calls": TOOLS, "text": ANSWER}
 AI_SDK: dict[str, Any] = {
     "responses": THOUGHT,
     "responses reasoning": THOUGHT,
@@ -68,11 +71,14 @@ AI_SDK: dict[str, Any] = {
     "compatible": THOUGHT,
     "anthropic": THOUGHT,
     "anthropic thinking": THOUGHT,
-    **{f"object {provider}": [REPORT, REPORT] for provider in ("responses", "chat", "compatible", "anthropic")},
+    **{f"switched {provider}": [TURN] * 5 for provider in ("responses", "unstored", "compatible", "anthropic")},
+    **{f"object {provider}": [REPORT] * 2 for provider in ("responses", "chat", "compatible", "anthropic")},
 }
-# the agent shows its thoughts to a client that asks for them
-AI_SDK_AGENT = dict.fromkeys(["responses", "compatible", "anthropic"], SILENT)
-TURN = {"calls": TOOLS, "text": ANSWER}
+AI_SDK_OTHERS: dict[str, Any] = {
+    # the agent shows its thoughts to a client that asks for them
+    **dict.fromkeys(["responses tailrace", "compatible tailrace", "anthropic tailrace"], SILENT),
+    "chat deepseek/deepseek-reasoner": {"error": f"AI_APICallError: {NO_REASONING}"},
+}
 OPENAI: dict[str, Any] = {
     "runTools": {**TURN, "tokens": 100},
     "runTools streamed": {**TURN, "tokens": 100},
@@ -80,7 +86,11 @@ OPENAI: dict[str, Any] = {
     "loop reasoning": [TURN, TURN],
     "chained": TURN,
     "background": {"same": True, "last": "response.completed", "text": ANSWER, "status": "completed"},
-    "parse": [REPORT, REPORT, REPORT],
+    "parse": [REPORT] * 3,
+}
+OPENAI_OTHERS: dict[str, Any] = {
+    f"{loop} deepseek/deepseek-reasoner": {"error": f"Error: 400 {NO_REASONING}"}
+    for loop in ("runTools", "runTools streamed")
 }
 ANTHROPIC: dict[str, Any] = {
     "toolRunner": {**TURN, "stop": "end_turn"},
@@ -89,31 +99,26 @@ ANTHROPIC: dict[str, Any] = {
     "parse": [REPORT, REPORT],
     "count": {"counted": True},
 }
+PROGRAMS_SHOW = {
+    "ai_sdk.mjs": (AI_SDK, AI_SDK_OTHERS),
+    "openai_sdk.mjs": (OPENAI, OPENAI_OTHERS),
+    "anthropic_sdk.mjs": (ANTHROPIC, {}),
+}
 
 
-def test_the_ai_sdk(served: Served, tmp_path: Path) -> None:
-    models = ["openai/gpt-5", *MODELS]  # with the prefix the SDK does not know that the model reasons
-    shown = run_program("ai_sdk.mjs", served, tmp_path, models)
-    assert shown == for_each_model(models, AI_SDK, AI_SDK_AGENT)
-
-
-def test_the_openai_sdk(served: Served, tmp_path: Path) -> None:
-    assert run_program("openai_sdk.mjs", served, tmp_path, MODELS) == for_each_model(MODELS, OPENAI)
-
-
-def test_the_anthropic_sdk(served: Served, tmp_path: Path) -> None:
-    assert run_program("anthropic_sdk.mjs", served, tmp_path, MODELS) == for_each_model(MODELS, ANTHROPIC)
+@pytest.mark.parametrize("program", PROGRAMS_SHOW)
+def test_an_sdk_does_whole_turns_with_every_model(program: str, served: Served, tmp_path: Path) -> None:
+    already = len(served.provider.refusals)
+    shown = run_program(program, served, tmp_path, MODELS)
+    assert shown == for_each_model(MODELS, *PROGRAMS_SHOW[program])
+    assert set(served.provider.refusals[already:]) <= {NO_REASONING}
 
 
 @pytest.mark.parametrize("model", ["deepseek/deepseek-reasoner", "anthropic/claude-sonnet-4-5"])
 def test_an_agent_whose_model_speaks_another_dialect(model: str, tmp_path: Path) -> None:
-    with turn_server(tmp_path / "served", model) as agent:
-        programs = {
-            name: run_program(name, agent, tmp_path, ["tailrace"])
-            for name in ("ai_sdk.mjs", "openai_sdk.mjs", "anthropic_sdk.mjs")
-        }
-    assert programs == {
-        "ai_sdk.mjs": for_each_model(["tailrace"], AI_SDK, AI_SDK_AGENT),
-        "openai_sdk.mjs": for_each_model(["tailrace"], OPENAI),
-        "anthropic_sdk.mjs": for_each_model(["tailrace"], ANTHROPIC),
-    }
+    agent = ["tailrace"]
+    with turn_server(tmp_path / "served", model) as served:
+        shown = {program: run_program(program, served, tmp_path, agent) for program in PROGRAMS_SHOW}
+        assert served.provider.refusals == []
+    expected = {program: for_each_model(agent, *wanted) for program, wanted in PROGRAMS_SHOW.items()}
+    assert shown == expected

@@ -4,7 +4,7 @@ import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateObject, generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
-import { base, key, question, report } from "./harness.mjs";
+import { base, key, models, question, report } from "./harness.mjs";
 
 globalThis.AI_SDK_LOG_WARNINGS = false;
 const openai = createOpenAI({ baseURL: `${base}/v1`, apiKey: key });
@@ -62,6 +62,21 @@ const twoTurns = (model, options) => async (name) => {
   return [first, second];
 };
 
+// Another model goes on: with the second turn, and with every step of a turn.
+const others = (name) => [0, 1, 2, 3].map((at) => models[(models.indexOf(name) + at) % models.length]);
+const switched = (model, options) => async (name) => {
+  const messages = [{ role: "user", content: question }];
+  const told = [];
+  for (const other of others(name)) {
+    const { calls, text, messages: all } = await turn(model(other), messages.slice(), options);
+    told.push({ calls, text });
+    messages.splice(0, messages.length, ...all, { role: "user", content: "And tomorrow?" });
+  }
+  const prepareStep = ({ stepNumber }) => ({ model: model(others(name)[stepNumber]) });
+  const { calls, text } = await turn(model(name), messages, { ...options, prepareStep });
+  return [...told, { calls, text }];
+};
+
 const object = (model) => async (name) => {
   const { object } = await generateObject({ model: model(name), schema, prompt: question, maxRetries: 0 });
   const { output } = await generateText({
@@ -74,20 +89,25 @@ const object = (model) => async (name) => {
 };
 
 const thinking = { type: "enabled", budgetTokens: 2048 };
+const reasoning = { forceReasoning: true, reasoningEffort: "low", reasoningSummary: "auto" };
 await report({
   "responses": twoTurns(openai),
   "responses reasoning": twoTurns(openai, {
-    providerOptions: { openai: { forceReasoning: true, reasoningEffort: "low", reasoningSummary: "auto" } },
+    providerOptions: { openai: reasoning },
   }),
   "responses unstored": twoTurns(openai, {
-    providerOptions: {
-      openai: { store: false, forceReasoning: true, reasoningSummary: "auto", include: ["reasoning.encrypted_content"] },
-    },
+    providerOptions: { openai: { store: false, include: ["reasoning.encrypted_content"], ...reasoning } },
   }),
   "chat": twoTurns(openai.chat),
   "compatible": twoTurns(compatible),
   "anthropic": twoTurns(anthropic),
   "anthropic thinking": twoTurns(anthropic, { providerOptions: { anthropic: { thinking } } }),
+  "switched responses": switched(openai, { providerOptions: { openai: reasoning } }),
+  "switched unstored": switched(openai, {
+    providerOptions: { openai: { store: false, include: ["reasoning.encrypted_content"], ...reasoning } },
+  }),
+  "switched compatible": switched(compatible),
+  "switched anthropic": switched(anthropic, { providerOptions: { anthropic: { thinking } } }),
   "object responses": object(openai),
   "object chat": object(openai.chat),
   "object compatible": object(compatible),
