@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.dialect_api import dialect_server
+from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
-from tailrace.messages import JsonObject
+from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.scripted.reply import think
@@ -87,6 +87,58 @@ async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provide
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
     assert response.output_text == "It rains in both."
     assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+
+
+TURN = [CALLED, AGAIN, DONE]
+CHAT_TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
+    tmp_path: Path, dialect: Dialect, stream: bool
+) -> None:
+    """The client runs the tools for the agent and knows nothing of reasoning."""
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": f"up-{dialect}", "name": "agentic"}}
+    messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: Any = {"model": "tailrace", "tools": [CHAT_TOOL]}
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server, server.openai() as client:
+        for _ in TURN:
+            if stream:
+                async with client.chat.completions.stream(messages=messages, **asked) as events:
+                    answer: Any = (await events.get_final_completion()).choices[0].message
+            else:
+                answer = (await client.chat.completions.create(messages=messages, **asked)).choices[0].message
+            assert not getattr(answer, "reasoning_content", None)
+            messages.append({"role": "assistant", "content": answer.content, "tool_calls": answer.tool_calls or []})
+            messages += [
+                {"role": "tool", "tool_call_id": each.id, "content": "rain"} for each in answer.tool_calls or ()
+            ]
+        sent = [request.json() for request in provider.requests]
+    assert (answer.content, provider.refusals, len(sent)) == ("It rains in both.", [], 3)
+    for thought in ("Bern, then.", "And Thun."):
+        assert thought in str(sent[-1])
+
+
+async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> None:
+    keys = {"FIRST": "first-key", "SECOND": "second-key"}
+    access = [{"name": name, "key_env": name, "scopes": ["models", "runs"]} for name in keys]
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}, "server": {"keys": access, "drain_s": 0.05}}
+    provider = FaultyProvider(turns={"agentic": TURN})
+    asked: Any = {"model": "tailrace", "tools": [CHAT_TOOL]}
+    async with dialect_server(tmp_path, provider=provider, sections=sections, env=keys) as server:
+        question = {"role": "user", "content": "Does it rain?"}
+        _, first = await server.post(
+            "/v1/chat/completions", {**asked, "messages": [question]}, Authorization="Bearer first-key"
+        )
+        called = first["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "rain"}
+        told = {**asked, "messages": [question, called, result]}
+        for key, thought in (("second-key", None), ("first-key", "Bern, then.")):
+            await server.post("/v1/chat/completions", told, Authorization=f"Bearer {key}")
+            sent = [m for m in provider.requests[-1].json()["messages"] if m["role"] == "assistant"]
+            assert [message.get("reasoning_content") for message in sent] == [thought]
 
 
 @pytest.mark.parametrize("stream", [False, True])

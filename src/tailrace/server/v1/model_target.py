@@ -11,11 +11,13 @@ from typing import Final
 
 import msgspec
 
+from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.v1.models import AGENT
 from tailrace.wire.client_request import ClientRequest, first_unsupported_param, ignored_params
 
@@ -71,6 +73,17 @@ def turn_spec(
         origin=origin or {},
         ignored=ignored,
     )
+
+
+async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: Identity) -> ClientRequest:
+    """The request to the agent, in which the calls that earlier turns made are as those turns recorded them."""
+    request = client_request.request
+    messages = await with_recorded_calls(
+        app.journal, request.messages, lambda run: caller.owns(run.new.input.get("requester", ""))
+    )
+    if messages is request.messages:
+        return client_request
+    return msgspec.structs.replace(client_request, request=msgspec.structs.replace(request, messages=messages))
 
 
 def agent_dialect(app: App) -> Dialect:

@@ -27,7 +27,7 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.v1.answer_route import answer_call, answer_route, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
-from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec, with_turns_own_calls
 from tailrace.server.v1.responses_schemas import COUNT, DELETED, INPUT_ITEMS, REQUEST, RESPONSE
 from tailrace.server.v1.stored_response import (
     Origin,
@@ -166,6 +166,7 @@ class Responses:
         )
         durability = self._app.config.store.durability
         if agent:
+            client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             note_ignored(request, spec.ignored)
             work = self._app.agents.submit(

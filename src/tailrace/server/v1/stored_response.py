@@ -77,7 +77,7 @@ class StoredResponse:
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
-            agent=turn is not None,
+            turn_id=run.id if turn is not None else None,
             foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
             reasoning=self.origin.reasoning,
             source=self.origin.source,

@@ -1,7 +1,8 @@
 """Turns of an agent written beforehand: what a model says at each step, chosen by the tool results it was given.
 
 A request that offers no tools is no step of the turn but a chore beside it (a title, a check of the key, a summary):
-it gets a short text. Where a schema or one tool is asked for, the answer is made to fit.
+it gets a short text. Where a schema or a call is demanded, the answer is made to fit: a demanded call that the turn
+does not have is one of a tool that the turn does not use, which is how frameworks take a typed answer.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class AgenticTurns:
         chosen = _step(replies, sum(map(_results, conversation)))
         if any(step.calls for step in replies) and not _offered(request.body):
             chosen = reply(CHORE)
-        return _fitting(chosen, request.dialect, request.body)
+        turn_tools = [made.name for step in replies for made in step.calls]
+        return _fitting(chosen, turn_tools, request)
 
 
 def turns_of(text: bytes | str) -> dict[str, list[Reply]]:
@@ -92,13 +94,28 @@ def _offered(body: JsonObject) -> list[JsonObject]:
     return [*(body.get("tools") or ()), *(body.get("functions") or ())]
 
 
-def _fitting(chosen: Reply, dialect: Dialect, body: JsonObject) -> Reply:
+def _fitting(chosen: Reply, turn_tools: list[str], request: ScriptedRequest) -> Reply:
+    body = request.body
     thoughts = [block for block in chosen.blocks if isinstance(block, ThinkingBlock)]
-    if (name := _demanded_tool(body)) and name not in [block.name for block in chosen.calls]:
+    name = _demanded_tool(body)
+    if not name and not chosen.calls and _demands_any(body):
+        name = next((offered for offered in _names(body) if offered not in turn_tools), "")
+    if name and name not in [block.name for block in chosen.calls]:
         return reply(*thoughts, call(name, example_of(_form_of_tool(name, body))))
-    if (form := _form_of_answer(dialect, body)) is not None and not chosen.calls and not _is_json(chosen.text):
+    if (form := _form_of_answer(request.dialect, body)) is not None and not chosen.calls and not _is_json(chosen.text):
         return reply(*thoughts, msgspec.json.encode(example_of(form)).decode())
     return chosen
+
+
+def _demands_any(body: JsonObject) -> bool:
+    """Whether the answer must be a call, of whatever tool."""
+    choice = body.get("tool_choice")
+    return (choice.get("type") if isinstance(choice, dict) else choice) in ("required", "any")
+
+
+def _names(body: JsonObject) -> list[str]:
+    """Of the tools that are offered; the last ones are often those that take the answer."""
+    return [str((tool.get("function") or tool).get("name")) for tool in reversed(_offered(body))]
 
 
 def _demanded_tool(body: JsonObject) -> str:
