@@ -179,6 +179,7 @@ class ModelRequest(Value):
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
     json_object: bool = False  # the answer's text must be a JSON object, of whatever form
     verbosity: str | None = None  # "low", "medium", "high"
+    cache_prompt: bool = False  # another call will begin with the same: a provider that must be told keeps it
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
     keep_events: bool = False  # the provider's own events come too, for a client of the same dialect
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last

@@ -10,6 +10,7 @@ import re
 from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
 from tailrace.wire.anthropic.content import conversation, system_of
 from tailrace.wire.anthropic.output_schema import output_schema
+from tailrace.wire.anthropic.prompt_cache import with_cache_marks
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
@@ -43,6 +44,8 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["output_config"] = output
     if stream:
         body["stream"] = True
+    if request.cache_prompt:
+        body = with_cache_marks(body)
     return body | request.extra
 
 

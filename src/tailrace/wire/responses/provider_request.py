@@ -6,6 +6,7 @@ readers. Reasoning and native items of other dialects are dropped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ CONTINUE = (
     "Your answer above was cut off in the middle. Continue it from exactly where it stopped: begin with the very next "
     "characters, repeat nothing of it, and write no preface."
 )
+
+_NO_REASONING = re.compile(r"(openai/)?(gpt-3|gpt-4|chatgpt-4)")  # OpenAI's models that refuse to be asked for it
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
@@ -63,7 +66,16 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         "top_p": request.top_p,
     }
     body |= {name: value for name, value in settings.items() if value is not None}
+    if not request.verbatim:
+        body |= _unstored(request.model)
     return _merged(body, request.extra)
+
+
+def _unstored(model: str) -> JsonObject:
+    """The conversation is ours to keep: the API keeps every response for a month unless it is told not to. Reasoning
+    then comes sealed, and goes back with the history."""
+    kept = {} if _NO_REASONING.match(model) else {"include": ["reasoning.encrypted_content"]}
+    return {"store": False, **kept}
 
 
 def _merged(base: JsonObject, over: Mapping[str, Any]) -> JsonObject:
@@ -88,12 +100,20 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 
 def _input_of(request: ModelRequest) -> Iterator[JsonObject]:
+    stored = request.verbatim or request.extra.get("store") is True
     for message in request.messages:
         items = _items_of(message)
-        yield from _without_dangling_reasoning(items) if message.role == "assistant" else items
+        if message.role == "assistant":
+            items = _without_dangling_reasoning(item for item in items if stored or not _is_only_named(item))
+        yield from items
     if request.prefill:
         yield _message("assistant", [{"type": "output_text", "text": request.prefill}])
         yield {"role": "user", "content": CONTINUE}
+
+
+def _is_only_named(item: JsonObject) -> bool:
+    """Reasoning that the provider would have to look up: it has neither its thoughts nor their seal."""
+    return item.get("type") == "reasoning" and not item.get("encrypted_content") and not item.get("content")
 
 
 def _items_of(message: Message) -> Iterator[JsonObject]:
