@@ -26,7 +26,8 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.openai_request import file_fields, named_schema
+from tailrace.wire.openai_request import file_fields, named_schema, sendable
+from tailrace.wire.web_search import NAME, is_chosen, responses_tool
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
@@ -44,13 +45,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["stream"] = True
     if request.system:
         body["instructions"] = request.system
-    if request.tools:
-        body["tools"] = [_tool(spec) for spec in request.tools]
-    if request.tools or "tools" in request.extra:  # the API refuses a tool_choice without tools
-        if isinstance(request.tool_choice, NamedTool):
-            body["tool_choice"] = {"type": "function", "name": request.tool_choice.name}
-        elif request.tool_choice is not None:
-            body["tool_choice"] = request.tool_choice
+    body |= _tools(request)
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
@@ -64,11 +59,12 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         "max_output_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
+        "service_tier": request.service_tier,
     }
     body |= {name: value for name, value in settings.items() if value is not None}
     if not request.verbatim:
         body |= _unstored(request.model)
-    return _merged(body, request.extra)
+    return _merged(body, sendable(request.extra, stream=stream))
 
 
 def _unstored(model: str) -> JsonObject:
@@ -84,6 +80,19 @@ def _merged(base: JsonObject, over: Mapping[str, Any]) -> JsonObject:
         below = merged.get(key)
         merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
     return merged
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    """The API refuses a `tool_choice` without tools."""
+    searches = [] if request.web_search is None else [responses_tool(request.web_search)]
+    tools, choice = [*map(_tool, request.tools), *searches], request.tool_choice
+    fields: JsonObject = {"tools": tools} if tools else {}
+    if choice is None or not (tools or "tools" in request.extra):
+        return fields
+    if is_chosen(choice, request.web_search):
+        return fields | {"tool_choice": {"type": NAME}}
+    named = {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice
+    return fields | {"tool_choice": named}
 
 
 def _tool(spec: ToolSpec) -> JsonObject:
