@@ -56,6 +56,7 @@ class ClientRequest(Value):
     user: str = ""  # the client's own id of its end user
     dialect_only_fields: tuple[str, ...] = ()  # fields that only the client's dialect has, and that change the meaning
     optional_fields: tuple[str, ...] = ()  # likewise, and they ask nothing of the model or only tune it
+    withheld_fields: tuple[str, ...] = ()  # fields that `body` does not have as the client wrote them
     opaque_at: str = ""  # the place of the first message or part that only the client's dialect has
     reasoning: bool = False  # the client wants to see the model think
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of `FORWARDED_HEADERS`, as the client sent them
@@ -106,9 +107,9 @@ def _names_a_file(request: ModelRequest) -> bool:
 
 def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim: bool = True) -> tuple[str, ...]:
     """The parameters that a provider of this dialect is not told, or is told less of: they only tune the answer.
-    `verbatim`: a provider of the client's own dialect is sent what the client wrote."""
+    `verbatim`: a provider of the client's own dialect is sent what the client wrote, but for what it would refuse."""
     if verbatim and dialect == client_request.dialect:
-        return ()
+        return client_request.withheld_fields
     request, ignored = client_request.request, [*client_request.optional_fields]
     if request.seed is not None and dialect != "chat":
         ignored.append("seed")

@@ -11,7 +11,7 @@ import pytest
 from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Scenario, Strict, call, reply
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.scripted.reply import think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
@@ -21,6 +21,7 @@ ANTHROPIC_TOOL: Any = {"name": "get_weather", "input_schema": {"type": "object"}
 RESPONSES_TOOL: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": False}
 CALLED = reply(think("Bern, then."), "Let me look.", call("get_weather", {"city": "Bern"}))
 AGAIN = reply(think("And Thun."), call("get_weather", {"city": "Thun"}))
+SILENT = reply(call("get_weather", {"city": "Thun"}))
 DONE = reply(think("Enough."), "It rains in both.")
 THOUGHTS = ["Bern, then.", "And Thun."]
 
@@ -196,6 +197,40 @@ async def test_K131_unsigned_thinking_does_not_reach_claude_and_another_model_ge
             assert status == 200
         claude, kimi = (request.json()["messages"][1]["content"] for request in server.provider.requests)
     assert (claude, kimi) == (blocks[1:], blocks)
+
+
+@pytest.mark.parametrize("called", [CALLED, SILENT], ids=["thought", "silent"])
+@pytest.mark.parametrize("stand_in", ["up-chat/ok", "up-responses/ok"])
+async def test_K131_claude_goes_on_with_the_turn_of_another_provider(
+    tmp_path: Path, stand_in: str, called: Reply
+) -> None:
+    """With a budget Claude wants its own thinking before the calls; there is none until the turn is over."""
+    edits = [{"type": "clear_thinking_20251015", "keep": "all"}, {"type": "clear_tool_uses_20250919"}]
+    asked: JsonObject = {"max_tokens": 4096, "tools": [ANTHROPIC_TOOL], "context_management": {"edits": edits}}
+    asked["thinking"] = {"type": "enabled", "budget_tokens": 2048}
+    beta = {"anthropic-version": "2023-06-01", "anthropic-beta": "context-management-2025-06-27"}
+    said: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    claude = "up-anthropic/claude-sonnet-4-5"
+    provider = FaultyProvider([called, SILENT, DONE, DONE], strict=Strict())
+    async with dialect_server(tmp_path, provider=provider) as server:
+        ignored = []
+        for model in (stand_in, claude, claude, claude):
+            body = {"model": model, "messages": said, **asked}
+            async with server.session.post(server.url + "/v1/messages", json=body, headers=beta) as response:
+                answer = await response.json()
+                ignored.append(response.headers.get("x-tailrace-ignored"))
+            assert response.status == 200, answer
+            calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": block["id"], "content": "rain"} for block in calls]
+            said += [
+                {"role": "assistant", "content": answer["content"]},
+                {"role": "user", "content": results or "Sure?"},
+            ]
+        sent = [request.json() for request in provider.requests[1:]]
+    assert provider.refusals == []
+    assert ignored[1:] == ["thinking", "thinking", None]
+    assert [body["thinking"]["type"] for body in sent] == ["disabled", "disabled", "enabled"]
+    assert [len(body["context_management"]["edits"]) for body in sent] == [1, 1, 2]
 
 
 OTHER_FIELD = (

@@ -95,7 +95,7 @@ class Responses:
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body, client_request = await self._read(request)
         storage = converted(body, _StorageOptions)
-        if is_agent(client_request):
+        if is_agent(self._app, client_request):
             require_agent(request)
         history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
@@ -155,7 +155,7 @@ class Responses:
     ) -> Run:
         """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
         client wrote it: a provider's reasoning is still under its seal there."""
-        agent, requester = is_agent(client_request), request[IDENTITY].name
+        agent, requester = is_agent(self._app, client_request), request[IDENTITY].name
         source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(body["input"])

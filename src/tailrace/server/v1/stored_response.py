@@ -247,8 +247,10 @@ class _KnownItems:
         return _item_in(self._searched, reference)
 
     async def _items_of(self, run: Run) -> dict[str, JsonObject]:
+        """By id. A reference that was left to its provider is none: it would stand for itself."""
+        asked = [item for item in input_items_of(run) if not is_reference(item)]
         answered = (await response_body(self._journal, run))["output"]
-        return {item["id"]: item for item in (*input_items_of(run), *answered) if isinstance(item.get("id"), str)}
+        return {item["id"]: item for item in (*asked, *answered) if isinstance(item.get("id"), str)}
 
 
 def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObject:

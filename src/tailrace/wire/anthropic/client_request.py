@@ -116,14 +116,16 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=_schema(config.get("format")),
     )
     thinks = fields.thinking is not None and fields.thinking.get("type") in ("enabled", "adaptive")
+    sent = with_thinking_of_providers(body)
     client_request = ClientRequest(
         "anthropic",
         request,
-        with_thinking_of_providers(body),
+        sent,
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
         opaque_at=conversation.opaque_at,
         reasoning=thinks,
+        withheld_fields=("thinking",) if sent.get("thinking") != body.get("thinking") else (),
     )
     return beyond.named_in(client_request)
 

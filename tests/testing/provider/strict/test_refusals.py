@@ -309,3 +309,13 @@ async def test_responses_wants_a_thought_with_what_follows_it(vendor: Vendor) ->
     )
     words = await vendor.refused("responses", input=[thought])
     assert words == f"Item '{thought['id']}' of type 'reasoning' was provided without its required following item."
+
+
+async def test_responses_lets_a_client_name_its_own_items(vendor: Vendor) -> None:
+    """Codex gives an id to each message of its own and to each result."""
+    _, items = await first_step(vendor)
+    asked = {"type": "message", "id": "msg_mine", "role": "user", "content": [{"type": "input_text", "text": "Go."}]}
+    going_on = [asked, *items[:-1], {**items[-1], "id": "fco_mine"}]
+    assert (await vendor.ask("responses", input=going_on))[0] == 200
+    said = {**asked, "role": "assistant", "content": [{"type": "output_text", "text": "Gone."}]}
+    assert (await vendor.refused("responses", input=[said])).startswith("Item with id 'msg_mine' not found.")

@@ -20,6 +20,7 @@ from tailrace.testing.provider.strict.wording import (
 from tailrace.testing.scripted.failures import Failure
 
 _CALLS = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
+_CLIENT_ROLES = ("user", "system", "developer")
 _PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs", "custom_tool_call": "ctc"}
 _ASSISTANT_PARTS = ("output_text", "refusal")
 MAX_CALL_ID = 64
@@ -111,10 +112,11 @@ def _parts(at: int, item: JsonObject) -> Iterator[Failure]:
 
 
 def _own(item: JsonObject, issued: Issued) -> Iterator[Failure]:
+    """Ids of what the model has made are the API's own. A client may name its own items: Codex does."""
     item_id = item.get("id")
     if isinstance(content := item.get("encrypted_content"), str) and item.get("type") == "reasoning":
         yield from _encrypted(item_id, content)
-    elif item_id is None:
+    elif item_id is None or item.get("role") in _CLIENT_ROLES or item.get("type") in _CALLS.values():
         return
     elif not issued.made(str(item_id)):
         yield _not_found(item_id)
