@@ -122,6 +122,25 @@ async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
         assert thought in str(sent[-1])
 
 
+@pytest.mark.parametrize("model", ["up-chat/agentic", "tailrace"])
+async def test_K131_reasoning_that_is_returned_by_its_id_alone_gets_its_seal_back(tmp_path: Path, model: str) -> None:
+    """As clients do that take encrypted content for a feature of some models only."""
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
+    told: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: JsonObject = {"model": model, "tools": [RESPONSES_TOOL], "reasoning": {"summary": "auto"}}
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
+        for _ in TURN:
+            status, response = await server.post("/v1/responses", {**asked, "input": told})
+            assert status == 200, response
+            for item in response["output"]:
+                told.append({**item, "encrypted_content": None} if item["type"] == "reasoning" else item)
+                if item["type"] == "function_call":
+                    told.append({"type": "function_call_output", "call_id": item["call_id"], "output": "rain"})
+        assert provider.refusals == []
+    assert response["output"][-1]["content"][0]["text"] == "It rains in both."
+
+
 async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> None:
     keys = {"FIRST": "first-key", "SECOND": "second-key"}
     access = [{"name": name, "key_env": name, "scopes": ["models", "runs"]} for name in keys]
