@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tailrace.calls.raw_model import not_told
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnyEvent,
+    AttemptStarted,
+    GatewayNotice,
     MessageChunk,
     MessageRecorded,
     MessageStop,
@@ -34,12 +37,13 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import Journal, Lease
-from tailrace.providers.attempt import StopCall
+from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
-from tailrace.providers.call_listener import Verdict
+from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.wire.body_events import events_of
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
@@ -63,7 +67,11 @@ class CallLog(DeltaLog):
         shown: str = "",
         attempts: int = 0,
         keep_events: bool = False,
+        asked: ClientRequest | None = None,
+        routes: Sequence[Route] = (),
     ) -> None:
+        """`asked` goes to one of these `routes`: each attempt names what its provider is not told."""
+
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
@@ -75,11 +83,31 @@ class CallLog(DeltaLog):
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
         self._relays = False  # viewers see its provider's own events
+        self._asked = asked
+        self._routes = routes
+        self._route: Route | None = None  # of the attempt under way
+        self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
         self._ending = None
         super().attempt_started(number, provider, model)
+
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        at = [(route.provider.name, route.model) for route in self._routes]
+        self._route = self._routes[at.index((provider, model))] if (provider, model) in at else None
+        if self._route is None or self._asked is None:
+            return super().started(provider, model)
+        self._ignored = not_told(self._route, self._asked)
+        return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        """A parameter that the provider was found to refuse in this attempt is named too."""
+        super().attempt_ended(attempt)
+        if self._route is not None and self._asked is not None and attempt.error is None:
+            for name in [name for name in not_told(self._route, self._asked) if name not in self._ignored]:
+                text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
+                self.add(GatewayNotice("ignored", text, {"ignored": name}))
 
     def verdict(self, error: ProviderError) -> Verdict:
         """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own

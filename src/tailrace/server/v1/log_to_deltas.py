@@ -153,8 +153,9 @@ class LogToDeltas:
             case MessageStop(final):
                 self._gap = self._gap if final else bool(self._texts)
                 return []
-            case AttemptStarted(provider):
+            case AttemptStarted(provider, dialect=dialect):
                 self._provider = provider
+                self._source = dialect or self._source
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
                 return self._relayed(relayed)
