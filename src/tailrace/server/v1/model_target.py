@@ -66,7 +66,7 @@ def turn_spec(
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(
         message=last,
-        request=msgspec.structs.replace(request, model="", messages=(), tools=()),
+        request=msgspec.structs.replace(request, model="", messages=(), tools=(), web_search=None),
         history=tuple(before),
         foreign=request.tools,
         requester=requester,
