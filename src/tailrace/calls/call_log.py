@@ -116,7 +116,7 @@ class CallLog(DeltaLog):
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
-        events."""
+        events. What its next request needs of reasoning of another dialect stands where it came (K131)."""
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
@@ -131,23 +131,23 @@ class CallLog(DeltaLog):
                 pieces.append(delta.text)
             elif delta.__class__ is ToolCallDelta:
                 self.called = True
+            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_of_reasoning(delta):
+                events += _chunk("".join(pieces), thinking=thinking)
+                events.append(ProviderEvents(delta.dialect, (delta.item,)))
+                pieces = []
         return events + _chunk("".join(pieces), thinking=thinking)
 
     def _provider_events(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
-        fields: list[JsonObject] = []  # where a chat provider has its reasoning
         for delta in deltas:
-            if isinstance(delta, NativeDelta) and named_field(delta) is not None and not delta.choice:
-                fields.append(delta.item)
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
                 else:
                     kept.append(decode_object(delta.data))
         self._relays = self._relays or bool(kept)
-        events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
-        return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
+        return [ProviderEvents("responses", tuple(kept))] if kept else []
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,11 +155,12 @@ class CallLog(DeltaLog):
         """The answer as it was given, or as far as it came."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
-            if self._keeps_events and completion.dialect == "responses":
-                self.add(*self._provider_events(events_of(completion)))
-            elif self._keeps_events:
-                self.add(*self._provider_events(message_deltas(completion.message)))
-            self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
+            if self._keeps_events and completion.dialect != "responses":
+                self.add(*self.to_events(list(message_deltas(completion.message))))
+            else:
+                if self._keeps_events:
+                    self.add(*self._provider_events(events_of(completion)))
+                self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)
         if self._ending is not None:
@@ -186,6 +187,15 @@ class CallLog(DeltaLog):
         finished = RunFinished(status, self.text, self.usage, failure, time.time())
         await self._journal.seal(self._lease, finished)
         return finished
+
+
+def _is_of_reasoning(delta: NativeDelta) -> bool:
+    """Whether it says where reasoning was, or signs it; of the first choice."""
+    match delta.item:
+        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
+            return delta.dialect == "anthropic" and not delta.choice
+        case _:
+            return named_field(delta) is not None and not delta.choice
 
 
 def _chunk(text: str, *, thinking: bool) -> list[AnyEvent]:

@@ -11,7 +11,7 @@ from server.dialect_api import DialectServer, dialect_server
 from server.v1.test_between_dialects import CHAT, MESSAGES, RESPONSES, answered, ask
 from tailrace.events import AttemptStarted, GatewayNotice
 from tailrace.messages import JsonObject, Usage
-from tailrace.testing.provider import Status, reply
+from tailrace.testing.provider import Reply, Status, reply
 from tailrace.testing.provider.scenario import Scenario
 
 EFFORT: dict[str, tuple[str, JsonObject]] = {
@@ -76,7 +76,7 @@ async def test_a_stand_in_of_another_dialect_is_told_apart(tmp_path: Path, store
     """Its tokens are counted as its dialect counts them, and the log has what it was not told."""
     fallbacks = [{"provider": "up-anthropic", "name": "m"}]
     sections = {"model": {"provider": "up-responses", "name": "m", "fallbacks": fallbacks}}
-    script = [Scenario(name="down", status=Status(503)), reply("Hello.", usage=USAGE)]
+    script: list[Scenario | Reply] = [Scenario(name="down", status=Status(503)), reply("Hello.", usage=USAGE)]
     async with dialect_server(tmp_path, script, sections=sections) as server:
         body = ask(RESPONSES, "up-responses/m", store=store, text={"verbosity": "low"})
         if stream:

@@ -184,6 +184,8 @@ class LogToDeltas:
                 for named in map(named_field, fields):
                     self._reasoning_field = self._reasoning_field if named is None else named
                 return [*fields] if self._reasoning else []
+            case ProviderEvents("anthropic", events):
+                return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
             case ProviderEvents(dialect, events):
                 return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
             case ProviderAnswer(dialect, body):
