@@ -243,3 +243,82 @@ async def test_K131_the_seal_names_the_field_that_the_provider_has(tmp_path: Pat
             streamed = rebuilt("responses", await server.streamed("responses", "chat", store=store, **sums_up))
             seals += [body["output"][0]["encrypted_content"] for body in (whole, streamed or {})]
     assert seals == [seal("up-chat", "reasoning")] * 6
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_K131_signed_thinking_goes_back_through_a_responses_client(tmp_path: Path, stream: bool) -> None:
+    provider = FaultyProvider(turns={"turn": (CALLED, AGAIN, DONE)}, strict=Strict())
+    conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: Any = {"model": "up-anthropic/turn", "tools": [RESPONSES_TOOL], "store": False}
+    async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
+        for _ in range(3):
+            if stream:
+                async with client.responses.stream(input=conversation, **asked) as events:
+                    response: Any = await events.get_final_response()
+            else:
+                response = await client.responses.create(input=conversation, **asked)
+            conversation += response.output
+            calls = [item for item in response.output if item.type == "function_call"]
+            conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
+        returned = [each for each in provider.requests[-1].json()["messages"] if each["role"] == "assistant"]
+    assert (response.output_text, provider.refusals) == ("It rains in both.", [])
+    assert [each["content"][0].get("thinking") for each in returned] == THOUGHTS
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_K131_encrypted_reasoning_goes_back_through_an_anthropic_client(tmp_path: Path, stream: bool) -> None:
+    provider = FaultyProvider(turns={"turn": (CALLED, AGAIN, DONE)}, strict=Strict())
+    messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: Any = {"model": "up-responses/turn", "max_tokens": 99, "tools": [ANTHROPIC_TOOL]}
+    async with dialect_server(tmp_path, provider=provider) as server, server.anthropic() as client:
+        for _ in range(3):
+            if stream:
+                async with client.messages.stream(messages=messages, **asked) as events:
+                    answer: Any = await events.get_final_message()
+            else:
+                answer = await client.messages.create(messages=messages, **asked)
+            messages.append({"role": "assistant", "content": answer.content})
+            calls = [block for block in answer.content if block.type == "tool_use"]
+            results = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"} for block in calls]
+            messages.append({"role": "user", "content": results})
+        returned = [each for each in provider.requests[-1].json()["input"] if each.get("type") == "reasoning"]
+    assert (answer.content[-1].text, provider.refusals) == ("It rains in both.", [])
+    assert [each["summary"][0]["text"] for each in returned] == THOUGHTS
+    assert all(each["encrypted_content"] for each in returned)
+
+
+HIDDEN = [
+    {"type": "response.output_item.added", "output_index": 0, "item": {"id": "rs_1", "type": "reasoning"}},
+    {
+        "type": "response.output_item.done",
+        "output_index": 0,
+        "item": {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+    },
+    {"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 1, "content_index": 0, "delta": "Yes."},
+    {
+        "type": "response.completed",
+        "response": {
+            "id": "resp_1",
+            "status": "completed",
+            "output": [
+                {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+                {"id": "msg_1", "type": "message", "content": [{"type": "output_text", "text": "Yes."}]},
+            ],
+        },
+    },
+]
+
+
+@pytest.mark.parametrize(("thinking", "kinds"), [("adaptive", ["thinking", "text"]), ("disabled", ["text"])])
+async def test_K131_reasoning_without_a_text_is_a_block_for_clients_that_asked_for_thinking(
+    tmp_path: Path, thinking: str, kinds: list[str]
+) -> None:
+    recorded = b"".join(b"data: %b\n\n" % msgspec.json.encode(event) for event in HIDDEN)
+    async with replaying(tmp_path, recorded) as server:
+        _, whole = await server.whole("anthropic", "responses", thinking={"type": thinking})
+        streamed = rebuilt("anthropic", await server.streamed("anthropic", "responses", thinking={"type": thinking}))
+    assert [block["type"] for block in whole["content"]] == kinds
+    assert [block["type"] for block in (streamed or {})["content"]] == kinds
+    if thinking == "adaptive":
+        assert whole["content"][0] == (streamed or {})["content"][0]
+        assert whole["content"][0]["signature"] == seal("up-responses", encrypted="gAAA")
