@@ -19,15 +19,6 @@ def test_K131_what_is_sealed_comes_back_in_its_field(field: str) -> None:
     assert unsealed("Hm.", seal("deepseek", field)) == Reasoning("Hm.", "chat", {field: "Hm."}, "deepseek/")
 
 
-def test_K131_a_provider_s_own_opaque_text_comes_back_in_its_form() -> None:
-    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "EuYB"}
-    assert unsealed("Hm.", seal("claude", signature="EuYB")) == Reasoning("Hm.", "anthropic", thinking, "claude/")
-    redacted = {"type": "redacted_thinking", "data": "EmwK"}
-    assert unsealed("", seal("claude", redacted="EmwK")) == Reasoning("", "anthropic", redacted, "claude/")
-    item = {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"}
-    assert unsealed("", seal("openai", encrypted="gAAA")) == Reasoning("", "responses", item, "openai/")
-
-
 @pytest.mark.parametrize(
     "sealed",
     [

@@ -28,8 +28,10 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
         match part:
             case Text(text) if texts and text:
                 yield TextDelta(text, choice)
-            case Reasoning() if texts:
-                yield from _reasoning_deltas(part, choice)
+            case Reasoning(text) if texts and text:
+                if part.dialect == "chat" and (field := field_of(part)) != USUAL_FIELD:
+                    yield field_delta(field, choice)
+                yield ReasoningDelta(text, choice)
             case Refusal(text):
                 yield RefusalDelta(text, choice)
             case ToolCall(id_, name, arguments):
@@ -39,20 +41,3 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
                 yield NativeDelta("responses", {"item": item}, choice)
             case _:
                 pass
-
-
-def _reasoning_deltas(part: Reasoning, choice: int) -> Iterator[AnyDelta]:
-    """The text, where the provider has it, and what Anthropic's models want back with it."""
-    if part.text:
-        if part.dialect == "chat" and (field := field_of(part)) != USUAL_FIELD:
-            yield field_delta(field, choice)
-        yield ReasoningDelta(part.text, choice)
-    match part:
-        case Reasoning(dialect="anthropic", native={"type": "redacted_thinking"} as block):
-            yield NativeDelta("anthropic", {"start": block}, choice)
-            yield NativeDelta("anthropic", {"stop": True}, choice)
-        case Reasoning(dialect="anthropic", native={"signature": str(signature)}) if signature:
-            yield NativeDelta("anthropic", {"delta": {"type": "signature_delta", "signature": signature}}, choice)
-            yield NativeDelta("anthropic", {"apart": True}, choice)
-        case _:
-            pass

@@ -1,10 +1,9 @@
-"""Reasoning of a provider on its way through a client of another API, and back (K131).
+"""Reasoning of a chat provider on its way through a client of another API, and back (K131).
 
 Some chat servers refuse a tool's result unless the reasoning before its call comes back in the field in which they sent
-it, and a model goes on better with what it has thought. The Messages and the Responses API let a client return
-reasoning with an opaque text: the signature of a thinking block, the encrypted content of a reasoning item. There the
-seal says which provider's it is, and which field it was in, or holds that provider's own opaque text. A seal holds no
-secret and is not trusted: it only chooses one of the known fields and forms.
+it. The other two APIs let a client return reasoning with an opaque text: the signature of a thinking block, the
+encrypted content of a reasoning item. There the seal says which provider's it is, and which field it was in. A seal
+holds no secret and is not trusted: it only chooses one of the known fields.
 """
 
 from __future__ import annotations
@@ -15,30 +14,27 @@ from typing import Final, TypeGuard
 
 import msgspec
 
-from tailrace.messages import JsonObject, Message, NativeDelta, Reasoning
+from tailrace.messages import Message, NativeDelta, Reasoning
 
 # The fields for reasoning in the order of trust: a server that fills several fills them with the same text.
 TEXT_FIELDS: Final = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 USUAL_FIELD: Final = TEXT_FIELDS[0]  # where a chat provider's stream says no other
 _PREFIX: Final = "tr1."
-_MAX_CHARS: Final = 4_000_000  # encrypted content may be long
+_MAX_CHARS: Final = 1000
 _FIELD: Final = "reasoning_field"
 
 
-class _Sealed(msgspec.Struct, omit_defaults=True):
+class _Sealed(msgspec.Struct):
     provider: str
-    field: str = ""
-    signature: str = ""  # of thinking in the Messages API
-    redacted: str = ""  # the data of thinking that has no text there
-    encrypted: str = ""  # the content of a reasoning item of the Responses API
+    field: str
 
 
 _decode = msgspec.json.Decoder(_Sealed).decode
 
 
-def seal(provider: str, field: str = "", *, signature: str = "", redacted: str = "", encrypted: str = "") -> str:
-    """With a provider alone: of reasoning that nothing takes back."""
-    data = msgspec.json.encode(_Sealed(provider, field, signature, redacted, encrypted))
+def seal(provider: str, field: str) -> str:
+    """`field`: empty for reasoning that no field takes back."""
+    data = msgspec.json.encode(_Sealed(provider, field))
     return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
@@ -53,20 +49,9 @@ def unsealed(text: str, sealed: str) -> Reasoning:
         named = _decode(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)))
     except (binascii.Error, ValueError, RecursionError):  # a decoding error of msgspec is a ValueError
         return Reasoning(text)
-    maker = f"{named.provider}/"
-    if not named.provider:
+    if named.field not in TEXT_FIELDS or not named.provider or not text:
         return Reasoning(text)
-    if named.signature:
-        return Reasoning(text, "anthropic", {"type": "thinking", "thinking": text, "signature": named.signature}, maker)
-    if named.redacted:
-        return Reasoning("", "anthropic", {"type": "redacted_thinking", "data": named.redacted}, maker)
-    if named.encrypted:
-        summary = [{"type": "summary_text", "text": text}] if text else []
-        native = {"type": "reasoning", "summary": summary, "encrypted_content": named.encrypted}
-        return Reasoning(text, "responses", native, maker)
-    if named.field not in TEXT_FIELDS or not text:
-        return Reasoning(text)
-    return Reasoning(text, "chat", {named.field: text}, maker)
+    return Reasoning(text, "chat", {named.field: text}, f"{named.provider}/")
 
 
 def field_of(part: Reasoning) -> str:
@@ -76,24 +61,7 @@ def field_of(part: Reasoning) -> str:
 
 
 def seal_of(part: Reasoning) -> str:
-    return seal(part.maker.partition("/")[0], field_of(part), encrypted=encrypted_in(part))
-
-
-def seal_of_thinking(provider: str, item: JsonObject) -> str:
-    """The seal of what a native part of the Messages API says of thinking; empty where it is about something else."""
-    match item:
-        case {"delta": {"type": "signature_delta", "signature": str(signature)}} if signature:
-            return seal(provider, signature=signature)
-        case {"start": {"type": "redacted_thinking", "data": str(data)}} if data:
-            return seal(provider, redacted=data)
-        case _:
-            return ""
-
-
-def encrypted_in(part: Reasoning) -> str:
-    """The encrypted content of a reasoning item; empty where there is none."""
-    encrypted = part.native.get("encrypted_content") if part.dialect == "responses" and part.native else None
-    return encrypted if isinstance(encrypted, str) else ""
+    return seal(part.maker.partition("/")[0], field_of(part))
 
 
 def provider_of(message: Message) -> str:

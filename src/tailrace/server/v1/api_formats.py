@@ -46,7 +46,6 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     state: JsonObject = {}
     ended: float | None = None
     legacy_calls: bool = False  # chat: the client knows `function_call` alone
-    reasoning: bool = False  # the client wants to see the model think
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
@@ -78,11 +77,11 @@ def _chat_body(completion: Completion, header: AnswerHeader) -> JsonObject:
 
 
 def _messages_encoder(header: AnswerHeader) -> Encoder:
-    return anthropic.StreamEncoder(id=header.id, model=header.model, source=header.source, thinks=header.reasoning)
+    return anthropic.StreamEncoder(id=header.id, model=header.model, source=header.source)
 
 
 def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = anthropic.encode_body(completion, id=header.id, model=header.model, thinks=header.reasoning)
+    body = anthropic.encode_body(completion, id=header.id, model=header.model)
     return {**body, "id": header.id, "model": header.model}
 
 

@@ -64,5 +64,4 @@ class ClientCall(msgspec.Struct, frozen=True):
             state=self.state,
             ended=ended,
             legacy_calls=self.client_request.legacy_functions,
-            reasoning=self.client_request.reasoning,
         )

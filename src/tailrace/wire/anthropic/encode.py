@@ -43,7 +43,7 @@ from tailrace.wire.peer_json import (
     text_of,
     without_lone_surrogates,
 )
-from tailrace.wire.reasoning_seal import USUAL_FIELD, encrypted_in, named_field, seal, seal_of
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -71,18 +71,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StreamEncoder:
-    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from; with
-    `thinks` the client asked for thinking."""
+    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from."""
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - the field's name
-        model: str,
-        source: Dialect = "anthropic",
-        thinks: bool = False,
-    ) -> None:
-        self._id, self._model, self._source, self._thinks = id, model, source, thinks
+    def __init__(self, *, id: str, model: str, source: Dialect = "anthropic") -> None:  # noqa: A002 - the field's name
+        self._id, self._model, self._source = id, model, source
         self._usage = Usage()
         self._stop_reason = ""
         self._stop_sequence: str | None = None
@@ -253,8 +245,6 @@ class StreamEncoder:
                 self._own(item, out)
             case NativeDelta("responses", {"apart": _}):  # as in the whole body
                 self._stop_text(out)
-            case NativeDelta("responses", {"encrypted_content": str(encrypted)}):
-                self._seal(encrypted, out)
             case NativeDelta("chat", choice=0):
                 field = named_field(native)
                 self._reasoning_field = self._reasoning_field if field is None else field
@@ -281,22 +271,6 @@ class StreamEncoder:
                 self._stop_sequence = sequence
             case _:
                 pass
-
-    def _seal(self, encrypted: str, out: list[bytes]) -> None:
-        """The end of a reasoning item. One without a text is a block for a client that asked for thinking alone: others
-        take the first block for the text."""
-        if self._kind is not ReasoningDelta:
-            if not self._thinks:
-                return
-            self._open_text(ReasoningDelta, out)
-        self._sign(seal(self._provider, encrypted=encrypted), out)
-        self._stop_block(out)
-
-    def _sign(self, signature: str, out: list[bytes]) -> None:
-        delta = {"type": "signature_delta", "signature": signature}
-        said = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
-        out.append(_event("content_block_delta", said))
-        self._signed = True
 
     def _open_for(self, kind: object, out: list[bytes]) -> None:
         """Hidden reasoning has a signature too, and a citation may come before its text."""
@@ -358,7 +332,9 @@ class StreamEncoder:
     def _stop_block(self, out: list[bytes]) -> None:
         if self._kind is not None:
             if self._kind is ReasoningDelta and not self._signed:  # clients drop blocks without a signature
-                self._sign(seal(self._provider, self._reasoning_field), out)
+                signature = {"type": "signature_delta", "signature": seal(self._provider, self._reasoning_field)}
+                said = {"type": "content_block_delta", "index": self._blocks - 1, "delta": signature}
+                out.append(_event("content_block_delta", said))
             self._kind, self._signed = None, False
             self._arguments.clear()
             out.append(_event("content_block_stop", {"type": "content_block_stop", "index": self._blocks - 1}))
@@ -371,15 +347,8 @@ class StreamEncoder:
             self._stop_block(out)
 
 
-def encode_body(
-    completion: Completion,
-    *,
-    id: str = "",  # noqa: A002 - the field's name
-    model: str = "",
-    thinks: bool = False,
-) -> JsonObject:
-    """The completion as a non-streaming body; with `thinks` the client asked for thinking. An answer of this dialect
-    keeps its own, mended as its events are."""
+def encode_body(completion: Completion, *, id: str = "", model: str = "") -> JsonObject:  # noqa: A002 - the field's name
+    """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
     if completion.dialect == "anthropic":
         return own_body(completion.body)
     content: list[JsonObject] = []
@@ -388,8 +357,7 @@ def encode_body(
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
             case Reasoning(text):  # another dialect's reasoning has no signature but ours
-                shown = text or (thinks and encrypted_in(part))
-                content += [{"type": "thinking", "thinking": text, "signature": seal_of(part)}] if shown else []
+                content += [{"type": "thinking", "thinking": text, "signature": seal_of(part)}] if text else []
             case _:
                 content += blocks_of(Message("assistant", (part,)))
     reason = _STOP_REASONS[completion.stop]

@@ -32,7 +32,7 @@ from tailrace.messages import (
 from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
-from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, seal_of_thinking
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
@@ -175,8 +175,6 @@ class StreamEncoder:
                 self._add_arguments(delta, out)
             case NativeDelta("responses", item):
                 self._native(item, out)
-            case NativeDelta("anthropic", item):
-                self._thinking(item, out)
             case NativeDelta("chat", choice=0):
                 field = named_field(delta)
                 self._reasoning_field = self._reasoning_field if field is None else field
@@ -351,13 +349,6 @@ class StreamEncoder:
                 self._done(len(self._items) - 1, out)
             case _:
                 pass
-
-    def _thinking(self, item: JsonObject, out: list[bytes]) -> None:
-        """A part that only Anthropic's models have: what they want back of their thinking, whose text may be hidden."""
-        if self._item is not None and self._item["type"] == "reasoning" and ("apart" in item or "start" in item):
-            self._close_open("completed", out)
-        if sealed := seal_of_thinking(self._provider, item):
-            self._open_item(FORMS[ReasoningDelta], out)["encrypted_content"] = sealed
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────
 
