@@ -15,11 +15,9 @@ import yaml
 
 from clients.installed import ROOT, run_client
 from clients.serve import KEY, Served, tailrace_serve
-from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
-from tailrace.testing.scripted.request_reader import ScriptedRequest
+from clients.turns import ANSWER, TurnProvider
 
 ADDRESS = "http://127.0.0.1:8642"
-ANSWER = "Down the tailrace, and nothing is lost on the way."
 COMMANDS = {"sh": ["sh", "block.sh"], "python": ["python", "block.py"], "js": ["node", "block.mjs"]}
 NEEDED = {
     *("claude-code", "codex", "openai-python", "openai-node", "anthropic-python", "anthropic-node"),
@@ -46,19 +44,9 @@ RUN = sorted({block.attributes["client"] for block in BLOCKS if "client" in bloc
 CONFIGURED = {block.attributes["config"]: block for block in BLOCKS if "config" in block.attributes}
 
 
-class WeatherProvider(FaultyProvider):
-    """Calls the client's tool where one is offered, and answers once it has the result."""
-
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        asked = json.dumps(request.body)
-        if "get_weather" in json.dumps(request.body.get("tools", [])) and "rain in" not in asked:
-            return Scenario(reply=reply(call("get_weather", {"city": "Bergen"})))
-        return Scenario(reply=reply(ANSWER))
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with tailrace_serve(tmp_path_factory.mktemp("served"), WeatherProvider()) as running:
+    with tailrace_serve(tmp_path_factory.mktemp("served"), TurnProvider()) as running:
         yield running
 
 
@@ -87,7 +75,9 @@ def test_the_block_runs_as_it_stands(client: str, served: Served, tmp_path: Path
         if "get_weather" in text:
             assert b"rain in Bergen" in served.provider.requests[-1].body
     assert ANSWER in (streamed_text(shown) if client == "curl" else shown)
-    assert len(served.provider.requests) > asked_before
+    asked = served.provider.requests[asked_before:]
+    assert asked
+    assert [request.refusal for request in asked if request.refusal] == []
 
 
 def streamed_text(body: str) -> str:

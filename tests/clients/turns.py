@@ -6,20 +6,24 @@ import json
 from collections.abc import Iterator
 
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, call, reply, think
+from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply, think
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 ANSWER = "Take an umbrella to Bergen."
 REPORT = {"city": "Bergen", "rain": True}
 THOUGHTS = ["I must look.", "And when?", "That is all I need."]
-TOOLS = ["get_weather", "get_time"]
+STEPS = [call("get_weather", {"city": "Bergen"}), call("get_time", {"zone": "Europe/Oslo"})]
+TOOLS = [step.name for step in STEPS]
 
 
 class TurnProvider(FaultyProvider):
-    """Answers what the conversation is up to. It stands in for models, so it asks for what it is offered and no more.
+    """As strict as the vendors' APIs. Answers what the conversation is up to, and calls no tool that is not offered.
 
     A request for JSON gets `REPORT`; the agent, which is told by its own tools, looks into a file first and says so.
     """
+
+    def __init__(self) -> None:
+        super().__init__(strict=Strict(returns_reasoning=True))
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         return Scenario(reply=_reply(request.body))
@@ -33,11 +37,9 @@ def _reply(body: JsonObject) -> Reply:
         return reply(json.dumps(REPORT))
     if "json" in offered:
         return reply(call("json", REPORT))
-    if "get_weather" not in offered or results >= 2:
-        return reply(think(THOUGHTS[2], "c2lnbmVk"), ANSWER)
-    if not results:
-        return reply(think(THOUGHTS[0], "c2lnbmVk"), "Let me look.", call("get_weather", {"city": "Bergen"}))
-    return reply(think(THOUGHTS[1], "c2lnbmVk"), call("get_time", {"zone": "Europe/Oslo"}))
+    if results < len(steps := [step for step in STEPS if step.name in offered]):
+        return reply(think(THOUGHTS[results]), *(["Let me look."] if not results else []), steps[results])
+    return reply(think(THOUGHTS[-1]), ANSWER)
 
 
 def _offered(body: JsonObject) -> set[str]:

@@ -90,6 +90,14 @@ const object = (model) => async (name) => {
 
 const thinking = { type: "enabled", budgetTokens: 2048 };
 const reasoning = { forceReasoning: true, reasoningEffort: "low", reasoningSummary: "auto" };
+const switching = {
+  "switched responses": switched(openai, { providerOptions: { openai: reasoning } }),
+  "switched unstored": switched(openai, {
+    providerOptions: { openai: { store: false, include: ["reasoning.encrypted_content"], ...reasoning } },
+  }),
+  "switched compatible": switched(compatible),
+  "switched anthropic": switched(anthropic, { providerOptions: { anthropic: { thinking } } }),
+};
 await report({
   "responses": twoTurns(openai),
   "responses reasoning": twoTurns(openai, {
@@ -102,12 +110,7 @@ await report({
   "compatible": twoTurns(compatible),
   "anthropic": twoTurns(anthropic),
   "anthropic thinking": twoTurns(anthropic, { providerOptions: { anthropic: { thinking } } }),
-  "switched responses": switched(openai, { providerOptions: { openai: reasoning } }),
-  "switched unstored": switched(openai, {
-    providerOptions: { openai: { store: false, include: ["reasoning.encrypted_content"], ...reasoning } },
-  }),
-  "switched compatible": switched(compatible),
-  "switched anthropic": switched(anthropic, { providerOptions: { anthropic: { thinking } } }),
+  ...(models.length > 1 ? switching : {}),
   "object responses": object(openai),
   "object chat": object(openai.chat),
   "object compatible": object(compatible),

@@ -11,10 +11,8 @@ import pytest
 from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply
-from tailrace.testing.provider.names import scenario
+from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply
 from tailrace.testing.scripted.reply import think
-from tailrace.testing.scripted.request_reader import ScriptedRequest
 from tailrace.wire.reasoning_seal import seal
 
 ANTHROPIC_TOOL: Any = {"name": "get_weather", "input_schema": {"type": "object"}}
@@ -26,19 +24,15 @@ DONE = reply(think("Enough."), "It rains in both.")
 THOUGHTS = ["Bern, then.", "And Thun."]
 
 
-class WantsReasoningBack(FaultyProvider):
-    """As DeepSeek and Kimi do: a call without the reasoning before it is refused. `returned` is what came back."""
+def wants_reasoning_back() -> FaultyProvider:
+    """As DeepSeek and Kimi: a call that comes back without the reasoning before it is refused."""
+    return FaultyProvider(strict=Strict(returns_reasoning=True))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.returned: list[JsonObject] = []
 
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        answers = [message for message in request.body["messages"] if message["role"] == "assistant"]
-        self.returned = answers
-        if any("tool_calls" in answer and not answer.get("reasoning_content") for answer in answers):
-            return scenario("status-400")
-        return super().choose(request)
+def reasoning_returned(provider: FaultyProvider) -> list[str]:
+    """In the last request."""
+    answers = [m for m in provider.requests[-1].json()["messages"] if m["role"] == "assistant"]
+    return [answer["reasoning_content"] for answer in answers]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -46,7 +40,7 @@ class WantsReasoningBack(FaultyProvider):
 async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provider(
     tmp_path: Path, model: str, stream: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = wants_reasoning_back()
     messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: Any = {"model": model, "max_tokens": 4096, "tools": [ANTHROPIC_TOOL], "thinking": {"type": "adaptive"}}
     async with dialect_server(tmp_path, provider=provider) as server, server.anthropic() as client:
@@ -62,7 +56,7 @@ async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provide
             results = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"} for block in calls]
             messages.append({"role": "user", "content": results})
     assert answer.content[-1].text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert reasoning_returned(provider) == THOUGHTS
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -71,7 +65,7 @@ async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provide
 async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provider(
     tmp_path: Path, model: str, store: bool, stream: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = wants_reasoning_back()
     conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: Any = {"model": model, "tools": [RESPONSES_TOOL], "store": store, "reasoning": {"summary": "auto"}}
     async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
@@ -86,7 +80,7 @@ async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provide
             calls = [item for item in response.output if item.type == "function_call"]
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
     assert response.output_text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert reasoning_returned(provider) == THOUGHTS
 
 
 TURN = [CALLED, AGAIN, DONE]
@@ -119,6 +113,25 @@ async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
     assert (answer.content, provider.refusals, len(sent)) == ("It rains in both.", [], 3)
     for thought in ("Bern, then.", "And Thun."):
         assert thought in str(sent[-1])
+
+
+@pytest.mark.parametrize("model", ["up-chat/agentic", "tailrace"])
+async def test_K131_reasoning_that_is_returned_by_its_id_alone_gets_its_seal_back(tmp_path: Path, model: str) -> None:
+    """As clients do that take encrypted content for a feature of some models only."""
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
+    told: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: JsonObject = {"model": model, "tools": [RESPONSES_TOOL], "reasoning": {"summary": "auto"}}
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
+        for _ in TURN:
+            status, response = await server.post("/v1/responses", {**asked, "input": told})
+            assert status == 200, response
+            for item in response["output"]:
+                told.append({**item, "encrypted_content": None} if item["type"] == "reasoning" else item)
+                if item["type"] == "function_call":
+                    told.append({"type": "function_call_output", "call_id": item["call_id"], "output": "rain"})
+        assert provider.refusals == []
+    assert response["output"][-1]["content"][0]["text"] == "It rains in both."
 
 
 async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> None:

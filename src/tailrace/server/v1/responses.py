@@ -41,7 +41,7 @@ from tailrace.server.v1.stored_response import (
 from tailrace.server.v1.token_count import count_input_tokens
 from tailrace.wire.client_request import ClientRequest, converted, ignored_params
 from tailrace.wire.responses.client_request import items_of
-from tailrace.wire.responses.item_ids import is_reference
+from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
@@ -161,7 +161,7 @@ class Responses:
         body = {"input": [], **await read_object(request)}
         client_request = read_client_request(request, RESPONSES, body)
         given = body["input"]
-        if isinstance(given, list) and any(map(is_reference, given)):
+        if isinstance(given, list) and any(is_reference(item) or has_lost_its_seal(item) for item in given):
             knows = provider_dialect(self._app, client_request) == RESPONSES.dialect
             items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
