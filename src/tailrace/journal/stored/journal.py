@@ -306,6 +306,8 @@ class StoredJournal(Database):
             return run
         snapshot, kept = await self._compaction(run_id)
         run = await self._compact_run(run_id, snapshot, kept)
+        if (tail := self._tails.get(run_id)) is not None:
+            tail.forget()
         self._pages.forget(run_id)
         return run
 
