@@ -8,6 +8,7 @@ the host sealed it; another process took it over; it was given back, because the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +25,7 @@ from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
-from tailrace.runs.recovery import ClaimedRun, finished, recover, seal_as, take_over
+from tailrace.runs.recovery import ClaimedRun, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
 
@@ -173,6 +174,16 @@ class RunHost(ABC, Generic[E]):
             if claimed is not None:
                 self._go_on(claimed)
             return claimed is not None
+
+    async def see_to_end(self, run_id: str) -> None:
+        """Returns when the run has ended, or was parked, in whichever process. Where its process is gone or hangs, this
+        one goes on with it."""
+        while True:
+            await self.take_over(run_id)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._lease_s):
+                    await ended(self._journal, run_id)
+                    return
 
     async def keep_recovering(self, *, at_once: bool = False) -> None:
         """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within

@@ -36,10 +36,12 @@ FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tr
 
 
 class Write(NamedTuple):
-    """A write that is no append. `signals` is the run that it leaves a signal for."""
+    """A write that is no append. `signals` is the run that it leaves a signal for; `changes_values` says that it is
+    about the small state."""
 
     work: Callable[[Connection], Awaitable[Any]]
     signals: str = ""
+    changes_values: bool = False
 
 
 _Group: TypeAlias = list[PendingAppend | PendingCall[Write]]
@@ -102,9 +104,16 @@ class Commits(GroupCommit[Write]):
         self._connection = await self._connect()
         self._writing = self._loop.create_task(self._write_groups())
 
-    async def call(self, work: Callable[[Connection], Awaitable[T]], *, fsync: bool = False, signals: str = "") -> T:
+    async def call(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        *,
+        fsync: bool = False,
+        signals: str = "",
+        changes_values: bool = False,
+    ) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it."""
-        result: T = await self._call(Write(work, signals), fsync=fsync)
+        result: T = await self._call(Write(work, signals, changes_values), fsync=fsync)
         return result
 
     @property
@@ -315,5 +324,7 @@ class Commits(GroupCommit[Write]):
     def _wakeup(self, group: _Group) -> str:
         """What the other processes are told with the commit."""
         grown = [part.log.run_id for part in group if isinstance(part, PendingAppend) and part.rows]
-        signalled = [part.work.signals for part in group if isinstance(part, PendingCall) and part.work.signals]
-        return Wakeup(self.token, grown if self._names_runs() else [], signalled).encoded()
+        calls = [part.work for part in group if isinstance(part, PendingCall)]
+        signalled = [write.signals for write in calls if write.signals]
+        values_changed = any(write.changes_values for write in calls)
+        return Wakeup(self.token, grown if self._names_runs() else [], signalled, values_changed).encoded()

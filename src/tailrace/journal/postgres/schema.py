@@ -4,7 +4,8 @@ Owns the storage format. As in SQLite's file, a row of `batches` holds what one 
 events' JSON, one a line, numbered from `first_seq`. `heads` holds what changes of a run: its rows are narrow and are
 locked for each write to their run. `writers` has the number of the last transaction of each process: after a lost
 connection it says whether the transaction in flight was committed. `deleted` lists runs whose entries are still to be
-removed. `wall_clock` counts leases by the database's clock, unless a test gives another time.
+removed. `wall_clock` counts leases by the database's clock, unless a test gives another time;
+`newest_in_session` lets one transaction at a time create runs of a session.
 """
 
 from __future__ import annotations
@@ -87,6 +88,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE deleted (run bigint PRIMARY KEY);
     CREATE FUNCTION wall_clock(instead double precision) RETURNS double precision LANGUAGE sql VOLATILE
         AS 'SELECT coalesce(instead, extract(epoch FROM clock_timestamp())::double precision)';
+    CREATE FUNCTION newest_in_session(named text) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock(hashtextextended(named, hashtext(current_schema)));
+            RETURN (SELECT max(id) FROM runs WHERE session = named);  -- as it is after the wait
+        END
+    $$;
     """,
 )
 

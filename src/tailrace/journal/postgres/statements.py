@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.errors import JournalError, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
+from tailrace.journal.open_log import new_run_id
 from tailrace.journal.postgres.queries import run_of, run_with_key
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
@@ -23,7 +24,7 @@ from tailrace.journal.stored.rows import (
     shows_progress,
     without_outputs,
 )
-from tailrace.ports import ENDED, Lease, Run, Signal
+from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 if TYPE_CHECKING:
     from tailrace.journal.postgres.address import Connection
@@ -87,17 +88,28 @@ _INSERT_RUN = """
 
 
 async def create(
-    connection: Connection, run: Run, claimant: Claimant | None, now: float | None
+    connection: Connection, new: NewRun, at: float, claimant: Claimant | None, now: float | None
 ) -> tuple[Run, int | None]:
     """The run, and its number; None in place of the number where the key names a run that exists."""
-    new = run.new
-    first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
+    first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
     while True:
+        run_id = new_run_id(at, after=await _newest_in_session(connection, new.session))
+        run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
+        if claimant is not None:
+            run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
         num = await _insert_run(connection, run, list(rows_of([first])), claimant, now)
         if num is not None:
             return run, num
         if (known := await run_with_key(connection, new.idempotency_key)) is not None:
             return known, None  # otherwise it was deleted in between
+
+
+async def _newest_in_session(connection: Connection, session: str) -> str:
+    """Until the transaction ends, no other one creates a run of this session: ids grow in the order of commits."""
+    if not session:
+        return ""
+    newest = await connection.fetchval("SELECT newest_in_session($1)", stored_text(session, "the session"))
+    return newest or ""
 
 
 async def record(connection: Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:

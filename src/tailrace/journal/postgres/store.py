@@ -20,14 +20,13 @@ from tailrace.events import Entry, RunFailure
 from tailrace.journal.bus import Bus, Committed
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.open_log import new_run_id
 from tailrace.journal.postgres import queries, statements
 from tailrace.journal.postgres.address import Address, connect, parse_address, translated
 from tailrace.journal.postgres.commits import Commits
 from tailrace.journal.postgres.readers import Readers
 from tailrace.journal.postgres.schema import prepare
 from tailrace.journal.postgres.statements import Claimant
-from tailrace.journal.postgres.wakeups import ANY, Listener, Wakeup
+from tailrace.journal.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.stored.group_commit import OnLag, PendingAppend
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, StoredJournal
 from tailrace.journal.stored.rows import Row
@@ -91,13 +90,8 @@ class PostgresJournal(StoredJournal):
     # ── writes ──
 
     async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
-        at = self._now()
-        run = Run(new_run_id(at), new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
-        claimant = None
-        if owner is not None:
-            run = Run(run.id, new, "running", last_seq=1, first_seq=1, created_at=at, claims=1, owner=owner)
-            claimant = Claimant(owner, lease_s)
-        create = partial(statements.create, run=run, claimant=claimant, now=self._test_now)
+        claimant = None if owner is None else Claimant(owner, lease_s)
+        create = partial(statements.create, new=new, at=self._now(), claimant=claimant, now=self._test_now)
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None:
@@ -208,9 +202,11 @@ class PostgresJournal(StoredJournal):
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
             if (log := self._logs.get(run_id)) is not None:
                 log.signalled.wake()
+        if wakeup.values_changed:
+            self._value_changed.wake_soon()
 
     def _on_gap(self) -> None:
-        self._on_wakeup(Wakeup("", [ANY], [ANY]))
+        self._on_wakeup(EVERYTHING)
 
     def _look_at(self, run_id: str) -> None:
         self._look_at_all([run_id])
@@ -250,7 +246,15 @@ class PostgresJournal(StoredJournal):
         return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+        swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
+        return self._told_of_change(await self._commits.call(swap, changes_values=True))
+
+    @property
+    def process(self) -> str:
+        return ""  # whether a process of another machine is dead, only its leases tell
+
+    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - see `process`
+        return False
 
     async def check(self) -> None:
         if (failure := self._commits.away) is not None and not self._commits.failing:

@@ -1,7 +1,7 @@
 """How processes wake each other: one NOTIFY for each group commit, one connection that listens.
 
-A wake-up says which runs grew and which have a new signal. It may be lost with the connection that listens: after each
-gap everything that is watched is looked at.
+A wake-up says which runs grew, which have a new signal, and whether small state has changed. It may be lost with the
+connection that listens: after each gap everything that is watched is looked at.
 """
 
 from __future__ import annotations
@@ -36,27 +36,33 @@ class Wakeup(NamedTuple):
     """`sender` is the process that committed. A list may be `["*"]`."""
 
     sender: str
-    grown: Sequence[str]
-    signalled: Sequence[str]
+    grown: Sequence[str] = ()
+    signalled: Sequence[str] = ()
+    values_changed: bool = False  # of the small state
 
     def encoded(self) -> str:
         """Empty where there is nothing to tell."""
-        if not self.grown and not self.signalled:
+        if not self.grown and not self.signalled and not self.values_changed:
             return ""
-        parts = [self.sender, *(",".join(dict.fromkeys(names)) for names in (self.grown, self.signalled))]
-        text = ";".join(parts)
-        if len(text) > MAX_BYTES or not all(map(_PLAIN.fullmatch, (*self.grown, *self.signalled))):
-            return ";".join([self.sender, *(ANY if names else "" for names in parts[1:])])
+        lists, flag = (self.grown, self.signalled), "v" if self.values_changed else ""
+        text = ";".join([self.sender, *(",".join(dict.fromkeys(names)) for names in lists), flag])
+        if len(text) > MAX_BYTES or not all(_PLAIN.fullmatch(name) for names in lists for name in names):
+            return ";".join([self.sender, *(ANY if names else "" for names in lists), flag])
         return text
+
+
+EVERYTHING = Wakeup("", [ANY], [ANY], values_changed=True)
 
 
 def decoded(payload: str) -> Wakeup:
     """What another version sends is taken as a wake-up for everything."""
     match payload.split(";"):
-        case [sender, grown, signalled]:
-            return Wakeup(sender, grown.split(",") if grown else [], signalled.split(",") if signalled else [])
+        case [sender, grown, signalled, flag]:
+            return Wakeup(
+                sender, grown.split(",") if grown else (), signalled.split(",") if signalled else (), flag == "v"
+            )
         case _:
-            return Wakeup("", [ANY], [ANY])
+            return EVERYTHING
 
 
 class Listener:

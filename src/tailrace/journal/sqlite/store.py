@@ -214,6 +214,7 @@ class SqliteJournal(StoredJournal):
                     if (failure := await self._follow(run_id, tail)) is not None
                 ]
                 await self._look_for_signals()
+                self._value_changed.wake_soon()
                 self._pipe.discover_peers()
                 if failures:
                     raise failures[0]
@@ -244,7 +245,15 @@ class SqliteJournal(StoredJournal):
         return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+        swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
+        return self._told_of_change(await self._commits.call(swap))
+
+    @property
+    def process(self) -> str:
+        return self._pipe.name
+
+    def is_dead(self, process: str) -> bool:
+        return not self._pipe.is_alive(process)
 
     async def check(self) -> None:
         free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))

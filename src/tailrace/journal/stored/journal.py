@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import EntryViewer, PageViewer, Tail
+from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Tail
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.rows import Row
@@ -25,6 +25,7 @@ from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
 
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
+VALUES_INTERVAL_S = 0.05  # between two looks at the small state that is waited for, while another process writes much
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
 
@@ -88,6 +89,9 @@ class Database(ABC):
     async def _compaction(self, run_id: str) -> tuple[Row, list[Row]]:
         """The snapshot before the last entry, and the rows that are kept."""
 
+    @abstractmethod
+    async def get_value(self, namespace: str, key: str) -> bytes | None: ...
+
     # ── other processes ──
 
     @abstractmethod
@@ -104,6 +108,7 @@ class StoredJournal(Database):
         self._logs: dict[str, StoredLog] = {}  # runs that this process may write to
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
+        self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
 
     # ── a run's life ──
 
@@ -315,6 +320,19 @@ class StoredJournal(Database):
         await self._delete_run(run_id)
         self._tails.pop(run_id, None)
         self._pages.forget(run_id)
+
+    # ── small state ──
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        while True:
+            changed = self._value_changed.next_time()
+            if (value := await self.get_value(namespace, key)) != known:
+                return value
+            await changed.wait()
+
+    def _told_of_change(self, changed: bool) -> bool:
+        self._value_changed.wake()
+        return changed
 
     def _close_views(self) -> None:
         """Ends the waiting viewers and refuses what is still held."""
