@@ -32,6 +32,8 @@ WRITE_TIMEOUT_S = 15.0  # a group that takes longer is sent again on a new conne
 PAUSE_FIRST_S = 0.05  # before the second try to connect; doubled at each further one
 PAUSE_MAX_S = 1.0
 WAIT_S = 30.0  # for so long a group waits for the database; then its runs are given back
+WAIT_AT_CLOSE_S = 3.0
+MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is given back
 FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tried once in so long
 
 
@@ -95,7 +97,9 @@ class Commits(GroupCommit[Write]):
         self.clock_offset_s = 0.0  # the database's clock minus this machine's
         self._lost_since: float | None = None
         self._tried_at = 0.0
-        self.failure: StorageFailed | None = None
+        self._entries_waiting = 0  # since the connection was lost
+        self._wait_s = WAIT_S
+        self.failure: StorageFailed | None = None  # why groups are no longer waited with
         self._groups: asyncio.Queue[_Group] = asyncio.Queue()
         self._writing: asyncio.Task[None] | None = None
 
@@ -127,8 +131,16 @@ class Commits(GroupCommit[Write]):
             return self.failure
         return away(self._address, ConnectionError("the connection was lost"))
 
+    def no_room(self, entries: int) -> StorageFailed | None:
+        """Why these entries cannot wait for the database, where they cannot."""
+        if self._lost_since is None:
+            return None
+        self._entries_waiting += entries
+        return self.away if self._entries_waiting > MAX_ENTRIES_WAITING else None
+
     async def close(self) -> None:
-        """Commits what is queued, then closes the connection."""
+        """Commits what is queued, then closes the connection. Does not wait long for a database that is away."""
+        self._wait_s = WAIT_AT_CLOSE_S
         await self._finish()
         if self._writing is not None:
             self._writing.cancel()
@@ -234,12 +246,13 @@ class Commits(GroupCommit[Write]):
                 if self._lost_since is not None:
                     log.warning("PostgreSQL at %s is back", self._address.shown)
                 self._lost_since = self.failure = None
+                self._entries_waiting = 0
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _give_up_on_time(self, why: Exception) -> None:
-        if self.failure is not None or self._loop.time() - (self._lost_since or 0.0) > WAIT_S:
+        if self.failure is not None or self._loop.time() - (self._lost_since or 0.0) > self._wait_s:
             self.failure = away(self._address, why)
             raise self.failure from why
 
@@ -269,7 +282,7 @@ class Commits(GroupCommit[Write]):
             await self._write_parts(connection, group)
             notify = f"NOTIFY \"{self._channel}\", '{wakeup}'; " if wakeup else ""
             await connection.execute(notify + "COMMIT")
-        except BaseException:
+        except Exception:
             if not connection.is_closed() and connection.is_in_transaction():
                 await connection.execute("ROLLBACK")
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tailrace.journal.postgres.address import Connection
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
+FOLLOWED_ROWS = 64  # of each run, when several are followed at once
 
 _RUN = """
     SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
@@ -242,6 +243,38 @@ async def _step_outputs(connection: Connection, run_id: str, num: int, seqs: byt
     )
     steps = [step_finished(run_id, seq, None if row[0] is None else Row._make(row)) for seq, *row in found]
     return {step.block_id: step.output for step in steps}
+
+
+class GrownLog(NamedTuple):
+    """The rows after a cursor. `is_simple` says that they are all there is to know: they begin with the next entry,
+    none was left out, and none repeats what is stored elsewhere."""
+
+    rows: list[Row]
+    is_simple: bool
+
+
+async def grown_logs(connection: Connection, cursors: Mapping[str, int]) -> dict[str, GrownLog]:
+    """What follows the cursor of each run that has more, or is gone: all in one read."""
+    found = await connection.fetch(
+        "SELECT w.id, r.num IS NOT NULL AND h.output_seqs IS NULL AND h.first_seq = 1,"
+        " b.first_seq, b.last_seq, b.attempt, b.crc, b.events"
+        " FROM unnest($1::text[], $2::integer[]) AS w(id, after) LEFT JOIN runs AS r ON r.id = w.id"
+        " LEFT JOIN heads AS h ON h.num = r.num LEFT JOIN LATERAL ("
+        " SELECT * FROM batches AS c WHERE c.run = r.num AND c.first_seq >="
+        " coalesce((SELECT max(d.first_seq) FROM batches AS d WHERE d.run = r.num AND d.first_seq <= w.after), 0)"
+        " AND c.last_seq > w.after ORDER BY c.first_seq LIMIT $3) AS b ON true"
+        " WHERE b.first_seq IS NOT NULL OR r.num IS NULL OR h.first_seq > 1 ORDER BY w.id, b.first_seq",
+        list(cursors),
+        list(cursors.values()),
+        FOLLOWED_ROWS,
+    )
+    grown: dict[str, GrownLog] = {}
+    for run_id, group in groupby(map(tuple, found), itemgetter(0)):
+        (_, plain, *first), *rest = group
+        rows = [] if first[0] is None else [Row._make(first), *(Row._make(row[2:]) for row in rest)]
+        follows = bool(rows) and rows[0].first_seq == cursors[run_id] + 1
+        grown[run_id] = GrownLog(rows, is_simple=plain and follows and len(rows) < FOLLOWED_ROWS)
+    return grown
 
 
 # ── signals ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,33 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 from tailrace.errors import JournalError, RunNotFound
-from tailrace.events import Entry, RunFailure
-from tailrace.journal.bus import Bus, Committed
+from tailrace.events import AnyEvent, Entry, RunFailure
+from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import PAGE_ENTRIES
+from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.postgres import queries, statements
 from tailrace.journal.postgres.address import Address, connect, parse_address, translated
 from tailrace.journal.postgres.commits import Commits
+from tailrace.journal.postgres.following import Following
 from tailrace.journal.postgres.readers import Readers
 from tailrace.journal.postgres.schema import prepare
 from tailrace.journal.postgres.statements import Claimant
 from tailrace.journal.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
-from tailrace.journal.stored.group_commit import OnLag, PendingAppend
-from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, StoredJournal
+from tailrace.journal.stored.group_commit import OnLag, StoredLog
+from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.rows import Row
 from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 if TYPE_CHECKING:
     from tailrace.journal.postgres.address import Connection
-
-logger = logging.getLogger("tailrace.journal")
 
 
 class PostgresJournal(StoredJournal):
@@ -49,10 +47,14 @@ class PostgresJournal(StoredJournal):
         self._clock = clock
         self._bus = bus
         self._readers = Readers(address)
-        self._commits = Commits(address, names_runs=self._names_runs, committed=self._publish, on_lag=on_lag)
+        self._following = Following(self._watched, self._read_grown, self._follow, bus)
+        self._commits = Commits(
+            address,
+            names_runs=lambda: self._following.names_runs,
+            committed=self._following.publish,
+            on_lag=on_lag,
+        )
         super().__init__(self._commits)
-        self._woken = asyncio.Event()
-        self._grown: set[str] = set()  # runs that another process may have written to
         self._listener = Listener(address, self._on_wakeup, self._on_gap)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -75,8 +77,10 @@ class PostgresJournal(StoredJournal):
             finally:
                 connection.terminate()
             journal = cls(address, clock, on_lag, bus)
+            if bus is not None:
+                await bus.open(journal._following)
             await journal._commits.open()
-        journal._tasks = [asyncio.create_task(journal._listener.run()), asyncio.create_task(journal._follow_others())]
+        journal._tasks = [asyncio.create_task(task) for task in (journal._listener.run(), journal._following.run())]
         return journal
 
     def _now(self) -> float:
@@ -143,6 +147,14 @@ class PostgresJournal(StoredJournal):
         while await self._readers.query(statements.remove_deleted):
             pass
 
+    def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
+        if (full := self._commits.no_room(len(events))) is not None:
+            log = self._held(lease)
+            log.refusal = full
+            log.tail.fail(full)
+            raise full
+        return super().append(lease, events, attempt=attempt)
+
     # ── reads ──
 
     async def get(self, run_id: str) -> Run:
@@ -187,18 +199,32 @@ class PostgresJournal(StoredJournal):
 
     # ── other processes ──
 
-    def _names_runs(self) -> bool:
-        """The bus carries the entries themselves where there is one."""
-        return self._bus is None or not self._bus.connected
+    def _watched(self, run_ids: Collection[str] | None) -> list[tuple[str, Tail]]:
+        return self._followed(list(self._tails) if run_ids is None else run_ids)
 
-    def _publish(self, appends: Sequence[PendingAppend]) -> None:
-        if self._bus is not None:
-            self._bus.publish([Committed(part.log.run_id, part.batch) for part in appends])
+    async def _read_grown(self, cursors: Mapping[str, int]) -> dict[str, queries.GrownLog]:
+        return await self._readers.query(partial(queries.grown_logs, cursors=cursors))
+
+    def _look_at(self, run_id: str) -> None:
+        self._following.look_at([run_id])
+
+    async def attach(self, run_id: str) -> Tail:
+        tail = await super().attach(run_id)
+        self._following.watch(run_id, tail)
+        return tail
+
+    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
+        super()._hold(lease, num, state, fsync=fsync)
+        self._following.unwatch(lease.run_id)
+
+    def _drop(self, log: StoredLog, why: JournalError) -> None:
+        super()._drop(log, why)
+        self._following.watch(log.run_id, log.tail)
 
     def _on_wakeup(self, wakeup: Wakeup) -> None:
         if wakeup.sender == self._commits.token:
             return
-        self._look_at_all(self._tails if ANY in wakeup.grown else wakeup.grown)
+        self._following.look_at(None if ANY in wakeup.grown else wakeup.grown)
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
             if (log := self._logs.get(run_id)) is not None:
                 log.signalled.wake()
@@ -207,35 +233,6 @@ class PostgresJournal(StoredJournal):
 
     def _on_gap(self) -> None:
         self._on_wakeup(EVERYTHING)
-
-    def _look_at(self, run_id: str) -> None:
-        self._look_at_all([run_id])
-
-    def _look_at_all(self, run_ids: Collection[str]) -> None:
-        grown = [run_id for run_id, _ in self._followed(list(run_ids))]
-        if grown:
-            self._grown.update(grown)
-            self._woken.set()
-
-    async def _follow_others(self) -> None:
-        """Publishes what other processes have written, until it is cancelled. A run that cannot be read is tried again
-        after a pause."""
-        pause_s = RETRY_FIRST_S
-        while True:
-            await self._woken.wait()
-            self._woken.clear()
-            grown, self._grown = self._grown, set()
-            failed = []
-            for run_id, tail in self._followed(grown):
-                if (failure := await self._follow(run_id, tail)) is not None:
-                    logger.warning("run %s cannot be followed (%s); trying again in %g s", run_id, failure, pause_s)
-                    failed.append(run_id)
-            if not failed:
-                pause_s = RETRY_FIRST_S
-                continue
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
-            self._look_at_all(failed)
 
     # ── small state ──
 
@@ -274,4 +271,6 @@ class PostgresJournal(StoredJournal):
                 await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
+        if self._bus is not None:
+            await self._bus.close()
         self._readers.close()
