@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import secrets
+import select
 import shutil
 import signal
 import socket
@@ -89,18 +90,19 @@ class PostgresServer:
     def start(self) -> None:
         log = self.directory / "log"
         # Not captured: the server would keep the pipe open for as long as it runs.
-        subprocess.run(
+        done = subprocess.run(
             [
                 *(str(self._bin / "pg_ctl"), "start", "-w", "-s", "-D", str(self._data), "-l", str(log)),
                 *("-o", f"-p {self.port} {self._options}"),
             ],
-            check=True,
+            check=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.directory,
             timeout=60,
             **self._identity,
         )
+        assert done.returncode == 0, log.read_text()[-2000:]
 
     def stop(self, mode: str = "fast") -> None:
         """`fast` ends the connections with "admin shutdown"; `immediate` is a crash."""
@@ -112,9 +114,14 @@ class PostgresServer:
         children = subprocess.run(
             ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=True
         )
-        for pid in (parent, *map(int, children.stdout.split())):
-            os.kill(pid, signal.SIGKILL)
-        (self._data / "postmaster.pid").unlink()  # the process table may still have it
+        handles = [os.pidfd_open(pid) for pid in (parent, *map(int, children.stdout.split()))]
+        for handle in handles:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+        for handle in handles:  # its shared memory is in use until the last one is dead
+            assert select.select([handle], [], [], 30)[0]
+            os.close(handle)
+        for lock in (self._data / "postmaster.pid", *self.directory.glob(".s.PGSQL.*")):
+            lock.unlink()  # the process table may still have the dead process, by which a new one would judge
 
     def sql(self, statement: str, database: str = "postgres") -> str:
         return self._run(

@@ -5,10 +5,11 @@ The one module that translates asyncpg's exceptions. No message of this module n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
@@ -17,11 +18,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from tailrace.errors import ConfigError, JournalError, StorageFailed
 
-if TYPE_CHECKING:
-    from asyncpg.connection import Connection as _Connection
-
-    Connection: TypeAlias = _Connection[asyncpg.Record]
-
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 KEY = "store.url"
 SCHEMA = "tailrace"  # where no `?schema=` names another
 CONNECT_TIMEOUT_S = 5.0
@@ -45,7 +42,6 @@ _REFUSED = (  # nothing but a changed configuration helps
     exceptions.InvalidAuthorizationSpecificationError,  # a wrong password among them
     exceptions.InvalidCatalogNameError,
     exceptions.InsufficientPrivilegeError,
-    exceptions.ClientConfigurationError,
     exceptions.UndefinedObjectError,
     exceptions.CantChangeRuntimeParamError,
 )
@@ -96,19 +92,23 @@ def _no_address() -> ConfigError:
 
 
 async def connect(address: Address, role: str, **settings: str) -> Connection:
-    """A connection whose tables are those of the schema. `role` says in `pg_stat_activity` what it is for."""
-    return await asyncpg.connect(
-        address.dsn,
-        timeout=CONNECT_TIMEOUT_S,
-        target_session_attrs=None if "target_session_attrs" in address.dsn else SessionAttribute.read_write,
-        server_settings={
-            "application_name": f"tailrace {role}",
-            "search_path": f'"{address.schema}"',
-            "jit": "off",
-            "idle_in_transaction_session_timeout": "10000",
-            **settings,
-        },
-    )
+    """A connection whose tables are those of the schema. `role` says in `pg_stat_activity` what it is for.
+    Raises `ConfigError` for an address that asyncpg does not understand."""
+    try:
+        return await asyncpg.connect(
+            address.dsn,
+            timeout=CONNECT_TIMEOUT_S,
+            target_session_attrs=None if "target_session_attrs" in address.dsn else SessionAttribute.read_write,
+            server_settings={
+                "application_name": f"tailrace {role}",
+                "search_path": f'"{address.schema}"',
+                "jit": "off",
+                "idle_in_transaction_session_timeout": "10000",
+                **settings,
+            },
+        )
+    except ValueError:  # what it says may quote the address
+        raise _no_address() from None
 
 
 @contextmanager
@@ -122,8 +122,6 @@ def translated(address: Address) -> Iterator[None]:
 
 def translation_of(address: Address, exc: Exception) -> ConfigError | JournalError:
     """The error of ours that says the same."""
-    if isinstance(exc, exceptions.ClientConfigurationError):
-        return _no_address()
     if isinstance(exc, _REFUSED):
         return ConfigError(f"PostgreSQL at {address.shown} refuses: {_said(exc)}", key=KEY)
     return away(address, exc) if is_lost(exc) else failure_of(address, exc)
@@ -157,5 +155,6 @@ def _said(exc: Exception) -> str:
     if isinstance(exc, TimeoutError):
         return "no answer in time"
     if isinstance(exc, OSError):
-        return exc.strerror or type(exc).__name__
+        number = exc.errno or 0
+        return os.strerror(number).lower() if number > 0 else exc.strerror or type(exc).__name__
     return " ".join(str(exc).split()) or type(exc).__name__

@@ -14,17 +14,14 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from asyncpg import PostgresError
 
 from tailrace.errors import JournalError, StorageFailed, TailraceError
-from tailrace.journal.postgres.address import Address, away, connect, is_conflict, is_lost, translation_of
+from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translation_of
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
@@ -138,9 +135,12 @@ class Commits(GroupCommit[Write]):
         self._entries_waiting += entries
         return self.away if self._entries_waiting > MAX_ENTRIES_WAITING else None
 
-    async def close(self) -> None:
-        """Commits what is queued, then closes the connection. Does not wait long for a database that is away."""
+    def hurry(self) -> None:
+        """The process is about to end: nothing waits long for a database that is away."""
         self._wait_s = WAIT_AT_CLOSE_S
+
+    async def close(self) -> None:
+        """Commits what is queued, then closes the connection."""
         await self._finish()
         if self._writing is not None:
             self._writing.cancel()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tailrace.errors import CorruptLog
 from tailrace.events import Entry, from_json
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, PAGE_LINES
+from tailrace.journal.postgres.address import Connection
 from tailrace.journal.stored.rows import (
     Compaction,
     Row,
@@ -28,9 +29,6 @@ from tailrace.journal.stored.rows import (
     with_outputs,
 )
 from tailrace.ports import RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
 FOLLOWED_ROWS = 64  # of each run, when several are followed at once

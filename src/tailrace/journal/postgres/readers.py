@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from tailrace.errors import JournalError
-from tailrace.journal.postgres.address import Address, away, connect, is_conflict, is_lost, translated
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
+from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translated
 
 T = TypeVar("T")
 CONNECTIONS = 4

@@ -11,13 +11,9 @@ removed. `wall_clock` counts leases by the database's clock, unless a test gives
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tailrace.errors import JournalError
-from tailrace.journal.postgres.address import Address, translated
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
+from tailrace.journal.postgres.address import Address, Connection, translated
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait

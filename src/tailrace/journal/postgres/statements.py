@@ -7,13 +7,14 @@ run in `heads` is locked before anything is decided about the run. `now` is None
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tailrace.errors import JournalError, RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
+from tailrace.journal.postgres.address import Connection
 from tailrace.journal.postgres.queries import run_of, run_with_key
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
@@ -25,9 +26,6 @@ from tailrace.journal.stored.rows import (
     without_outputs,
 )
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
 
 PROGRESS_ROWS = 64  # read at a time when progress is looked for, newest first
 DELETED_ROWS = 2000  # removed at a time

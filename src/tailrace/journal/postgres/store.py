@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure
@@ -20,7 +20,7 @@ from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
 from tailrace.journal.postgres import queries, statements
-from tailrace.journal.postgres.address import Address, connect, parse_address, translated
+from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
 from tailrace.journal.postgres.commits import Commits
 from tailrace.journal.postgres.following import Following
 from tailrace.journal.postgres.readers import Readers
@@ -31,9 +31,6 @@ from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.rows import Row
 from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
 
 
 class PostgresJournal(StoredJournal):
@@ -266,6 +263,7 @@ class PostgresJournal(StoredJournal):
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        self._commits.hurry()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
                 await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)

@@ -10,12 +10,9 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from tailrace.journal.postgres.address import Address, connect
-
-if TYPE_CHECKING:
-    from tailrace.journal.postgres.address import Connection
+from tailrace.journal.postgres.address import Address, Connection, connect
 
 log = logging.getLogger("tailrace.journal")
 MAX_BYTES = 7_900  # PostgreSQL takes less than 8000
