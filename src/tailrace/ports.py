@@ -340,7 +340,12 @@ class Journal(Protocol):
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
-        """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key."""
+        """A pending run with `RunStarted` as its first entry, or the existing one with that idempotency key.
+
+        Within a session, ids grow in the order of the commits that create its runs, in whichever processes and
+        whatever their clocks say: once a run is created, `runs(session=…, before=its id)` lists every run that comes
+        before it, then and later. By this a session's turns are taken one at a time (I101). A run of durability
+        "memory" is ordered among the runs of its own process alone."""
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
         """Creates and claims the run in one commit, so that no other process can claim it in between. The lease is None
@@ -445,6 +450,20 @@ class Journal(Protocol):
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Replaces the value where it is still `old`; None stands for no value. Returns whether it did. Atomic, also
         between processes. `journal.key_values` retries with the newer value."""
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        """Waits until the value is another than `known`, by a change in this process or another one, and returns it. A
+        value that is changed and changed back may be missed."""
+
+    # ── other processes ──
+
+    @property
+    def process(self) -> str:
+        """What other processes can tell by that this one is dead; empty where they cannot."""
+
+    def is_dead(self, process: str) -> bool:
+        """Whether the process that gave this as its `process` is certainly dead. False where that cannot be known: by
+        a lease or a heartbeat alone."""
 
     # ── the journal itself ──
 

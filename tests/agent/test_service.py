@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from agent.turns import Note, NoteArgs
-from tailrace.agent.service import Busy, TurnSpec
+from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
@@ -151,8 +152,7 @@ async def test_a_run_goes_on_after_its_process_let_go_of_it(tmp_path: Path) -> N
     assert "".join(e.event.text for e in entries if isinstance(e.event, MessageChunk)) == text
 
 
-@pytest.mark.parametrize("busy", ["interrupt", "queue"])
-async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path: Path, busy: Busy) -> None:
+async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path: Path) -> None:
     async with FaultyProvider(script=[STALLED, reply("Six.")]) as server:
         config = config_for(server, tmp_path)
         async with open_app(config, directory=tmp_path) as app:
@@ -162,13 +162,42 @@ async def test_what_a_dead_turn_had_shown_is_in_the_history_of_the_next(tmp_path
             seen = "".join(
                 entry.event.text for entry in await app.journal.read(dead.id) if isinstance(entry.event, MessageChunk)
             )
-            run = await app.agents.submit(TurnSpec(user("and then?"), busy=busy), session="s")
+            run = await app.agents.submit(TurnSpec(user("and then?")), session="s")
             await app.agents.finished(run.id)
             events = [entry.event for entry in await app.journal.read(dead.id)]
         asked = [message["content"] for message in server.requests[1].json()["messages"]]
     assert asked[1:] == ["count", seen, "and then?"]
     assert events[-3:-1] == [MessageRecorded(assistant(seen), "stopped"), MessageStop(final=True)]
     assert isinstance(events[-1], RunFinished)
+
+
+async def test_L145_a_queued_turn_goes_on_with_the_dead_one_before_it(tmp_path: Path) -> None:
+    """No other process is there that could: the one that wants the session's turn does."""
+    text = "One two three four five"
+    async with FaultyProvider(script=[STALLED, reply(text), reply("Six.")]) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as app:
+            dead = await app.agents.submit(TurnSpec(user("count")), session="s")
+            await shown(app, dead.id)
+        async with open_app(config, directory=tmp_path) as app:
+            run = await app.agents.submit(TurnSpec(user("and then?"), busy="queue"), session="s")
+            await app.agents.finished(run.id)
+            end = await app.agents.finished(dead.id)
+        asked = [message["content"] for message in server.requests[2].json()["messages"]]
+    assert (end.status, end.output) == ("completed", text)
+    assert asked[1:] == ["count", text, "and then?"]
+
+
+async def test_L145_a_queued_turn_goes_on_with_a_run_whose_process_hangs_while_it_waits(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply("First."), reply("Second.")]) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as hanging, open_app(config, directory=tmp_path) as app:
+            spec = msgspec.to_builtins(TurnSpec(user("one")))
+            first, _ = await hanging.journal.start(NewRun("agent", spec, session="s"), "hangs", lease_s=0.2)
+            app.agents._lease_s = 0.1
+            second = await app.agents.submit(TurnSpec(user("two"), busy="queue"), session="s")
+            ends = [await app.agents.finished(run.id) for run in (first, second)]
+    assert [end.output for end in ends] == ["First.", "Second."]
 
 
 async def test_I104_a_viewer_who_comes_in_the_middle_sees_all_so_far(tmp_path: Path) -> None:

@@ -21,6 +21,16 @@ class TestMemoryJournal(JournalConformance):
         await journal.close()
 
 
+async def test_I101_a_sessions_runs_keep_their_order_when_the_clock_is_set_back() -> None:
+    clock = WallClock()
+    journal = MemoryJournal(clock=clock)
+    runs = []
+    for seconds in (0.0, -3600.0, 0.0, 0.0):
+        clock.now += seconds
+        runs.append(await journal.create(NewRun("agent", session="s")))
+    assert await journal.runs(session="s") == runs[::-1]
+
+
 async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> None:
     async def refuse(_run: Run, _entries: list[Entry]) -> None:
         raise JournalError("no space left")

@@ -124,7 +124,12 @@ class ModelCall:
         if left is not None and left < (limit or _SMALLEST_LIMIT):
             limit = left  # the turn's budget reaches into the call
         return msgspec.structs.replace(
-            base, messages=messages, tools=self._settings.tools, prefill=shown, max_tokens=limit
+            base,
+            messages=messages,
+            tools=self._settings.tools,
+            prefill=shown,
+            max_tokens=limit,
+            cache_prompt=True,
         )
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,7 @@ from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
-from tailrace.runs.recovery import ClaimedRun, ended
+from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -160,17 +160,16 @@ class AgentService(RunHost["_TurnExecution"]):
         return finished
 
     async def _until_session_is_free(self, run: Run, busy: Busy) -> None:
-        """Returns when the session's earlier runs have ended, in this process and others (I101). A run that no process
-        executes would never end: it is stopped."""
+        """Returns when the session's earlier runs have ended, in this process and others (I101). None can come before
+        this one any more: ids grow with each run that the session gets. One whose process is gone goes on here, unless
+        this run interrupts it."""
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
         states: tuple[RunState, ...] = ("pending", "running")
-        others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
-        abandoned = {orphan.id for orphan in await self._journal.orphans()} if others else set()
-        for other in others:
-            if busy == "interrupt" or other.id in abandoned:
+        for other in await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id):
+            if busy == "interrupt":
                 await self.stop(other.id)
-            await ended(self._journal, other.id)
+            await self.see_to_end(other.id)
 
     async def _turn(self, claimed: ClaimedRun, spec: TurnSpec) -> RunFinished:
         run = claimed.run

@@ -42,14 +42,14 @@ def named(config: Config, name: str) -> ModelChoice:
     `ConfigError`."""
     if not name:
         return config.model
-    provider, slash, model = _unaliased(config, name).partition("/")
+    provider, slash, model = unaliased(config, name).partition("/")
     if not slash or not model:
         raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
     return ModelChoice(provider=provider, name=model)
 
 
-def _unaliased(config: Config, name: str) -> str:
-    """What a bare name stands for by `server.aliases`; the first pattern that matches wins."""
+def unaliased(config: Config, name: str) -> str:
+    """What a bare name stands for by `server.aliases`, a model or the agent; the first pattern that matches wins."""
     if "/" in name:
         return name
     for pattern, target in config.server.aliases.items():

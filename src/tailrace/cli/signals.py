@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tailrace.system.worker_processes import ParentLink
 
+PARENT_S = 0.25  # for a worker's parent to say that all workers stop, where a signal goes to the whole group
+
 
 def stop_event(parent: ParentLink | None = None) -> asyncio.Event:
     """Set at the first SIGINT or SIGTERM; the second one cancels the calling task. A worker's parent does both too."""
@@ -23,9 +25,12 @@ def stop_event(parent: ParentLink | None = None) -> asyncio.Event:
     def on_signal() -> None:
         nonlocal signals
         signals += 1
-        stop.set()
         if signals > 1:
             cancel()
+        if parent is None:
+            stop.set()
+        else:
+            loop.call_later(PARENT_S, stop.set)
 
     def cancel() -> None:
         if task is not None:

@@ -281,7 +281,7 @@ class Server(Section):
     drain_s: Seconds = 20.0  # for requests in flight when the server stops
     aliases: dict[str, str] = msgspec.field(
         default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}
-    )  # a model's name without a provider → `<provider>/<model>`; `*` on the right is the name that was asked for
+    )  # a model's name without a provider → `<provider>/<model>`, with `*` the name asked for; or `tailrace`
     strict: bool = False  # refuse a parameter that a model's API has no word for, instead of leaving it out
 
     def secret_variables(self) -> set[str]:

@@ -16,10 +16,11 @@ from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Platform, Purpose, Unknown
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Failed, Place, Platform, Purpose, Unknown
+from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
-from tailrace.runs.signals import run_beside
+from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
 _TEXT = (MessageChunk, ReasoningChunk)
@@ -67,8 +68,16 @@ class ChatLines:
 class _Driver:
     """Performs what a planner finds due, until it is done."""
 
-    def __init__(self, platform: Platform, line: ChatLine, planner: Planner, ledger: Ledger | None) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        line: ChatLine,
+        planner: Planner,
+        ledger: Ledger | None,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.planner = planner
+        self._may_send = may_send
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
@@ -93,6 +102,8 @@ class _Driver:
             async with self._line.lock:
                 step = self.planner.step(_now())
                 if not isinstance(step, Wait | Done):
+                    if not self._may_send():
+                        raise StaleEpoch(f"{self._platform.name} is another process's to send to")
                     if self._ledger is not None and (ahead := self.planner.write_ahead):
                         self._ledger.write([ahead])
                         await self._ledger.commit()
@@ -107,7 +118,10 @@ class _Driver:
 
     async def _perform(self, action: AnyAction) -> AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
-        decided as for any unknown outcome. The delivery goes on."""
+        decided as for any unknown outcome. The delivery goes on. Nothing is sent where the right to do so was lost
+        while the ledger was written: the ledger must say so."""
+        if not self._may_send():
+            return Failed("another process sends to this platform now")
         try:
             return await self._platform.perform(self.planner.state.place, action)
         except Exception as exc:
@@ -127,7 +141,8 @@ class _Driver:
 
 class GatewayStreamConsumer:
     """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
-    where it still has to wait. `on_approval` is called with each question that the run asks."""
+    where it still has to wait. `on_approval` is called with each question that the run asks. `may_send` is asked before
+    each request: once it says no, another process delivers the run."""
 
     def __init__(
         self,
@@ -139,6 +154,7 @@ class GatewayStreamConsumer:
         hints: bool = False,
         resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         spec = ledger.spec
         self.spec = spec
@@ -156,7 +172,7 @@ class GatewayStreamConsumer:
             hints=hints,
             resumed=resumed,
         )
-        self._driver = _Driver(platform, line, planner, ledger)
+        self._driver = _Driver(platform, line, planner, ledger, may_send)
 
     @property
     def hinted(self) -> bool:
@@ -182,7 +198,7 @@ class GatewayStreamConsumer:
         for entry in await self._journal.read(self.spec.run_id):
             self._apply_entry(entry)
             seq = entry.seq
-        await run_beside(self._driver.drive(), self._tail_log(seq))
+        await run_beside(self._driver.drive(), self._follow(seq))
         if self._suspended and planner.outline.finished is None:
             return None
         return await self._ledger.close(error=self._error())
@@ -198,6 +214,11 @@ class GatewayStreamConsumer:
         reasons = "; ".join(sorted(set(state.unshown.values())))
         log.error("%s: a part of run %s could not be shown: %s", state.place.platform, self.spec.run_id, reasons)
         return f"a part could not be shown: {reasons}"
+
+    async def _follow(self, after: int) -> None:
+        async with FlatTaskGroup() as group:
+            group.create_task(self._tail_log(after))
+            group.create_task(self._ledger.until_lost())
 
     async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:

@@ -43,6 +43,33 @@ class Waiters:
             self._next = None
 
 
+class PacedWaiters(Waiters):
+    """Waiters that `wake_soon` wakes at most once in so many seconds: at once after a pause, else when the time has
+    passed. Costs nothing while nobody waits."""
+
+    __slots__ = ("_interval_s", "_not_before", "_timer")
+
+    def __init__(self, interval_s: float) -> None:
+        super().__init__()
+        self._interval_s = interval_s
+        self._not_before = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def wake_soon(self) -> None:
+        if self._next is None or self._timer is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._not_before:
+            self._fire(loop.time())
+        else:
+            self._timer = loop.call_at(self._not_before, self._fire, self._not_before)
+
+    def _fire(self, at: float) -> None:
+        self._timer = None
+        self._not_before = at + self._interval_s
+        self.wake()
+
+
 class Tail(Waiters):
     """The committed entries of one run. `last_seq` grows by `publish` and `skip_to`."""
 

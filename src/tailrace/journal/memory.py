@@ -75,10 +75,12 @@ class MemoryJournal:
         self._record_end = record_end
         self._runs: dict[str, _MemoryRun] = {}
         self._by_key: dict[str, str] = {}
+        self._newest: dict[str, str] = {}  # the newest run of each session
         self._unpublished: list[_MemoryRun] = []
         self._published = Waiters()
         self._signal_id = 0
         self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
+        self._value_changed = Waiters()
 
     # ── a run's life ──
 
@@ -89,7 +91,10 @@ class MemoryJournal:
         if new.idempotency_key in self._by_key:
             return self._runs[self._by_key[new.idempotency_key]], False
         at = self._clock()
-        known = _MemoryRun(Run(new_run_id(at), new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0))
+        run_id = new_run_id(at, after=self._newest.get(new.session, ""))
+        if new.session:
+            self._newest[new.session] = run_id
+        known = _MemoryRun(Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0))
         known.log.append([RunStarted(new.kind, new.model, new.session, at)], 1)
         known.tail.publish(known.log.take_pending())
         self._runs[known.run.id] = known
@@ -298,6 +303,8 @@ class MemoryJournal:
     def forget(self, run_id: str) -> None:
         run = self._runs.pop(run_id).run
         self._by_key.pop(run.new.idempotency_key, None)
+        if self._newest.get(run.new.session) == run_id:
+            del self._newest[run.new.session]
 
     # ── small state ──
 
@@ -314,7 +321,20 @@ class MemoryJournal:
             self._values.pop((namespace, key), None)
         else:
             self._values[namespace, key] = new
+        self._value_changed.wake()
         return True
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        while (value := self._values.get((namespace, key))) == known:
+            await self._value_changed.next_time().wait()
+        return value
+
+    @property
+    def process(self) -> str:
+        return ""
+
+    def is_dead(self, process: str) -> bool:  # noqa: ARG002 - there is no other process
+        return False
 
     async def check(self) -> None:
         """Memory cannot fail."""

@@ -48,10 +48,16 @@ class MemoryFirst:
         self.get_value = storage.get_value
         self.list_values = storage.list_values
         self.swap_value = storage.swap_value
+        self.next_value = storage.next_value
+        self.is_dead = storage.is_dead
         self.check = storage.check
 
     def _having(self, run_id: str) -> MemoryJournal | Storage:
         return self._memory if run_id in self._memory else self._storage
+
+    @property
+    def process(self) -> str:
+        return self._storage.process
 
     claim = _routed(Journal.claim)
     renew = _routed(Journal.renew)

@@ -14,9 +14,16 @@ from tailrace.journal.fold import Fold
 from tailrace.ports import Batch
 
 
-def new_run_id(at: float) -> str:
-    """Sorts by the time of creation: microseconds, then chance."""
-    return f"run_{int(at * 1_000_000):014x}{secrets.token_hex(5)}"
+def new_run_id(at: float, *, after: str = "") -> str:
+    """Sorts by the time of creation: microseconds, then chance. It sorts after the run `after`, whatever the clock
+    says: clocks are set back, and those of two machines differ."""
+    microseconds = int(at * 1_000_000)
+    if after:
+        microseconds = max(microseconds, int(after[_TIME_OF_ID], 16) + 1)
+    return f"run_{microseconds:014x}{secrets.token_hex(5)}"
+
+
+_TIME_OF_ID = slice(len("run_"), len("run_") + 14)
 
 
 class OpenLog:

@@ -4,7 +4,7 @@ Each process that has the journal open owns a named pipe in `<database>-bells/`.
 byte into the pipe of every other process, so a viewer in another process need not poll. The kernel closes a pipe with
 its process, however that process died. A pipe without a reader therefore belongs to a dead process: no heartbeat is
 needed, and no process id that may have been reused. A pipe that is not there says nothing: its process may have been
-unable to make it again. Pipes of dead processes are therefore kept for as long as a run names them.
+unable to make it again. Pipes of dead processes are therefore kept for as long as a run names them, and for a while.
 
 Where named pipes do not exist (Windows, some network mounts) `fd` is None: the journal polls, and a dead owner is known
 by its lease alone.
@@ -17,8 +17,11 @@ import errno
 import os
 import secrets
 import threading
+import time
 from collections.abc import Collection
 from pathlib import Path
+
+DEAD_KEPT_S = 600.0  # after the last wake-up of a process that is dead
 
 
 class WakeupPipe:
@@ -102,10 +105,12 @@ class WakeupPipe:
         return False
 
     def remove_dead(self, keep: Collection[str]) -> None:
-        """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead."""
+        """Removes the pipes of dead processes, but for those that are needed to know that their processes are dead: a
+        run names them, or they died so lately that something else may."""
+        long_ago = time.time() - DEAD_KEPT_S
         with contextlib.suppress(OSError):
             for name in self._names() - {*keep, self.name}:
-                if self._is_dead(name):
+                if self._is_dead(name) and (self._directory / name).stat().st_mtime < long_ago:
                     self._remove(name)
 
     def _names(self) -> set[str]:

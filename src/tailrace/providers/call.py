@@ -95,11 +95,15 @@ class Caller:
         """
         if not routes:
             raise ValueError("a call needs at least one route")
-        listener = listener if listener is not None else CallListener()
-        for wrap in self._middleware:
-            listener = wrap(request, routes, listener)
+        listener = self.watched(request, routes, listener if listener is not None else CallListener())
         call = _CallInProgress(self._rng, self._non_streaming, request, routes, listener)
         return await call.run(purpose, budget_s)
+
+    def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
+        """The listener of one call inside the middleware, which counts and traces what the listener is told."""
+        for wrap in self._middleware:
+            listener = wrap(request, routes, listener)
+        return listener
 
 
 class _CallInProgress:

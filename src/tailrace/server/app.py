@@ -22,7 +22,7 @@ from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import health, openapi, page, runs, sequences
-from tailrace.server.v1 import anthropic_messages, chat_completions, models, responses
+from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
@@ -32,6 +32,7 @@ MODULES: tuple[RouteModule, ...] = (
     chat_completions.routes,
     responses.routes,
     anthropic_messages.routes,
+    relayed.routes,
     runs.routes,
     sequences.routes,
     page.routes,

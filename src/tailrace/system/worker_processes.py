@@ -47,6 +47,7 @@ class ParentLink:
 
     def __init__(self, index: int, connection: socket.socket) -> None:
         self.index = index
+        self.told_to_stop = False  # with all other workers: the parent has said so, or is gone
         self._connection = connection
 
     def ready(self) -> None:
@@ -68,6 +69,7 @@ class ParentLink:
                 told = b""
             if not told:
                 loop.remove_reader(self._connection)
+            self.told_to_stop = True
             on_drain()
             if QUIT in told:
                 on_quit()

@@ -14,7 +14,10 @@ import pytest
 
 from cli.commands.serve_process import command
 from cli.commands.worker_server import WorkerServer, metrics_of, process_gone, worker_server
+from platforms.discord.test_gateway import settings_for
+from platforms.gateways import config_for as gateway_config
 from server.http_server import config_for, sse
+from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
@@ -186,6 +189,44 @@ async def test_the_run_of_a_worker_that_was_killed_goes_on_and_its_viewers_miss_
     assert seen[-1]["status"] == "completed"
 
 
+async def test_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_replaced(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[STALLED, reply("six seven eight nine ten")]) as provider:
+        config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 600}\n")
+        async with worker_server(tmp_path, 2) as server, server.via(2) as two:
+            async with server.via(1) as one:
+                run = await start(one)
+            async with two.get(f"/runs/{run}/stream") as response:
+                async for event in sse(response):
+                    if event["type"] == "message_chunk":
+                        break
+            os.kill(server.pids[1], signal.SIGTERM)
+            async with server.via(2) as again:
+                seen = await events(again, run)
+            await server.logged("worker 1 serves", 2)
+            async with server.via(1) as one:
+                assert await events(one, run) == seen
+    assert seen[-1]["status"] == "completed"
+
+
+async def test_one_worker_polls_a_chat_platform_and_another_goes_on_when_it_is_killed(tmp_path: Path) -> None:
+    stalled = Scenario(reply=reply(f"{TEXT}. {TEXT}."), broken=Break("stall", Offset(80, per_cent=True)))
+    rest = reply(" And that is the end of it.")
+    async with FakeDiscord() as discord, FaultyProvider([stalled, rest]) as provider:
+        ada = discord.direct(70, 7)
+        store = 'sqlite:///runs.db", lease_s: 2, durability: "committed'
+        gateway_config(tmp_path, provider, settings_for(discord), {}, store=store)
+        async with worker_server(tmp_path, 2, DISCORD_BOT_TOKEN=discord.token) as server:
+            await server.logged("discord is connected")
+            await server.logged("discord is polled by another process")
+            [polling] = [line[-1] for line in server.lines if "discord is connected" in line]
+            await discord.write(ada, "hello")
+            await discord.until(lambda: bool(ada.answers))
+            os.kill(server.pids[int(polling)], signal.SIGKILL)
+            await discord.until(lambda: bool(ada.texts) and ada.texts[-1].endswith("the end of it."), timeout_s=60)
+        assert len(ada.answers) == 1
+    assert sum("discord is connected" in line for line in server.lines) == 2
+
+
 async def test_a_killed_parent_takes_its_workers_along_after_their_drain(tmp_path: Path) -> None:
     async with FaultyProvider(script=[SLOW]) as provider:
         config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 20}\n")
@@ -223,6 +264,7 @@ async def test_streams_end_within_the_drain_whoever_serves_them(tmp_path: Path, 
             server.child.send_signal(number)
             seen = await asyncio.gather(*watching)
             assert await server.child.wait() == 0
+    assert len(provider.requests) == 2, "neither worker hands its run over to the other, which ends too"
     assert [log[-1]["output"] for log in seen] == [TEXT, TEXT]
 
 

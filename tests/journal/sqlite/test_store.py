@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.testing.conformance.journal import JournalConformance, WallClock, finished_sequence
+from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
 
 
 class TestSqliteJournal(JournalConformance):
@@ -32,6 +33,18 @@ class TestOpenedByUrl(JournalConformance):
     async def journal(self, tmp_path: Path, wall_clock: WallClock) -> AsyncIterator[Journal]:
         async with open_journal("sqlite:///runs.db", tmp_path / "runs.db", clock=wall_clock) as journal:
             yield journal
+
+
+class TestSharedSqliteJournal(SharedJournalConformance):
+    @pytest.fixture
+    async def open_shared(self, tmp_path: Path) -> AsyncIterator[OpenShared]:
+        async with AsyncExitStack() as stack:
+
+            async def open_shared(clock: Callable[[], float]) -> Journal:
+                database = tmp_path / "runs.db"
+                return await stack.enter_async_context(open_journal("sqlite:///runs.db", database, clock=clock))
+
+            yield open_shared
 
 
 def times_stored(path: Path, text: bytes) -> int:

@@ -155,6 +155,15 @@ async def test_K127_a_provider_is_asked_for_its_own_item(tmp_path: Path) -> None
         assert (status, server.provider.requests[0].json()["input"]) == (200, reference)
 
 
+async def test_K127_a_reference_is_not_the_item_that_it_names(tmp_path: Path) -> None:
+    """The first response keeps the reference in its input, since its provider is the one to know the item."""
+    async with dialect_server(tmp_path) as server:
+        reference = [{"type": "item_reference", "id": "rs_abc"}]
+        assert (await server.post("/v1/responses", {"model": "up-responses/ok", "input": reference}))[0] == 200
+        status, body = await server.post("/v1/responses", {"model": "up-chat/ok", "input": reference})
+        assert (status, body["error"]["message"]) == (404, "Item with id 'rs_abc' not found.")
+
+
 async def test_K127_an_item_is_the_key_s_that_made_it(tmp_path: Path) -> None:
     keys = [{"name": name, "key_env": f"KEY_OF_{name.upper()}", "scopes": ["models"]} for name in ("anna", "ben")]
     env = {"KEY_OF_ANNA": "key-of-anna", "KEY_OF_BEN": "key-of-ben"}

@@ -1,10 +1,11 @@
 """`tailrace serve`: the API, the web page and every enabled platform, until a signal stops it.
 
-The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`, runs that have not
-ended by then are released for the next process. The second signal ends it at once.
+The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`. If another process
+lives, runs go on there at once; otherwise they have as long, and the next process goes on with those that have not
+ended by then. The second signal ends it at once.
 
 With several workers a small parent starts this in each of them, at one address and over one store, and passes the
-signals on.
+signals on. When all of them are to end, none hands its runs over to another.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import gc
 import logging
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -44,6 +46,7 @@ class _Worker(NamedTuple):
     link: ParentLink
     address: SharedAddress
     metrics_files: Sequence[int]
+    group: str  # of the workers of one parent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,11 +88,11 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     _check_shared(config)
     address = address_of(config, host=args.host, port=args.port).share(count)
     configure(redactor_of(config), form=args.log, level=args.log_level or "info")
-    files = new_values_files(count)
+    files, group = new_values_files(count), secrets.token_hex(6)
 
     def work(link: ParentLink) -> int:
         try:
-            return _run_process(args, config, _Worker(link, address, files))
+            return _run_process(args, config, _Worker(link, address, files, group))
         except TailraceError as exc:
             print_error(str(exc))
             return FAILED
@@ -126,7 +129,7 @@ def _check_shared(config: Config) -> None:
 async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | None) -> None:
     from tailrace.app import open_app
     from tailrace.app.logging_setup import configure
-    from tailrace.platforms.runtime.gateway import Gateway, platforms_of
+    from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
@@ -139,11 +142,11 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     shared = worker.address if worker else None
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         configure(app.redactor, form=args.log, level=args.log_level or "info", worker=index)
-        platforms = platforms_of(app)
-        if index not in (None, 1):  # one worker polls; webhooks come to any
-            platforms = [platform for platform in platforms if platform.hook_path]
+        if worker is not None:
+            app.processes.join_group(worker.group)
         async with (
-            Gateway(app, platforms) as gateway,
+            app.processes,
+            Gateway(app) as gateway,
             serving(
                 app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)], shared=shared
             ) as server,
@@ -164,8 +167,12 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
-            gateway.take_no_more()
             log.info("stopping; requests in flight have %g s to end", config.server.drain_s)
+            server.pipeline.draining = True
+            if worker is not None and worker.link.told_to_stop:
+                app.processes.end_with_group()
+            await gateway.hand_over()
+            await app.hand_over()
 
 
 def _print_address(url: str) -> None:

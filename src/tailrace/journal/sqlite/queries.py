@@ -153,6 +153,14 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
     return [_run(connection, row) for row in rows.fetchall()]
 
 
+def newest_in_session(connection: sqlite3.Connection, session: str) -> str:
+    """The id of the session's newest run; empty where it has none."""
+    newest: str | None = None
+    if session:
+        (newest,) = connection.execute("SELECT max(id) FROM runs WHERE session = ?", (session,)).fetchone()
+    return newest or ""
+
+
 def unfinished_runs(connection: sqlite3.Connection) -> list[tuple[str, str, float, str]]:
     """Neither ended nor parked, oldest first: id, state, end of the lease, the owner's pipe."""
     return connection.execute(

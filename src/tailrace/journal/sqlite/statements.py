@@ -16,7 +16,16 @@ from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEp
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted, from_json
 from tailrace.journal.fold import is_progress
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.queries import Row, encode, rows_of, run_of, run_with_key, value_of, without_outputs
+from tailrace.journal.sqlite.queries import (
+    Row,
+    encode,
+    newest_in_session,
+    rows_of,
+    run_of,
+    run_with_key,
+    value_of,
+    without_outputs,
+)
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -54,7 +63,8 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     """The run, and its number; None in place of the number where the key names a run that exists."""
     if new.idempotency_key and (known := run_with_key(connection, new.idempotency_key)):
         return known, None
-    run = Run(new_run_id(at), new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
+    run_id = new_run_id(at, after=newest_in_session(connection, new.session))
+    run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
     if claimant:
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
     num = _insert_run(connection, run, claimant or Claimant("", "", 0.0))

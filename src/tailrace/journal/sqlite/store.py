@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch, StorageFailed
 from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
 from tailrace.journal.fold import Fold, fold
-from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PageViewer, Tail
+from tailrace.journal.live_tail import PAGE_ENTRIES, EntryViewer, PacedWaiters, PageViewer, Tail
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits, OnLag, StoredLog
@@ -36,6 +36,7 @@ from tailrace.system.private_files import make_private_directory, make_private_f
 logger = logging.getLogger("tailrace.journal")
 REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
 POLL_S = 0.25  # where named pipes do not work: how often other processes' runs are looked at
+VALUES_INTERVAL_S = 0.05  # between two looks at the small state that is waited for, while another process writes much
 RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
 MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
@@ -68,6 +69,7 @@ class SqliteJournal:
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._woken = asyncio.Event()
         self._seen_signal = 0
+        self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
 
     @classmethod
@@ -323,6 +325,7 @@ class SqliteJournal:
                     if (failure := await self._follow(run_id, tail)) is not None
                 ]
                 await self._look_for_signals()
+                self._value_changed.wake_soon()
                 self._pipe.discover_peers()
                 if failures:
                     raise failures[0]
@@ -395,7 +398,24 @@ class SqliteJournal:
         return await self._readers.query(partial(queries.values_in, namespace=namespace))
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
-        return await self._commits.call(partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new))
+        swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
+        swapped = await self._commits.call(swap)
+        self._value_changed.wake()
+        return swapped
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        while True:
+            changed = self._value_changed.next_time()
+            if (value := await self.get_value(namespace, key)) != known:
+                return value
+            await changed.wait()
+
+    @property
+    def process(self) -> str:
+        return self._pipe.name
+
+    def is_dead(self, process: str) -> bool:
+        return not self._pipe.is_alive(process)
 
     async def check(self) -> None:
         free_bytes = await self._readers.query(partial(queries.free_bytes, path=self._path))

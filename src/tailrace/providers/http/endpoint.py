@@ -62,8 +62,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def models_url(self) -> str:
         """Where the endpoint lists its models."""
+        return self.route_url("/models")
+
+    def route_url(self, route: str) -> str:
+        """Where another route of the same API is: `/embeddings`."""
         parts = urlsplit(self.url())
-        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + "/models"))
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + route))
 
     def count_url(self) -> str | None:
         """Where the dialect counts the tokens of a request; None where it has no such route."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -17,10 +17,12 @@ import msgspec
 from tailrace.errors import PeerError, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream, StreamDecoder
-from tailrace.providers.http.endpoint import Endpoint
+from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
 from tailrace.providers.http.refused_fields import RefusedFields, refused_field
+from tailrace.providers.http.relayed_reply import RelayedReply
+from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.transport import HttpReply, Transport
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.redact import TextRedactor
@@ -70,7 +72,7 @@ class HttpProvider:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
         reply = await self._post(request, stream=True)
         try:
-            yield self._without_key(await self._answer(reply, request))
+            yield self._cut(self._without_key(await self._answer(reply, request)), request)
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
@@ -80,7 +82,7 @@ class HttpProvider:
     async def complete(self, request: ModelRequest) -> Completion:
         reply = await self._post(request, stream=False)
         try:
-            answer = self._without_key(await self._answer(reply, request))
+            answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
                 pass
             return answer.completion()
@@ -93,6 +95,12 @@ class HttpProvider:
     def _without_key(self, answer: AnswerStream) -> AnswerStream:
         redactor = self._redactor
         return answer if redactor.idle else RedactedAnswer(answer, redactor, self._wire.completion_from_body)
+
+    def _cut(self, answer: AnswerStream, request: ModelRequest) -> AnswerStream:
+        """The Responses API has no stop strings: its answers are cut here."""
+        if self.dialect != "responses" or not request.stop or request.verbatim:
+            return answer
+        return StopCutAnswer(answer, request)
 
     def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
@@ -119,6 +127,24 @@ class HttpProvider:
         finally:
             reply.close()
         return counted if isinstance(counted, int) and counted >= 0 else None
+
+    @asynccontextmanager
+    async def relay(
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING
+    ) -> AsyncGenerator[RelayedReply, None]:
+        """The reply of another route of the endpoint to this very body, once it is known to be a success. Leaving the
+        block closes the connection. Raises `ProviderError`."""
+        request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
+        reply = await self._send(request, body, url=self._endpoint.route_url(route))
+        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
+            yield RelayedReply(reply, self._redactor, self._failed)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
+            raise
+        finally:
+            reply.close()
 
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""

@@ -45,6 +45,7 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     fields: JsonObject = {}
     state: JsonObject = {}
     ended: float | None = None
+    legacy_calls: bool = False  # chat: the client knows `function_call` alone
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
@@ -64,11 +65,14 @@ def _chat_encoder(header: AnswerHeader) -> Encoder:
         created=header.created,
         include_usage=header.include_usage,
         source=header.source,
+        legacy_calls=header.legacy_calls,
     )
 
 
 def _chat_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = chat.encode_body(completion, id=header.id, model=header.model, created=header.created)
+    body = chat.encode_body(
+        completion, id=header.id, model=header.model, created=header.created, legacy_calls=header.legacy_calls
+    )
     return {**body, "id": header.id, "model": header.model}
 
 

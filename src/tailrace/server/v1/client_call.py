@@ -63,4 +63,5 @@ class ClientCall(msgspec.Struct, frozen=True):
             fields=self.fields,
             state=self.state,
             ended=ended,
+            legacy_calls=self.client_request.legacy_functions,
         )

@@ -77,7 +77,7 @@ class StoredResponse:
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
-            agent=turn is not None,
+            turn_id=run.id if turn is not None else None,
             foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
             reasoning=self.origin.reasoning,
             source=self.origin.source,
@@ -237,8 +237,10 @@ class _KnownItems:
         return _item_in(self._searched, reference)
 
     async def _items_of(self, run: Run) -> dict[str, JsonObject]:
+        """By id. A reference that was left to its provider is none: it would stand for itself."""
+        asked = [item for item in input_items_of(run) if not is_reference(item)]
         answered = (await response_body(self._journal, run))["output"]
-        return {item["id"]: item for item in (*input_items_of(run), *answered) if isinstance(item.get("id"), str)}
+        return {item["id"]: item for item in (*asked, *answered) if isinstance(item.get("id"), str)}
 
 
 def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObject:

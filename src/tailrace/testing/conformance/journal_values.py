@@ -43,6 +43,23 @@ class KeyValuesConformance:
         assert await counter.update("k", lambda _: None) is None
         assert await counter.all() == {}
 
+    async def test_a_change_of_a_value_can_be_waited_for(self, journal: Journal) -> None:
+        waiting = asyncio.ensure_future(journal.next_value("n", "k", None))
+        await asyncio.sleep(0)
+        await journal.swap_value("n", "other", None, b"0")
+        await journal.swap_value("n", "k", None, b"1")
+        assert await waiting == b"1"
+        assert await journal.next_value("n", "k", None) == b"1"  # it has changed already
+        waiting = asyncio.ensure_future(journal.next_value("n", "k", b"1"))
+        await asyncio.sleep(0)
+        await journal.swap_value("n", "k", b"1", None)
+        assert await waiting is None
+
+    async def test_this_process_is_not_dead(self, journal: Journal) -> None:
+        assert not journal.is_dead(journal.process)
+        assert not journal.is_dead("")
+        assert not journal.is_dead("never heard of")
+
     async def test_a_value_of_another_type_is_said(self, journal: Journal) -> None:
         await journal.swap_value("n", "k", None, b'"text"')
         with pytest.raises(CorruptLog, match="n: the value of 'k'"):

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
-from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BAD_REQUEST, BY_STATUS, NO_STREAMING, Failure, error_body, refused_field
@@ -82,9 +81,8 @@ def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Resp
     return Response(failure.status, JSON, (_encode(error_body(dialect, failure, request)),))
 
 
-def models(*, anthropic: bool) -> Response:
-    """What `GET /v1/models` says, in the words of the family that asked: every word that can be a model's name."""
-    names = list(REPLIES)
+def models(names: list[str], *, anthropic: bool) -> Response:
+    """What `GET /v1/models` says, in the words of the family that asked."""
     if anthropic:
         made = "2025-10-09T08:53:20Z"
         data = [{"type": "model", "id": name, "display_name": name, "created_at": made} for name in names]

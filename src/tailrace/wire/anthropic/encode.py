@@ -363,8 +363,11 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
     reason = _STOP_REASONS[completion.stop]
     if reason == "end_turn" and completion.tool_calls:
         reason = "tool_use"
+    elif reason == "end_turn" and completion.stop_sequence:
+        reason = "stop_sequence"
     usage = usage_body(completion.usage, completion.dialect)
-    return _message_body(id or completion.id, model or completion.model, content, reason, usage)
+    body = _message_body(id or completion.id, model or completion.model, content, reason, usage)
+    return {**body, "stop_sequence": completion.stop_sequence} if reason == "stop_sequence" else body
 
 
 def own_body(body: JsonObject) -> JsonObject:
