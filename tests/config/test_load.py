@@ -40,7 +40,7 @@ store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
   compact_after_days: 1.5, delete_after_days: 90}
 bus: {url: "redis://bus:6379/0"}
 server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
-  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3,
+  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], workers: 4, max_requests: 9, drain_s: 3,
   aliases: {"*": "up/*"}, strict: true}
 flows: {env_allow: [MY_KEY]}
 platforms:

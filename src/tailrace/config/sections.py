@@ -20,6 +20,7 @@ from tailrace.messages import Dialect
 
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
+Workers = Annotated[int, Meta(ge=0, le=512, description="a whole number from 0 (one per core) to 512")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
 SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
@@ -85,7 +86,7 @@ class _Shown:
     def __repr__(self) -> str:
         match self._value:
             case str(text) if "://" in text:
-                return repr(_without_credentials(text))
+                return repr(without_credentials(text))
             case Mapping() as mapping:
                 shown = (
                     f"{key!r}: {value!r}" if isinstance(value, Section) else f"{key!r}: …"
@@ -96,7 +97,8 @@ class _Shown:
                 return repr(value)
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
+    """The address as it may be shown."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -274,7 +276,8 @@ class Server(Section):
     hosts: tuple[str, ...] = ()  # further host names of the server; without a key only these and loopback are served
     cors_origins: tuple[str, ...] = ()
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
-    max_requests: Count = 4096  # in flight at once, streams included
+    workers: Workers = 1  # processes that share the port; 0: as many as there are cores
+    max_requests: Count = 4096  # in flight at once, streams included, of all workers together
     drain_s: Seconds = 20.0  # for requests in flight when the server stops
     aliases: dict[str, str] = msgspec.field(
         default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}

@@ -33,6 +33,7 @@ from tailrace.runs.signals import STOP
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
 MAX_PUT_OFF = 1024  # runs whose next try is remembered
 OnEnd = Callable[[Run, RunFinished], None]
+OnRunning = Callable[[int], None]
 
 
 class Execution(Protocol):
@@ -83,6 +84,7 @@ class RunHost(ABC, Generic[E]):
         self._log = log
         self._lease_s = lease_s
         self._on_end = on_end
+        self.on_running: OnRunning | None = None  # told how many runs are executed here, whenever that changes
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._put_off: dict[str, _PutOff] = {}
@@ -223,7 +225,16 @@ class RunHost(ABC, Generic[E]):
             execution = exc
         task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
-        task.add_done_callback(lambda _: self._hosted.pop(run.id))
+        self._count_running()
+        task.add_done_callback(lambda _: self._leave(run.id))
+
+    def _leave(self, run_id: str) -> None:
+        del self._hosted[run_id]
+        self._count_running()
+
+    def _count_running(self) -> None:
+        if self.on_running is not None:
+            self.on_running(len(self._hosted))
 
     # ── runs under way ───────────────────────────────────────────────────────────────────────────────────────
 

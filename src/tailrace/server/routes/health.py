@@ -51,7 +51,6 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""
-        pipeline.metrics.running.set(len(pipeline.app.agents.running))
         return web.Response(
             body=pipeline.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
