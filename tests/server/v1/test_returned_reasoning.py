@@ -162,11 +162,11 @@ async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_was_not_shown_it(
     tmp_path: Path, store: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
-    async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
-        provider.extend(CALLED, AGAIN, DONE)
-        for _ in range(3):
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server, server.openai() as client:
+        for _ in TURN:
             response: Any = await client.responses.create(
                 model="tailrace", input=conversation, tools=[RESPONSES_TOOL], store=store
             )
@@ -174,8 +174,7 @@ async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_
             assert not [item for item in response.output if item.type == "reasoning"]
             calls = [item for item in response.output if item.type == "function_call"]
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
-    assert response.output_text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert (response.output_text, provider.refusals) == ("It rains in both.", [])
 
 
 def rewritten(message: Any) -> JsonObject:
@@ -188,18 +187,17 @@ def rewritten(message: Any) -> JsonObject:
 
 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_chat_client_that_drops_it(tmp_path: Path) -> None:
-    provider = WantsReasoningBack()
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     messages: list[JsonObject] = [{"role": "user", "content": "Does it rain?"}]
-    async with dialect_server(tmp_path, provider=provider) as server:
-        provider.extend(CALLED, AGAIN, DONE)
-        for _ in range(3):
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
+        for _ in TURN:
             body = {"model": "tailrace", "messages": messages, "tools": [CHAT_TOOL]}
             _, answer = await server.post("/v1/chat/completions", body)
             said = rewritten(answer["choices"][0]["message"])
             results = [{"role": "tool", "tool_call_id": c["id"], "content": "rain"} for c in said.get("tool_calls", ())]
             messages += [said, *results]
-    assert said["content"] == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert (said["content"], provider.refusals) == ("It rains in both.", [])
 
 
 @pytest.mark.parametrize("stream", [False, True])
