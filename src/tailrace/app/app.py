@@ -248,8 +248,9 @@ def _check_allow(config: Config) -> None:
 def redactor_of(config: Config) -> Redactor:
     """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
     try:
-        password = urlsplit(config.store.url).password
-        return Redactor([*secrets_of(config).values(), *([unquote(password)] if password else ())], config.agent.redact)
+        urls = (config.store.url, config.bus.url)
+        passwords = [unquote(password) for url in urls if (password := urlsplit(url).password)]
+        return Redactor([*secrets_of(config).values(), *passwords], config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
 
@@ -257,8 +258,8 @@ def redactor_of(config: Config) -> Redactor:
 def check_bus(config: Config) -> None:
     """Raises `ConfigError` for a bus that is not built: a config that names one counts on other machines being told."""
     scheme = config.bus.url.partition(":")[0]  # what follows may hold a password
-    if scheme not in ("auto", "memory"):
-        raise ConfigError(f"no bus for {scheme}://; use auto", key="bus.url")
+    if scheme not in ("auto", "memory", "redis", "rediss"):
+        raise ConfigError(f"no bus for {scheme}://; use auto or redis://…", key="bus.url")
 
 
 @asynccontextmanager
@@ -283,7 +284,7 @@ async def open_app(
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,
-        open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
+        open_journal(config.store.url, config.database, on_lag=on_lag, bus_url=config.bus.url) as journal,
     ):
         models = Models(config, transport)
         try:
