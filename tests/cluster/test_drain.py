@@ -23,6 +23,7 @@ async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(tmp_path: Pat
         response = (await cluster.get(leaving, "/runs?kind=call&limit=1"))["data"][0]["id"]
         viewer = others[-1]
         async with (
+            watching(cluster, leaving, turn) as of_turn_there,  # a request in flight: it may end
             watching(cluster, viewer, turn) as of_turn,
             watching(cluster, viewer, tool) as of_tool,
             watching(cluster, viewer, response) as of_response,
@@ -31,7 +32,7 @@ async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(tmp_path: Pat
             await of_tool(lambda seen: any(event.type == "tool_call_chunk" for event in seen))
             began = asyncio.get_running_loop().time()
             assert await leaving.stop() == 0
-            for until in (of_turn, of_tool, of_response):
+            for until in (of_turn_there, of_turn, of_tool, of_response):
                 seen = await until(has_ended)
                 assert [event.seq for event in seen] == [*range(1, len(seen) + 1)]
                 assert (seen[-1]["status"], text_of(seen)[-len(TEXT) :]) == ("completed", TEXT)
