@@ -163,12 +163,14 @@ class AgentService(RunHost["_TurnExecution"]):
         """Returns when the session's earlier runs have ended, in this process and others (I101). None can come before
         this one any more: ids grow with each run that the session gets. One whose process is gone goes on here, unless
         this run interrupts it."""
+        states: tuple[RunState, ...] = ("pending", "running")
+        others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
+        if busy == "interrupt":  # all of them first: those that wait end when the one that runs has
+            for other in others:
+                await self.stop(other.id)
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
-        states: tuple[RunState, ...] = ("pending", "running")
-        for other in await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id):
-            if busy == "interrupt":
-                await self.stop(other.id)
+        for other in others:
             await self.see_to_end(other.id)
 
     async def _turn(self, claimed: ClaimedRun, spec: TurnSpec) -> RunFinished:
