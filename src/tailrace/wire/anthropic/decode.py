@@ -25,6 +25,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, made_call_id, stop_reason_for, usage_of
+from tailrace.wire.citations import cited_block
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
@@ -268,6 +269,8 @@ class AnthropicDecoder:
         self._keep(event or {"type": "content_block_stop"}, out, index=block.place)
         if block.is_native:
             out.append(_native(stop=True))
+        if block.start.get("citations") and (cited := cited_block(block.rebuilt())) is not None:
+            out.append(cited)
         if block.call is not None and not any(block.pieces):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
             out.append(ToolCallDelta(block.call, "", "", arguments_of(block.rebuilt()["input"])))

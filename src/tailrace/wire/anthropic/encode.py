@@ -19,6 +19,7 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     Message,
+    Native,
     NativeDelta,
     Reasoning,
     ReasoningDelta,
@@ -33,6 +34,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
+from tailrace.wire.citations import of_annotation, of_annotations
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import (
@@ -245,6 +247,9 @@ class StreamEncoder:
                 self._own(item, out)
             case NativeDelta("responses", {"apart": _}):  # as in the whole body
                 self._stop_text(out)
+            case NativeDelta("responses", {"annotation": annotation}):
+                if (citation := of_annotation(annotation)) is not None:
+                    self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
             case NativeDelta("responses", {"reasoning": _}):
                 self._seal_thoughts(native, out)
             case NativeDelta("chat", choice=0):
@@ -368,6 +373,8 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
+            case Native("responses", {"type": "output_text"} as item) if content:
+                content[-1]["citations"] = [citation.page() for citation in of_annotations(item)]
             case Reasoning(text) if text:  # another dialect's reasoning has no signature but ours
                 content.append({"type": "thinking", "thinking": text, "signature": seal_of(part)})
             case Reasoning():

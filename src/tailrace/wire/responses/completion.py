@@ -17,6 +17,7 @@ from tailrace.messages import (
     ToolCall,
     Usage,
 )
+from tailrace.wire.citations import of_annotations
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
 
@@ -109,7 +110,8 @@ def _parts_of(item: JsonObject) -> list[Part]:
 def _content_of(content: JsonObject) -> list[Part]:
     kind = content.get("type")
     if kind in ("output_text", "text"):
-        return [Text(text_of(content.get("text")))]
+        text = Text(text_of(content.get("text")))
+        return [text, Native("responses", content)] if of_annotations(content) else [text]
     if kind == "refusal":
         return [Refusal(text_of(content.get("refusal")))]
     if kind == "reasoning_text":  # gpt-oss servers put the thoughts into the message

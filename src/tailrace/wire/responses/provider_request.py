@@ -168,8 +168,8 @@ def _item(part: Part, role: str) -> JsonObject | None:
     match part:
         case ToolResult(call_id, content):
             return {"type": "function_call_output", "call_id": call_id, "output": _output(part, content)}
-        case Native("responses", item):
-            return item
+        case Native("responses", item):  # of a text with citations the text is enough
+            return None if item.get("type") == "output_text" else item
         case ToolCall(call_id, name, arguments) if role == "assistant":
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning(dialect="responses", native=native) if role == "assistant":
