@@ -308,6 +308,8 @@ async def test_responses_wants_a_thought_with_what_follows_it(vendor: Vendor) ->
         f"Item '{called['id']}' of type 'function_call' was provided without its required 'reasoning' item: "
         f"'{thought['id']}'."
     )
+    words = await vendor.refused("responses", input=[thought, thought, called, result])
+    assert words.startswith(f"Duplicate item found with id {thought['id']}.")
     words = await vendor.refused("responses", input=[thought])
     assert words == f"Item '{thought['id']}' of type 'reasoning' was provided without its required following item."
 
