@@ -117,7 +117,7 @@ class StoredResponse:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
             if isinstance(entry.event, AttemptStarted):
-                self._encoder.new_attempt(entry.event.provider)
+                self._encoder.new_attempt(entry.event.provider, entry.event.dialect)
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
