@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from postgres_server import PostgresServer, running
+
 settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
 settings.load_profile("tailrace")
 
@@ -19,3 +21,15 @@ def _quiet_logs() -> Iterator[None]:
     logger.handlers[:] = handlers
     logger.setLevel(level)
     logger.propagate = propagate
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One for this test process. A test has a schema of its own in it: `postgres_url`."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.url()

@@ -184,6 +184,8 @@ class AttemptStarted(Event, omit_defaults=True):
     provider: str = ""
     model: str = ""
     block_id: str = ""
+    dialect: Dialect | None = None  # of the provider, where it is asked for a client of one of our APIs
+    ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
 
 
 class AttemptDiscarded(Event, omit_defaults=True):

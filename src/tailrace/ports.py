@@ -88,6 +88,14 @@ class TokenCounter(Protocol):
         """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
 
 
+@runtime_checkable
+class FieldRefuser(Protocol):
+    """A provider that remembers which fields of a request an endpoint refuses."""
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        """The fields of `request` that its model is asked without."""
+
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 EffectKind = Literal["none", "command", "write", "external"]

@@ -77,7 +77,7 @@ def test_without_a_file_everything_is_a_default(tmp_path: Path) -> None:
     assert config.agent.tools == ("terminal", "read_file", "write_file", "patch", "search_files", "web_fetch")
     assert (config.approvals.mode, config.approvals.timeout_s, config.approvals.allow) == ("ask", 60, ())
     assert (config.store.url, config.store.durability) == ("sqlite:///tailrace.db", "committed")
-    assert (config.bus.url, config.checkpoints.enabled, config.flows.env_allow) == ("memory://", False, ())
+    assert (config.bus.url, config.checkpoints.enabled, config.flows.env_allow) == ("auto", False, ())
     assert (config.server.host, config.server.port, config.server.max_body_mb) == ("127.0.0.1", 8642, 32)
     assert (config.server.key_env, config.server.cors_origins) == ("TAILRACE_API_KEY", ())
     assert config.platforms.telegram is None

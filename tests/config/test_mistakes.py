@@ -85,7 +85,7 @@ def mistake(text: str) -> ConfigError:
             "providers: {a: {stream: never}}",
             "config.yaml:1: providers.a.stream: expected auto, or false to ask for whole answers; found 'never'",
         ),
-        ("bus: {url: kafka://x}", "config.yaml:1: bus.url: expected memory:// or redis://…; found another text"),
+        ("bus: {url: kafka://x}", "config.yaml:1: bus.url: expected auto, memory:// or redis://…; found another text"),
         ("agent: {}\nbus: {}\nagent: {}\n", "config.yaml:3: agent: given twice, first on line 1"),
         (
             "providers: {a: {extra_body: {x: {y: 1, y: 2}}}}",

@@ -19,9 +19,9 @@ from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.page_cache import PageCache
-from tailrace.journal.sqlite.queries import rows_of
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.stored.rows import rows_of
 from tailrace.ports import (
     Batch,
     Journal,

@@ -1,21 +1,23 @@
 """Calls of the client's own tools: their ids name the turn that made them.
 
-Such a call ends the turn, and its result begins another one, with the client's account of what was said before. The
-client may not have been shown the model's reasoning, or may have dropped it, yet providers want it back beside the call
-(K131). The turn's log has it, and the provider's own id of the call.
+Such a call ends the turn, and its result begins another one, with the client's account of what was said before. That
+account has one message for the whole turn: without the agent's own tools and what they gave, and mostly without the
+model's reasoning, which providers want back beside the call (K131). The turn's log has all of it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import dropwhile
 from typing import Final
 
 from msgspec.structs import replace
 
 from tailrace.agent.session import TURN_KIND
+from tailrace.agent.turn import Turn
 from tailrace.errors import RunNotFound
-from tailrace.events import Entry, MessageRecorded
+from tailrace.events import Entry, HistoryCompressed
 from tailrace.messages import Message, Part, Reasoning, ToolCall, ToolResult, Value
 from tailrace.ports import Journal, Run
 
@@ -28,29 +30,38 @@ def client_call_id(run_id: str, number: int) -> str:
     return f"call_{run_id.removeprefix(_PREFIX)}_{number}"
 
 
-class _Recorded(Value):
-    """A call as the model made it, and what it thought before."""
+class _RecordedTurn(Value):
+    """What a turn added to its conversation; `calls` are those of the client's tools, by the ids that the client knows.
+    `messages` is empty where the turn compressed what came before it."""
 
-    call: ToolCall
-    reasoning: tuple[Reasoning, ...]
+    calls: dict[str, ToolCall]
+    reasoning: dict[str, tuple[Reasoning, ...]]  # to go before each of the calls, where it stands alone
+    messages: tuple[Message, ...]
 
 
 async def with_recorded_calls(
     journal: Journal, messages: tuple[Message, ...], is_readable: Callable[[Run], bool]
 ) -> tuple[Message, ...]:
-    """The client's messages, with the reasoning before each call of the agent and the provider's id of the call. A call
-    whose turn is not there any more, or may not be read, stays as the client wrote it."""
-    found: dict[str, _Recorded] = {}
-    runs = [run for key in _turns_named_in(messages) if (run := await _turn(journal, key)) and is_readable(run)]
-    for run, facts in zip(runs, await journal.facts_of_runs([run.id for run in runs]), strict=True):
-        found |= _client_calls(run, facts)
-    return tuple(_restored(message, found) for message in messages) if found else messages
+    """The client's messages, with each turn that called the client's tools as its log has it. A turn that is not there
+    any more, or may not be read, stays as the client wrote it."""
+    keys = dict.fromkeys(key for message in messages for key in _turns_named_in(message))
+    runs = [run for key in keys if (run := await _turn_run(journal, key)) and is_readable(run)]
+    if not runs:
+        return messages
+    logs = await journal.facts_of_runs([run.id for run in runs])
+    turns = {run.id.removeprefix(_PREFIX): _recorded_turn(run, facts) for run, facts in zip(runs, logs, strict=True)}
+    restored: list[Message] = []
+    for message in messages:
+        for each in _restored(message, turns):
+            if each.role == "tool" and restored and restored[-1].role == "tool":  # ours, and then the client's
+                restored[-1] = Message("tool", (*restored[-1].parts, *each.parts))
+            else:
+                restored.append(each)
+    return tuple(restored)
 
 
-def _turns_named_in(messages: Iterable[Message]) -> list[str]:
-    ids = [_call_id(part) for message in messages for part in message.parts]
-    named = [made[1] for call_id in ids if (made := _OURS.fullmatch(call_id))]
-    return list(dict.fromkeys(named))
+def _turns_named_in(message: Message) -> list[str]:
+    return [made[1] for part in message.parts if (made := _OURS.fullmatch(_call_id(part)))]
 
 
 def _call_id(part: Part) -> str:
@@ -61,7 +72,7 @@ def _call_id(part: Part) -> str:
             return ""
 
 
-async def _turn(journal: Journal, key: str) -> Run | None:
+async def _turn_run(journal: Journal, key: str) -> Run | None:
     try:
         run = await journal.get(_PREFIX + key)
     except RunNotFound:
@@ -69,35 +80,48 @@ async def _turn(journal: Journal, key: str) -> Run | None:
     return run if run.new.kind == TURN_KIND else None
 
 
-def _client_calls(run: Run, facts: Iterable[Entry]) -> dict[str, _Recorded]:
-    """The calls of the client's tools in this turn by the ids that the client knows."""
+def _recorded_turn(run: Run, facts: list[Entry]) -> _RecordedTurn:
     names = {tool["name"] for tool in run.new.input.get("foreign", ())}
-    found: dict[str, _Recorded] = {}
-    for entry in facts:
-        if not isinstance(entry.event, MessageRecorded):
-            continue
-        message = entry.event.message
-        reasoning = tuple(part for part in message.parts if isinstance(part, Reasoning))
+    turn = Turn(foreign=names)
+    turn.replay(facts)
+    added = tuple(dropwhile(lambda message: message.role != "assistant", turn.messages))
+    calls: dict[str, ToolCall] = {}
+    reasoning: dict[str, tuple[Reasoning, ...]] = {}
+    for message in added:
+        thoughts = tuple(part for part in message.parts if isinstance(part, Reasoning))
         for call in message.tool_calls:
             if call.name in names:
-                found[client_call_id(run.id, len(found))] = _Recorded(call, reasoning)
-    return found
+                call_id = client_call_id(run.id, len(calls))
+                calls[call_id], reasoning[call_id] = call, thoughts
+                thoughts = tuple(part for part in thoughts if part.dialect == "chat")  # others have an item but once
+    compressed = any(isinstance(entry.event, HistoryCompressed) for entry in facts)
+    return _RecordedTurn(calls, reasoning, () if compressed else added)
 
 
-def _restored(message: Message, found: dict[str, _Recorded]) -> Message:
-    known = [found[call_id] for part in message.parts if (call_id := _call_id(part)) in found]
-    if not known:
-        return message
-    parts: list[Part] = []
-    if message.role == "assistant":
-        parts += known[0].reasoning
+def _restored(message: Message, turns: Mapping[str, _RecordedTurn]) -> Iterable[Message]:
+    """The messages that stand for the client's one."""
+    named = [turns[key] for key in dict.fromkeys(_turns_named_in(message)) if key in turns]
+    if not named:
+        return [message]
+    is_whole = len(named) == 1 and {call.id for call in message.tool_calls} == set(named[0].calls)
+    if is_whole and named[0].messages:
+        return named[0].messages
+    return [_with_own_ids(message, named)]
+
+
+def _with_own_ids(message: Message, named: list[_RecordedTurn]) -> Message:
+    """The client's message, with the ids of the provider's and, in an answer, the reasoning before its first call."""
+    calls = {call_id: call for turn in named for call_id, call in turn.calls.items()}
+    thoughts = {call_id: parts for turn in named for call_id, parts in turn.reasoning.items()}
+    first = next((part.id for part in message.parts if isinstance(part, ToolCall) and thoughts.get(part.id)), "")
+    parts: list[Part] = [*thoughts.get(first, ())]
     for part in message.parts:
         match part:
-            case ToolCall(id=call_id) if call_id in found:
-                parts.append(replace(part, id=found[call_id].call.id))
-            case ToolResult(call_id=call_id) if call_id in found:
-                parts.append(replace(part, call_id=found[call_id].call.id))
-            case Reasoning() if known[0].reasoning:
+            case ToolCall(id=call_id) if call_id in calls:
+                parts.append(replace(part, id=calls[call_id].id))
+            case ToolResult(call_id=call_id) if call_id in calls:
+                parts.append(replace(part, call_id=calls[call_id].id))
+            case Reasoning() if first:
                 pass  # the log has it whole
             case _:
                 parts.append(part)

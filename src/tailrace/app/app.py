@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -249,7 +250,8 @@ def _check_allow(config: Config) -> None:
 def redactor_of(config: Config) -> Redactor:
     """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
     try:
-        return Redactor(secrets_of(config).values(), config.agent.redact)
+        password = urlsplit(config.store.url).password
+        return Redactor([*secrets_of(config).values(), *([unquote(password)] if password else ())], config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
 
@@ -257,8 +259,8 @@ def redactor_of(config: Config) -> Redactor:
 def check_bus(config: Config) -> None:
     """Raises `ConfigError` for a bus that is not built: a config that names one counts on other machines being told."""
     scheme = config.bus.url.partition(":")[0]  # what follows may hold a password
-    if scheme != "memory":
-        raise ConfigError(f"no bus for {scheme}://; use memory://", key="bus.url")
+    if scheme not in ("auto", "memory"):
+        raise ConfigError(f"no bus for {scheme}://; use auto", key="bus.url")
 
 
 @asynccontextmanager
@@ -348,4 +350,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= {settings.key_env for settings in config.providers.values()}
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     names |= {server.key_env for server in config.mcp.servers.values() if server.key_env}
+    names |= {"PGPASSWORD"} if config.database is None and config.store_is_kept else set()
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from tailrace.calls.raw_model import not_told
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnyEvent,
+    AttemptStarted,
+    GatewayNotice,
     MessageChunk,
     MessageRecorded,
     MessageStop,
@@ -34,12 +37,13 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import Journal, Lease
-from tailrace.providers.attempt import StopCall
+from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
-from tailrace.providers.call_listener import Verdict
+from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.wire.body_events import events_of
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
@@ -63,7 +67,11 @@ class CallLog(DeltaLog):
         shown: str = "",
         attempts: int = 0,
         keep_events: bool = False,
+        asked: ClientRequest | None = None,
+        routes: Sequence[Route] = (),
     ) -> None:
+        """`asked` goes to one of these `routes`: each attempt names what its provider is not told."""
+
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
@@ -75,11 +83,31 @@ class CallLog(DeltaLog):
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
         self._relays = False  # viewers see its provider's own events
+        self._asked = asked
+        self._routes = routes
+        self._route: Route | None = None  # of the attempt under way
+        self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
         self._ending = None
         super().attempt_started(number, provider, model)
+
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        at = [(route.provider.name, route.model) for route in self._routes]
+        self._route = self._routes[at.index((provider, model))] if (provider, model) in at else None
+        if self._route is None or self._asked is None:
+            return super().started(provider, model)
+        self._ignored = not_told(self._route, self._asked)
+        return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        """A parameter that the provider was found to refuse in this attempt is named too."""
+        super().attempt_ended(attempt)
+        if self._route is not None and self._asked is not None and attempt.error is None:
+            for name in [name for name in not_told(self._route, self._asked) if name not in self._ignored]:
+                text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
+                self.add(GatewayNotice("ignored", text, {"ignored": name}))
 
     def verdict(self, error: ProviderError) -> Verdict:
         """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own
@@ -88,7 +116,7 @@ class CallLog(DeltaLog):
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
-        events."""
+        events. What its next request needs of reasoning of another dialect stands where it came (K131)."""
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
@@ -103,23 +131,23 @@ class CallLog(DeltaLog):
                 pieces.append(delta.text)
             elif delta.__class__ is ToolCallDelta:
                 self.called = True
+            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_of_reasoning(delta):
+                events += _chunk("".join(pieces), thinking=thinking)
+                events.append(ProviderEvents(delta.dialect, (delta.item,)))
+                pieces = []
         return events + _chunk("".join(pieces), thinking=thinking)
 
     def _provider_events(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
-        fields: list[JsonObject] = []  # where a chat provider has its reasoning
         for delta in deltas:
-            if isinstance(delta, NativeDelta) and named_field(delta) is not None and not delta.choice:
-                fields.append(delta.item)
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
                 else:
                     kept.append(decode_object(delta.data))
         self._relays = self._relays or bool(kept)
-        events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
-        return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
+        return [ProviderEvents("responses", tuple(kept))] if kept else []
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,11 +155,12 @@ class CallLog(DeltaLog):
         """The answer as it was given, or as far as it came."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
-            if self._keeps_events and completion.dialect == "responses":
-                self.add(*self._provider_events(events_of(completion)))
-            elif self._keeps_events:
-                self.add(*self._provider_events(message_deltas(completion.message)))
-            self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
+            if self._keeps_events and completion.dialect != "responses":
+                self.add(*self.to_events(list(message_deltas(completion.message))))
+            else:
+                if self._keeps_events:
+                    self.add(*self._provider_events(events_of(completion)))
+                self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)
         if self._ending is not None:
@@ -158,6 +187,15 @@ class CallLog(DeltaLog):
         finished = RunFinished(status, self.text, self.usage, failure, time.time())
         await self._journal.seal(self._lease, finished)
         return finished
+
+
+def _is_of_reasoning(delta: NativeDelta) -> bool:
+    """Whether it says where reasoning was, or signs it; of the first choice."""
+    match delta.item:
+        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
+            return delta.dialect == "anthropic" and not delta.choice
+        case _:
+            return named_field(delta) is not None and not delta.choice
 
 
 def _chunk(text: str, *, thinking: bool) -> list[AnyEvent]:

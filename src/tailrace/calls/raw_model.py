@@ -11,11 +11,12 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from tailrace.messages import Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerStream, Provider, TokenCounter
+from tailrace.ports import AnswerStream, FieldRefuser, Provider, TokenCounter
 from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import (
     ClientRequest,
     UnsupportedParameter,
+    client_word,
     extra_for,
     first_unsupported_param,
     ignored_params,
@@ -41,6 +42,9 @@ class VerbatimProvider:
         if not isinstance(self._provider, TokenCounter):
             return None
         return await self._provider.count_tokens(self._with_client_fields(request))
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        return self._provider.left_out(request) if isinstance(self._provider, FieldRefuser) else ()
 
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
@@ -78,6 +82,17 @@ def verbatim_routes(
         msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, client_request))
         for route in (first, *able)
     )
+
+
+def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
+    """The parameters of the client that this route's provider is not told: its API has no word for them, or it was
+    found to refuse them."""
+    provider = route.provider
+    ignored = ignored_params(client_request, provider.dialect)
+    if provider.dialect == client_request.dialect or not isinstance(provider, FieldRefuser):
+        return ignored
+    refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
+    return tuple(dict.fromkeys((*ignored, *(client_word(client_request, field) for field in refused))))
 
 
 def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:

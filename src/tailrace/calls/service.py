@@ -82,12 +82,21 @@ class _CallExecution:
         self._began_a_tool_call = _began_a_tool_call(claimed.entries)
 
     async def run(self) -> RunFinished:
-        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
+        asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
+        routes = self._routes_for(asked)
+        record = CallLog(
+            self._journal,
+            self._lease,
+            shown=self._shown,
+            attempts=self._attempts,
+            keep_events=True,
+            asked=asked,
+            routes=routes,
+        )
         if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
             return await record.failed(StreamCut("the process ended in the middle of a tool call; ask again"))
-        asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
         request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
-        call = self._caller.complete(request, self._routes_for(asked), listener=record)
+        call = self._caller.complete(request, routes, listener=record)
         try:
             result = await run_beside(call, listen(self._journal, self._lease, stop_only))
         except Stopped:

@@ -96,6 +96,11 @@ class Config(Sections, kw_only=True):
         parts = urlsplit(self.store.url)
         return self.path(unquote(parts.path[1:])) if parts.scheme == "sqlite" else None
 
+    @property
+    def store_is_kept(self) -> bool:
+        """Whether what is stored outlives the process, and other processes see it."""
+        return not self.store.url.startswith("memory:")
+
 
 def load(env: Mapping[str, str], home: Path | None = None) -> Config:
     """`config.yaml` in `home`, else in `$TAILRACE_HOME`, else in `~/.tailrace`. No file: the defaults.

@@ -46,7 +46,7 @@ StoreUrl = Annotated[
 ]
 BusUrl = Annotated[
     str,
-    Meta(pattern=r"^(memory|rediss?)://", description="memory:// or redis://…", extra={"quote": False}),
+    Meta(pattern=r"^(auto$|(memory|rediss?)://)", description="auto, memory:// or redis://…", extra={"quote": False}),
 ]
 
 # `auto`: streamed wherever that works.
@@ -252,7 +252,7 @@ class Store(Section):
 
 
 class Bus(Section):
-    url: BusUrl = "memory://"
+    url: BusUrl = "auto"  # what the store has itself: the pipes of a file, NOTIFY of PostgreSQL
 
 
 Scope: TypeAlias = Literal["models", "runs", "admin"]

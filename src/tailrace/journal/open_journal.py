@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tailrace.errors import ConfigError
+from tailrace.journal.bus import Bus
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.memory_first import MemoryFirst, Storage
 from tailrace.ports import Journal
 
 
@@ -19,21 +21,38 @@ async def open_journal(
     *,
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
+    bus: Bus | None = None,
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. Closed on leaving. `on_lag` is called
-    with the seconds that entries waited for storage before they were shown; never without storage."""
+    with the seconds that entries waited for storage before they were shown; never without storage. `bus` carries
+    entries to other machines, beside PostgreSQL."""
     journal: Journal
     if database is not None:
-        from tailrace.journal.memory_first import MemoryFirst
         from tailrace.journal.sqlite.store import SqliteJournal
 
         journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
+    elif url.startswith(("postgresql:", "postgres:")):
+        journal = MemoryFirst(await _open_postgres(url, clock, on_lag, bus), clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:
         scheme = url.partition(":")[0]  # the rest may hold a password
-        raise ConfigError(f"no store for {scheme}: yet; use sqlite:///tailrace.db or memory://", key="store.url")
+        raise ConfigError(
+            f"no store for {scheme}:; use sqlite:///tailrace.db, postgresql://… or memory://", key="store.url"
+        )
     try:
         yield journal
     finally:
         await journal.close()
+
+
+async def _open_postgres(
+    url: str, clock: Callable[[], float], on_lag: Callable[[float], None] | None, bus: Bus | None
+) -> Storage:
+    try:
+        from tailrace.journal.postgres.store import PostgresJournal
+    except ModuleNotFoundError as exc:
+        if exc.name != "asyncpg":
+            raise
+        raise ConfigError('PostgreSQL needs an extra: pip install "tailrace[postgres]"', key="store.url") from exc
+    return await PostgresJournal.open(url, clock=None if clock is time.time else clock, on_lag=on_lag, bus=bus)

@@ -75,6 +75,10 @@ class DeltaLog(CallListener):
         (L148)."""
         raise NotImplementedError
 
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        """The fact that an attempt begins."""
+        return AttemptStarted(provider, model, self._block_id)
+
     def record_usage(self, usage: Usage, provider: str, model: str) -> None:
         if usage != Usage():
             self.usage += usage
@@ -86,7 +90,7 @@ class DeltaLog(CallListener):
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = bool(self._shown)
-        self.add(AttemptStarted(provider, model, self._block_id))
+        self.add(self.started(provider, model))
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True

@@ -136,6 +136,20 @@ def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim:
     return tuple(ignored)
 
 
+def client_word(client_request: ClientRequest, field: str) -> str:
+    """How the client wrote this field of the neutral request."""
+    match client_request.dialect, field:
+        case "responses", "reasoning_effort":
+            return "reasoning.effort"
+        case "anthropic", "reasoning_effort":
+            config = client_request.body.get("output_config")
+            return "output_config.effort" if isinstance(config, dict) and "effort" in config else "thinking"
+        case "anthropic", "parallel_tool_calls":
+            return "tool_choice.disable_parallel_tool_use"
+        case _:
+            return field
+
+
 def extra_for(client_request: ClientRequest, dialect: Dialect, *, conversation: bool = True) -> JsonObject:
     """The fields that a provider of this dialect gets beside the neutral ones: in the client's own dialect all that the
     client wrote. Without `conversation` the neutral messages stand, for an answer that continues after a cut."""

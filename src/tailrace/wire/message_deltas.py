@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tailrace.messages import (
     AnyDelta,
+    JsonObject,
     Message,
     Native,
     NativeDelta,
@@ -32,6 +33,9 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
                 if part.dialect == "chat" and (field := field_of(part)) != USUAL_FIELD:
                     yield field_delta(field, choice)
                 yield ReasoningDelta(text, choice)
+                yield from _signatures(part, choice)
+            case Reasoning() if texts:
+                yield from _signatures(part, choice)
             case Refusal(text):
                 yield RefusalDelta(text, choice)
             case ToolCall(id_, name, arguments):
@@ -41,3 +45,18 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
                 yield NativeDelta("responses", {"item": item}, choice)
             case _:
                 pass
+
+
+def _signatures(part: Reasoning, choice: int) -> Iterator[NativeDelta]:
+    """What signs the reasoning, as its provider's own decoder gives it."""
+    match part:
+        case Reasoning(dialect="anthropic", native={"type": "thinking", "signature": str(signature)}) if signature:
+            signed: JsonObject = {"type": "signature_delta", "signature": signature}
+            yield NativeDelta("anthropic", {"delta": signed}, choice)
+        case Reasoning(dialect="anthropic", native={"type": "redacted_thinking"} as block):
+            yield NativeDelta("anthropic", {"start": block}, choice)
+            yield NativeDelta("anthropic", {"stop": True}, choice)
+        case Reasoning(dialect="responses", native={"encrypted_content": str(sealed)} as item) if sealed:
+            yield NativeDelta("responses", {"encrypted_content": sealed, "reasoning": item}, choice)
+        case _:
+            pass

@@ -12,10 +12,8 @@ import pytest
 from server.dialect_api import DIALECTS, dialect_server
 from server.v1.replaying_provider import rebuilt, replaying
 from tailrace.messages import Dialect, JsonObject
-from tailrace.testing.provider import FaultyProvider, Reply, Scenario, Strict, call, reply
-from tailrace.testing.provider.names import scenario
+from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply
 from tailrace.testing.scripted.reply import think
-from tailrace.testing.scripted.request_reader import ScriptedRequest
 from tailrace.wire.reasoning_seal import seal
 
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
@@ -28,19 +26,15 @@ DONE = reply(think("Enough."), "It rains in both.")
 THOUGHTS = ["Bern, then.", "And Thun."]
 
 
-class WantsReasoningBack(FaultyProvider):
-    """As DeepSeek and Kimi do: a call without the reasoning before it is refused. `returned` is what came back."""
+def wants_reasoning_back() -> FaultyProvider:
+    """As DeepSeek and Kimi: a call that comes back without the reasoning before it is refused."""
+    return FaultyProvider(strict=Strict(returns_reasoning=True))
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.returned: list[JsonObject] = []
 
-    def choose(self, request: ScriptedRequest) -> Scenario:
-        answers = [message for message in request.body["messages"] if message["role"] == "assistant"]
-        self.returned = answers
-        if any("tool_calls" in answer and not answer.get("reasoning_content") for answer in answers):
-            return scenario("status-400")
-        return super().choose(request)
+def reasoning_returned(provider: FaultyProvider) -> list[str]:
+    """In the last request."""
+    answers = [m for m in provider.requests[-1].json()["messages"] if m["role"] == "assistant"]
+    return [answer["reasoning_content"] for answer in answers]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -48,7 +42,7 @@ class WantsReasoningBack(FaultyProvider):
 async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provider(
     tmp_path: Path, model: str, stream: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = wants_reasoning_back()
     messages: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: Any = {"model": model, "max_tokens": 4096, "tools": [ANTHROPIC_TOOL], "thinking": {"type": "adaptive"}}
     async with dialect_server(tmp_path, provider=provider) as server, server.anthropic() as client:
@@ -64,7 +58,7 @@ async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provide
             results = [{"type": "tool_result", "tool_use_id": block.id, "content": "rain"} for block in calls]
             messages.append({"role": "user", "content": results})
     assert answer.content[-1].text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert reasoning_returned(provider) == THOUGHTS
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -73,7 +67,7 @@ async def test_K131_an_anthropic_client_s_thinking_goes_back_to_the_chat_provide
 async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provider(
     tmp_path: Path, model: str, store: bool, stream: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = wants_reasoning_back()
     conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
     asked: Any = {"model": model, "tools": [RESPONSES_TOOL], "store": store, "reasoning": {"summary": "auto"}}
     async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
@@ -88,7 +82,7 @@ async def test_K131_a_responses_client_s_reasoning_goes_back_to_the_chat_provide
             calls = [item for item in response.output if item.type == "function_call"]
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
     assert response.output_text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert reasoning_returned(provider) == THOUGHTS
 
 
 TURN = [CALLED, AGAIN, DONE]
@@ -122,6 +116,25 @@ async def test_K131_the_agent_finds_the_reasoning_that_its_client_was_not_shown(
         assert thought in str(sent[-1])
 
 
+@pytest.mark.parametrize("model", ["up-chat/agentic", "tailrace"])
+async def test_K131_reasoning_that_is_returned_by_its_id_alone_gets_its_seal_back(tmp_path: Path, model: str) -> None:
+    """As clients do that take encrypted content for a feature of some models only."""
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
+    told: list[Any] = [{"role": "user", "content": "Does it rain?"}]
+    asked: JsonObject = {"model": model, "tools": [RESPONSES_TOOL], "reasoning": {"summary": "auto"}}
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
+        for _ in TURN:
+            status, response = await server.post("/v1/responses", {**asked, "input": told})
+            assert status == 200, response
+            for item in response["output"]:
+                told.append({**item, "encrypted_content": None} if item["type"] == "reasoning" else item)
+                if item["type"] == "function_call":
+                    told.append({"type": "function_call_output", "call_id": item["call_id"], "output": "rain"})
+        assert provider.refusals == []
+    assert response["output"][-1]["content"][0]["text"] == "It rains in both."
+
+
 async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> None:
     keys = {"FIRST": "first-key", "SECOND": "second-key"}
     access = [{"name": name, "key_env": name, "scopes": ["models", "runs"]} for name in keys]
@@ -149,11 +162,11 @@ async def test_K131_another_key_s_reasoning_is_not_looked_up(tmp_path: Path) -> 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_was_not_shown_it(
     tmp_path: Path, store: bool
 ) -> None:
-    provider = WantsReasoningBack()
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     conversation: list[Any] = [{"role": "user", "content": "Does it rain?"}]
-    async with dialect_server(tmp_path, provider=provider) as server, server.openai() as client:
-        provider.extend(CALLED, AGAIN, DONE)
-        for _ in range(3):
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server, server.openai() as client:
+        for _ in TURN:
             response: Any = await client.responses.create(
                 model="tailrace", input=conversation, tools=[RESPONSES_TOOL], store=store
             )
@@ -161,8 +174,7 @@ async def test_K131_the_agent_s_reasoning_goes_back_for_a_responses_client_that_
             assert not [item for item in response.output if item.type == "reasoning"]
             calls = [item for item in response.output if item.type == "function_call"]
             conversation += [{"type": "function_call_output", "call_id": c.call_id, "output": "rain"} for c in calls]
-    assert response.output_text == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert (response.output_text, provider.refusals) == ("It rains in both.", [])
 
 
 def rewritten(message: Any) -> JsonObject:
@@ -175,18 +187,17 @@ def rewritten(message: Any) -> JsonObject:
 
 
 async def test_K131_the_agent_s_reasoning_goes_back_for_a_chat_client_that_drops_it(tmp_path: Path) -> None:
-    provider = WantsReasoningBack()
+    provider = FaultyProvider(turns={"agentic": TURN}, strict=Strict(returns_reasoning=True))
+    sections = {"model": {"provider": "up-chat", "name": "agentic"}}
     messages: list[JsonObject] = [{"role": "user", "content": "Does it rain?"}]
-    async with dialect_server(tmp_path, provider=provider) as server:
-        provider.extend(CALLED, AGAIN, DONE)
-        for _ in range(3):
+    async with dialect_server(tmp_path, provider=provider, sections=sections) as server:
+        for _ in TURN:
             body = {"model": "tailrace", "messages": messages, "tools": [CHAT_TOOL]}
             _, answer = await server.post("/v1/chat/completions", body)
             said = rewritten(answer["choices"][0]["message"])
             results = [{"role": "tool", "tool_call_id": c["id"], "content": "rain"} for c in said.get("tool_calls", ())]
             messages += [said, *results]
-    assert said["content"] == "It rains in both."
-    assert [each["reasoning_content"] for each in provider.returned] == THOUGHTS
+    assert (said["content"], provider.refusals) == ("It rains in both.", [])
 
 
 @pytest.mark.parametrize("stream", [False, True])

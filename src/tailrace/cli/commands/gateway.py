@@ -42,7 +42,7 @@ async def _pair(config: Config, code: str) -> int:
     from tailrace.journal.open_journal import open_journal
     from tailrace.platforms.runtime.chat_settings import Pairing, import_chat_files
 
-    if config.database is None:
+    if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
     async with open_journal(config.store.url, config.database) as journal:
         await import_chat_files(journal, config)

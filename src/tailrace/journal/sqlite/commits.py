@@ -1,8 +1,4 @@
-"""Group commit: all pending writes of all runs in one transaction on the one writer thread.
-
-Owns when and in which order things are written. The loop never waits for the disk. At most one commit is in flight;
-writes that come meanwhile are part of the next group, so a slow disk makes larger groups and not a longer queue. No
-entry is shown before its group is committed.
+"""Group commits on the one writer thread: one transaction for all pending writes of all runs.
 
 The writer thread competes with the loop for the interpreter lock, and SQLite releases the lock at every step. A group
 that only appends is therefore one statement: one step from begin to commit, for any number of runs.
@@ -16,28 +12,22 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
-from tailrace.events import Entry, RunFinished
-from tailrace.journal.fold import Fold
-from tailrace.journal.live_tail import Tail, Waiters
-from tailrace.journal.open_log import OpenLog
+from tailrace.errors import JournalError, StorageFailed, TailraceError
 from tailrace.journal.sqlite.integrity import translated
-from tailrace.journal.sqlite.queries import rows_of, without_outputs
 from tailrace.journal.sqlite.schema import WAL_BYTES, wal_bytes
-from tailrace.ports import Batch
+from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
 log = logging.getLogger("tailrace.journal")
 T = TypeVar("T")
-OnLag: TypeAlias = Callable[[float], None]
+_Work: TypeAlias = Callable[[sqlite3.Connection], Any]
+_Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
-BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
 _NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no head, so it inserts nothing
 
 
@@ -69,89 +59,8 @@ def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
     return inserted
 
 
-class StoredLog(OpenLog):
-    """The writing end of a run in the file. `written_seq` is the last entry in storage, `seq` the last appended."""
-
-    __slots__ = ("failure", "fsync", "num", "progress", "signalled", "tail", "written_seq")
-
-    def __init__(self, run_id: str, num: int, epoch: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
-        super().__init__(run_id, epoch, fold)
-        self.num = num
-        self.tail = tail
-        self.fsync = fsync
-        self.written_seq = fold.seq
-        self.failure: JournalError | None = None  # why appended entries will never be written
-        self.progress = Waiters()
-        self.signalled = Waiters()
-
-    def refuse(self, error: JournalError) -> None:
-        self.refusal = error
-        if self.written_seq < self.seq:
-            self.failure = self.failure or error
-        self.progress.wake()
-        self.signalled.wake()
-
-
-@dataclass(slots=True, eq=False)
-class _PendingAppend:
-    """The pending entries of one log, as one part of a group."""
-
-    log: StoredLog
-    batch: Batch = field(default_factory=Batch)
-    rows: list[BoundRow] = field(default_factory=list)
-    error: TailraceError | None = None
-
-    def freeze(self) -> None:
-        """Encodes the entries. On the loop: two threads that run much Python code only slow each other down."""
-        self.batch = self.log.take_pending()
-        entries: Sequence[Entry] = self.batch
-        repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
-        if repeats:  # a sequence's output: it stands in the entries of its steps
-            entries = [*entries[:-1], without_outputs(entries[-1])]
-        try:
-            rows = list(rows_of(entries))
-        except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
-            self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
-            return
-        self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
-        if not repeats:
-            self.batch.stored = b"".join([row.events for row in rows])
-
-    def settle(self) -> None:
-        if isinstance(self.error, JournalError):
-            self.log.refuse(self.error)
-            if isinstance(self.error, StorageFailed):
-                self.log.tail.fail(self.error)  # the run waits: its viewers are told why
-        elif self.batch:
-            self.log.written_seq = self.batch[-1].seq
-            self.log.tail.publish(self.batch)
-            self.log.progress.wake()
-
-
-@dataclass(slots=True, eq=False)
-class _PendingCall:
-    """Any other write. `work` raises a `TailraceError` only before it has written anything."""
-
-    work: Callable[[sqlite3.Connection], Any]
-    future: asyncio.Future[Any]
-    fsync: bool
-    result: Any = None
-    error: TailraceError | None = None
-
-    def settle(self) -> None:
-        if self.future.done():
-            return  # the caller was cancelled
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
-
-
-_Group: TypeAlias = list[_PendingAppend | _PendingCall]
-
-
-class Commits:
-    """The loop's side: queues writes, hands over one group at a time, settles it when it is committed."""
+class Commits(GroupCommit[_Work]):
+    """The loop's side: hands groups to the writer's thread."""
 
     def __init__(
         self,
@@ -162,37 +71,19 @@ class Commits:
         checkpoint: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
-        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due. `on_lag` is
-        called once the entries of a group are shown, with the seconds since the oldest of them was appended."""
-        self._loop = asyncio.get_running_loop()
+        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due."""
+        super().__init__(on_lag)
         self._checkpoint = checkpoint
-        self._on_lag = on_lag
-        self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
-        self._in_flight_since: float | None = None  # the same of the group in flight
-        self._waiting: _Group = []
-        self._busy = False  # a group is in flight, or will be in this tick of the loop
-        self._idle = Waiters()
-        self._closed = False
         self._writer = _Writer(path, connection, self._settle_soon, after_commit)
         self._writer.start()
 
-    def append(self, log: StoredLog) -> None:
-        """Adds the log to the next group. The group takes what is pending when it is handed over."""
-        if not log.queued:
-            log.queued = True
-            if self._waiting_since is None:
-                self._waiting_since = self._loop.time()
-            self._queue(_PendingAppend(log))
-
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it."""
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._queue(_PendingCall(work, future, fsync))
-        return await future
+        result: T = await self._call(work, fsync=fsync)
+        return result
 
     @property
     def failing(self) -> bool:
-        """Whether a group could not be written, and nothing has shown since that the next one can."""
         return self._writer.failure is not None
 
     def recover(self) -> None:
@@ -201,46 +92,22 @@ class Commits:
 
     async def close(self) -> None:
         """Commits what is queued, then ends the thread."""
-        while self._busy:
-            await self._idle.next_time().wait()
-        self._closed = True
+        await self._finish()
         self._writer.groups.put(None)
         await asyncio.to_thread(self._writer.join)
 
-    def _queue(self, part: _PendingAppend | _PendingCall) -> None:
-        if self._closed:
-            raise JournalError("the journal is closed")
-        self._waiting.append(part)
-        if not self._busy:
-            self._busy = True
-            self._loop.call_soon(self._send_group)
-
-    def _send_group(self) -> None:
-        group, self._waiting = self._waiting, []
-        self._in_flight_since, self._waiting_since = self._waiting_since, None
-        for part in group:
-            if isinstance(part, _PendingAppend):
-                part.freeze()
+    def _write(self, group: _Group) -> None:
         self._writer.groups.put(group)
 
     def _settle_soon(self, group: _Group) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
-            self._loop.call_soon_threadsafe(self._settle, group)
+            self._loop.call_soon_threadsafe(self._settle_and_checkpoint, group)
 
-    def _settle(self, group: _Group) -> None:
-        appended_at = self._in_flight_since
-        self._busy = bool(self._waiting)
-        if self._busy:
-            self._send_group()  # first, so that the writer works while viewers are woken
-        for part in group:
-            part.settle()
-        if not self._busy:
-            self._idle.wake()
+    def _settle_and_checkpoint(self, group: _Group) -> None:
+        self._settle(group)
         if self._writer.checkpoint_due:
             self._writer.checkpoint_due = False
             self._checkpoint()
-        if appended_at is not None and self._on_lag is not None:
-            self._on_lag(self._loop.time() - appended_at)
 
 
 class _Writer(threading.Thread):
@@ -305,17 +172,15 @@ class _Writer(threading.Thread):
             part.error = part.error or error
 
     def _write(self, group: _Group) -> None:
-        self._set_synchronous(
-            full=any(part.log.fsync if isinstance(part, _PendingAppend) else part.fsync for part in group)
-        )
-        appends = [part for part in group if isinstance(part, _PendingAppend)]
+        self._set_synchronous(full=any(part.fsync for part in group))
+        appends = [part for part in group if isinstance(part, PendingAppend)]
         if len(appends) == len(group) and sum(len(part.rows) for part in appends) <= MAX_ROWS:
             self._insert(appends)  # its own transaction
             return
         self._connection.execute("BEGIN IMMEDIATE")
         appends.clear()
         for part in group:
-            if isinstance(part, _PendingAppend):
+            if isinstance(part, PendingAppend):
                 appends.append(part)
                 continue
             self._insert(appends)
@@ -333,15 +198,11 @@ class _Writer(threading.Thread):
             self._connection.execute(f"PRAGMA synchronous = {wanted}")
             self._synchronous = wanted
 
-    def _insert(self, appends: list[_PendingAppend]) -> None:
+    def _insert(self, appends: list[PendingAppend]) -> None:
         rows = [row for part in appends for row in part.rows]
         if rows and insert_rows(self._connection, rows) != len(rows):
             for part in appends:
-                part.error = part.error or self._refusal(part.log)
-
-    def _refusal(self, log: StoredLog) -> StaleEpoch | None:
-        row = self._connection.execute("SELECT epoch, owner FROM heads WHERE num = ?", (log.num,)).fetchone()
-        if row is not None and row[0] == log.epoch:
-            return None
-        whose = f"; {row[1]} claimed it" if row and row[1] else ""
-        return StaleEpoch(f"run {log.run_id} is no longer this writer's (claim {log.epoch}){whose}")
+                row = self._connection.execute(
+                    "SELECT epoch, owner FROM heads WHERE num = ?", (part.log.num,)
+                ).fetchone()
+                part.error = part.error or part.stale(*(row or (None, "")))

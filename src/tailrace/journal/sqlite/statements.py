@@ -12,20 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tailrace.errors import RunNotFound, RunOwned, RunParked, RunSealed, StaleEpoch
-from tailrace.events import Entry, RunFailure, RunFinished, RunStarted, from_json
-from tailrace.journal.fold import is_progress
+from tailrace.errors import RunOwned, RunParked, RunSealed, StaleEpoch
+from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
-from tailrace.journal.sqlite.queries import (
-    Row,
-    encode,
-    newest_in_session,
-    rows_of,
-    run_of,
-    run_with_key,
-    value_of,
-    without_outputs,
-)
+from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
+from tailrace.journal.stored.rows import Row, encode, no_such_run, rows_of, shows_progress, without_outputs
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -55,7 +46,7 @@ def head_of(connection: sqlite3.Connection, run_id: str) -> Head:
         (run_id,),
     ).fetchone()
     if row is None:
-        raise RunNotFound(f"there is no run {run_id}")
+        raise no_such_run(run_id)
     return Head._make(row)
 
 
@@ -134,16 +125,7 @@ def _has_progress(connection: sqlite3.Connection, head: Head) -> bool:
         (head.num, head.claimed_seq),
     )
     with closing(rows):
-        return any(
-            seq > head.claimed_seq and line.startswith(_PROGRESS) and is_progress(from_json(line))
-            for first_seq, events in rows
-            for seq, line in enumerate(events.splitlines(), first_seq)
-        )
-
-
-_PROGRESS = tuple(  # how the JSON of what may be progress begins: most entries need not be decoded
-    b'{"type":"%b"' % name for name in (b"step_finished", b"tool_output_recorded", b"delivered")
-)
+        return any(shows_progress(first_seq, events, head.claimed_seq) for first_seq, events in rows)
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, lease_until: float) -> None:

@@ -108,7 +108,7 @@ class _PairingFile(Value):
 
 async def import_chat_files(journal: Journal, config: Config) -> None:
     """`chats.json` and `pairing.json` of earlier versions. Raises `ConfigError` for a file that cannot be read."""
-    keep, chats, pairing = config.database is None, ChatSettingsStore(journal), Pairing(journal)
+    keep, chats, pairing = not config.store_is_kept, ChatSettingsStore(journal), Pairing(journal)
     async with imported_file(config.home / "chats.json", _ChatsFile, keep=keep) as chats_file:
         if chats_file is not None:
             for key, settings in chats_file.chats.items():

@@ -20,7 +20,7 @@ from tailrace.ports import AnswerStream, StreamDecoder
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
-from tailrace.providers.http.refused_fields import RefusedFields, refused_field
+from tailrace.providers.http.refused_fields import OPTIONAL, RefusedFields, refused_field
 from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.stop_cut import StopCutAnswer
 from tailrace.providers.http.transport import HttpReply, Transport
@@ -108,6 +108,12 @@ class HttpProvider:
         endpoint = self._endpoint
         quirks = quirks_of(endpoint, request.model)
         return adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
+        paths = self._refused.at((self.name, self._url, request.model))
+        sources = (field.source for field in OPTIONAL[self.dialect] if field.path in paths and field.source)
+        return tuple(dict.fromkeys(source for source in sources if getattr(request, source) not in (None, False)))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises

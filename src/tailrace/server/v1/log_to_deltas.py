@@ -153,8 +153,9 @@ class LogToDeltas:
             case MessageStop(final):
                 self._gap = self._gap if final else bool(self._texts)
                 return []
-            case AttemptStarted(provider):
+            case AttemptStarted(provider, dialect=dialect):
                 self._provider = provider
+                self._source = dialect or self._source
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
                 return self._relayed(relayed)
@@ -183,6 +184,8 @@ class LogToDeltas:
                 for named in map(named_field, fields):
                     self._reasoning_field = self._reasoning_field if named is None else named
                 return [*fields] if self._reasoning else []
+            case ProviderEvents("anthropic", events):
+                return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
             case ProviderEvents(dialect, events):
                 return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
             case ProviderAnswer(dialect, body):

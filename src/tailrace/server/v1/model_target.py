@@ -16,10 +16,11 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app import App
 from tailrace.app.models import named, unaliased
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
+from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import ClientRequest, first_unsupported_param, ignored_params
+from tailrace.wire.client_request import ClientRequest, client_word, first_unsupported_param, ignored_params
 
 # How front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
@@ -57,7 +58,7 @@ def turn_spec(
     """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
     `ApiError` 400 for a parameter that the agent does not support, `ConfigError` where no model is configured."""
     request = client_request.request
-    ignored = ignored_params(client_request, agent_dialect(app), verbatim=False)
+    ignored = (*ignored_params(client_request, agent_dialect(app), verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
@@ -91,6 +92,15 @@ async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: 
 def agent_dialect(app: App) -> Dialect:
     """The dialect of the model behind the agent: it defines how tokens are counted."""
     return app.models.routes(app.config.model)[0].provider.dialect
+
+
+def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
+    """The client's parameters that the model behind the agent was found to refuse."""
+    route = app.models.routes(app.config.model)[0]
+    if not isinstance(route.provider, FieldRefuser):
+        return ()
+    fields = route.provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
+    return tuple(client_word(client_request, field) for field in fields)
 
 
 def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:

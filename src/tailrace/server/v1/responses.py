@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
+from tailrace.calls.raw_model import not_told
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
@@ -39,9 +40,9 @@ from tailrace.server.v1.stored_response import (
     with_referenced_items,
 )
 from tailrace.server.v1.token_count import count_input_tokens
-from tailrace.wire.client_request import ClientRequest, converted, ignored_params
+from tailrace.wire.client_request import ClientRequest, converted
 from tailrace.wire.responses.client_request import items_of
-from tailrace.wire.responses.item_ids import is_reference
+from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
@@ -161,7 +162,7 @@ class Responses:
         body = {"input": [], **await read_object(request)}
         client_request = read_client_request(request, RESPONSES, body)
         given = body["input"]
-        if isinstance(given, list) and any(map(is_reference, given)):
+        if isinstance(given, list) and any(is_reference(item) or has_lost_its_seal(item) for item in given):
             knows = provider_dialect(self._app, client_request) == RESPONSES.dialect
             items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
@@ -192,7 +193,8 @@ class Responses:
         """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
         client wrote it: a provider's reasoning is still under its seal there."""
         agent, requester = is_agent(self._app, client_request), request[IDENTITY].name
-        source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
+        first = None if agent else self._app.raw_routes(client_request)[0]
+        source = agent_dialect(self._app) if first is None else first.provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(body["input"])
         background = bool(storage.background)
@@ -201,7 +203,7 @@ class Responses:
             Origin(client_request.model, source, fields, tuple(given), background, shows, requester, state)
         )
         durability = self._app.config.store.durability
-        if agent:
+        if first is None:
             client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             note_ignored(request, spec.ignored)
@@ -209,7 +211,7 @@ class Responses:
                 msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
             )
         else:
-            ignored = ignored_params(client_request, source)
+            ignored = not_told(first, client_request)
             note_ignored(request, ignored)
             call = CallSpec(body, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(

@@ -43,7 +43,7 @@ from tailrace.wire.peer_json import (
     text_of,
     without_lone_surrogates,
 )
-from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of, sealed_native, signed_item
 from tailrace.wire.sse import encode_event
 
 _STOP_REASONS: dict[Stop, str] = {
@@ -245,11 +245,23 @@ class StreamEncoder:
                 self._own(item, out)
             case NativeDelta("responses", {"apart": _}):  # as in the whole body
                 self._stop_text(out)
+            case NativeDelta("responses", {"reasoning": _}):
+                self._seal_thoughts(native, out)
             case NativeDelta("chat", choice=0):
                 field = named_field(native)
                 self._reasoning_field = self._reasoning_field if field is None else field
             case _:
                 pass
+
+    def _seal_thoughts(self, native: NativeDelta, out: list[bytes]) -> None:
+        """Encrypted reasoning goes along under a seal: in the signature of its thoughts, or alone where none came."""
+        sealed = sealed_native(native, "", self._provider)
+        if self._kind is ReasoningDelta:
+            self._own({"delta": {"type": "signature_delta", "signature": sealed}}, out)
+        else:
+            self._close_blocks(out)
+            self._open_block(NativeDelta, {"type": "redacted_thinking", "data": sealed}, b"", out)
+        self._stop_block(out)
 
     def _own(self, item: JsonObject, out: list[bytes]) -> None:
         """Parts that only this dialect has, from its own decoder, in their place."""
@@ -356,8 +368,10 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
-            case Reasoning(text):  # another dialect's reasoning has no signature but ours
-                content += [{"type": "thinking", "thinking": text, "signature": seal_of(part)}] if text else []
+            case Reasoning(text) if text:  # another dialect's reasoning has no signature but ours
+                content.append({"type": "thinking", "thinking": text, "signature": seal_of(part)})
+            case Reasoning():
+                content += [{"type": "redacted_thinking", "data": seal_of(part)}] if signed_item(part) else []
             case _:
                 content += blocks_of(Message("assistant", (part,)))
     reason = _STOP_REASONS[completion.stop]

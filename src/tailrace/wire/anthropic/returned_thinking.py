@@ -11,10 +11,14 @@ _CLAUDE_CALL = "toolu_"  # how the ids of its calls begin
 
 
 def returned_part(part: Part) -> Part:
-    """A part of an answer as it was before it went out: reasoning under a seal of ours is a chat provider's (K131)."""
-    if isinstance(part, Reasoning) and part.native is not None and is_sealed(part.native.get("signature")):
-        return unsealed(part.text, part.native["signature"])
+    """A part of an answer as it was before it went out: reasoning under a seal of ours is another provider's (K131)."""
+    if isinstance(part, Reasoning) and part.native is not None and is_sealed(sealed := _opaque_text(part.native)):
+        return unsealed(part.text, sealed)
     return part
+
+
+def _opaque_text(block: JsonObject) -> object:
+    return block.get("data") if block.get("type") == "redacted_thinking" else block.get("signature")
 
 
 def with_thinking_of_providers(body: JsonObject) -> JsonObject:
@@ -26,8 +30,10 @@ def with_thinking_of_providers(body: JsonObject) -> JsonObject:
     claude = _CLAUDE in text_of(body.get("model"))
 
     def is_foreign(block: JsonObject) -> bool:
-        signature = block.get("signature")
-        return block.get("type") == "thinking" and (is_sealed(signature) or (claude and not signature))
+        if block.get("type") not in ("thinking", "redacted_thinking"):
+            return False
+        opaque = _opaque_text(block)
+        return is_sealed(opaque) or (claude and not opaque)
 
     messages: list[JsonObject] = []
     changed = False

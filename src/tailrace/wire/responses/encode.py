@@ -32,7 +32,7 @@ from tailrace.messages import (
 from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
-from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal
+from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, provider_of, seal, sealed_native
 from tailrace.wire.responses.client_tools import OfferedTools, custom_input
 from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
@@ -175,6 +175,8 @@ class StreamEncoder:
                 self._add_arguments(delta, out)
             case NativeDelta("responses", item):
                 self._native(item, out)
+            case NativeDelta("anthropic", choice=0):
+                self._sign(delta, out)
             case NativeDelta("chat", choice=0):
                 field = named_field(delta)
                 self._reasoning_field = self._reasoning_field if field is None else field
@@ -326,6 +328,14 @@ class StreamEncoder:
             self._item.setdefault("encrypted_content", seal(self._provider, self._reasoning_field))
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
+
+    def _sign(self, signed: NativeDelta, out: list[bytes]) -> None:
+        """Reasoning that a provider of another dialect has signed: it is whole, and goes out under a seal."""
+        thoughts = self._text.text if self._text is not None and self._kind is ReasoningDelta else ""
+        if (sealed := sealed_native(signed, thoughts, self._provider)) is not None:
+            self._open_item(FORMS[ReasoningDelta], out)["encrypted_content"] = sealed
+            self._close_text(out)
+            self._close_item("completed", out)
 
     def _native(self, item: JsonObject, out: list[bytes]) -> None:
         """Parts that only this dialect has, from its own decoder, in their place."""

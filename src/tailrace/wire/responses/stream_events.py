@@ -301,7 +301,8 @@ class GrowingAnswer:
             self._announce(item, out)
         elif item.type == "reasoning":
             if whole.get("encrypted_content"):
-                out.append(NativeDelta("responses", {"encrypted_content": whole["encrypted_content"]}))
+                sealed = {"encrypted_content": whole["encrypted_content"], "reasoning": whole}
+                out.append(NativeDelta("responses", sealed))
         elif item.type != "message":
             out.append(NativeDelta("responses", {"item": whole}))
 

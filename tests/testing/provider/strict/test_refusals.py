@@ -176,6 +176,7 @@ async def test_counting_is_held_to_the_same_headers(vendor: Vendor) -> None:
             {"user": "x" * 65},
             "Invalid 'user': string too long. Expected a string with maximum length 64, but got a string with length",
         ),
+        ({"model": "gpt-5", "max_tokens": 5}, "Unsupported parameter: 'max_tokens' is not supported with this model."),
         ({"stream_options": {"include_usage": True}}, "The 'stream_options' parameter is only allowed when 'stream'"),
         ({"tools": [{"type": "function", "name": "look"}]}, "Missing required parameter: 'tools[0].function'."),
         ({"tools": TOOLS["anthropic"]}, "Invalid value: 'None'. Supported values are: 'function' and 'custom'."),
@@ -307,6 +308,8 @@ async def test_responses_wants_a_thought_with_what_follows_it(vendor: Vendor) ->
         f"Item '{called['id']}' of type 'function_call' was provided without its required 'reasoning' item: "
         f"'{thought['id']}'."
     )
+    words = await vendor.refused("responses", input=[thought, thought, called, result])
+    assert words.startswith(f"Duplicate item found with id {thought['id']}.")
     words = await vendor.refused("responses", input=[thought])
     assert words == f"Item '{thought['id']}' of type 'reasoning' was provided without its required following item."
 

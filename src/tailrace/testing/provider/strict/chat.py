@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from tailrace.messages import JsonObject
@@ -20,6 +21,7 @@ from tailrace.testing.scripted.failures import Failure
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 MAX_CALL_ID = 40
+_REASONS = re.compile(r"(?:o\d|gpt-5)")  # OpenAI's models that reason
 
 
 def refusals(body: JsonObject, issued: Issued, *, returns_reasoning: bool) -> Iterator[Failure]:
@@ -31,6 +33,13 @@ def refusals(body: JsonObject, issued: Issued, *, returns_reasoning: bool) -> It
         yield refused(
             "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.",
             code="invalid_parameter_combination",
+        )
+    if body.get("max_tokens") is not None and _REASONS.match(str(body.get("model"))):
+        yield refused(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. "
+            "Use 'max_completion_tokens' instead.",
+            param="max_tokens",
+            code="unsupported_parameter",
         )
     if body.get("stream_options") is not None and body.get("stream") is not True:
         yield refused(

@@ -146,7 +146,14 @@ def _encrypted(item_id: Any, content: str) -> Iterator[Failure]:
 
 def _neighbours(items: list[JsonObject], issued: Issued) -> Iterator[Failure]:
     """A thought stands before what was said after it, and what was said after a thought behind it."""
-    ids = {str(item["id"]) for item in items if item.get("id")}
+    listed = [str(item["id"]) for item in items if item.get("id")]
+    ids = set(listed)
+    for item_id in listed:
+        if listed.count(item_id) > 1:
+            yield refused(
+                f"Duplicate item found with id {item_id}. Remove duplicate items from your input and try again.",
+                param="input",
+            )
     for at, item in enumerate(items):
         following = items[at + 1] if at + 1 < len(items) else {"role": "user"}
         spoken = following.get("type", "message") not in ("function_call_output", "custom_tool_call_output")

@@ -1,0 +1,1 @@
+"""The journal in a PostgreSQL database, for any number of machines."""

@@ -1,0 +1,343 @@
+"""Group commits on the one connection that writes.
+
+A group that only appends is one statement: it inserts the entries of every run whose newest claim is this writer's, and
+wakes the other processes. It may be sent again as it is: entries that are there are not inserted again. Any other group
+is one transaction with a number. After a lost connection the same group is sent again, and the number says whether it
+was committed already. So a group whose outcome was unknown is neither lost nor written twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from asyncpg import PostgresError
+
+from tailrace.errors import JournalError, StorageFailed, TailraceError
+from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translation_of
+from tailrace.journal.postgres.wakeups import Wakeup, channel_of
+from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
+
+log = logging.getLogger("tailrace.journal")
+T = TypeVar("T")
+WRITE_TIMEOUT_S = 15.0  # a group that takes longer is sent again on a new connection
+PAUSE_FIRST_S = 0.05  # before the second try to connect; doubled at each further one
+PAUSE_MAX_S = 1.0
+WAIT_S = 30.0  # for so long a group waits for the database; then its runs are given back
+WAIT_AT_CLOSE_S = 3.0
+MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is given back
+FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tried once in so long
+
+
+class Write(NamedTuple):
+    """A write that is no append. `signals` is the run that it leaves a signal for; `changes_values` says that it is
+    about the small state."""
+
+    work: Callable[[Connection], Awaitable[Any]]
+    signals: str = ""
+    changes_values: bool = False
+
+
+_Group: TypeAlias = list[PendingAppend | PendingCall[Write]]
+
+# Locking the row in `heads` is the fence: a claim waits for it, and what waited for a claim sees the newer epoch.
+APPEND = """
+    WITH held AS MATERIALIZED (
+        SELECT h.num FROM unnest($1::bigint[], $2::integer[]) AS w(num, epoch)
+        JOIN heads AS h ON h.num = w.num AND h.epoch = w.epoch
+        FOR NO KEY UPDATE OF h
+    ), entries AS (
+        INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)
+        SELECT b.* FROM unnest($3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::bigint[], $8::bytea[])
+            AS b(run, first_seq, last_seq, attempt, crc, events)
+        WHERE b.run IN (SELECT num FROM held)
+        ON CONFLICT (run, first_seq) DO NOTHING
+    )
+    SELECT ARRAY(SELECT num FROM held), CASE WHEN $10::text <> '' THEN pg_notify($9::text, $10::text) END
+"""
+SETTINGS = {  # every statement of the writer is by key: planned once, and never as a scan
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_DURABLE = ("remote_apply", "on")  # of `synchronous_commit`: what "fsync" takes as it is set
+_FLUSHED = (*_DURABLE, "remote_write", "local")  # and "committed"
+
+
+class Commits(GroupCommit[Write]):
+    """Open it with `open`. `names_runs` says whether a wake-up must name the runs that grew; `committed` is called with
+    the appends of each group that was committed."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        names_runs: Callable[[], bool],
+        committed: Callable[[Sequence[PendingAppend]], None],
+        on_lag: OnLag | None = None,
+    ) -> None:
+        super().__init__(on_lag)
+        self._address = address
+        self._names_runs = names_runs
+        self._committed = committed
+        self.token = secrets.token_hex(8)  # names this process to the others
+        self._channel = channel_of(address)
+        self._connection: Connection | None = None
+        self._number = 0  # of the transaction
+        self._fsync_setting = ""  # what `synchronous_commit` must be for "fsync", where it is not set so already
+        self.clock_offset_s = 0.0  # the database's clock minus this machine's
+        self._lost_since: float | None = None
+        self._tried_at = 0.0
+        self._entries_waiting = 0  # since the connection was lost
+        self._wait_s = WAIT_S
+        self.failure: StorageFailed | None = None  # why groups are no longer waited with
+        self._groups: asyncio.Queue[_Group] = asyncio.Queue()
+        self._writing: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Raises what `connect` raises."""
+        self._connection = await self._connect()
+        self._writing = self._loop.create_task(self._write_groups())
+
+    async def call(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        *,
+        fsync: bool = False,
+        signals: str = "",
+        changes_values: bool = False,
+    ) -> T:
+        """Runs `work` in the transaction of the next group, after everything queued before it."""
+        result: T = await self._call(Write(work, signals, changes_values), fsync=fsync)
+        return result
+
+    @property
+    def failing(self) -> bool:
+        return self.failure is not None
+
+    @property
+    def away(self) -> StorageFailed | None:
+        """Why nothing can be written now: the connection was lost and is not back."""
+        if self.failure is not None or self._lost_since is None:
+            return self.failure
+        return away(self._address, ConnectionError("the connection was lost"))
+
+    def no_room(self, entries: int) -> StorageFailed | None:
+        """Why these entries cannot wait for the database, where they cannot."""
+        if self._lost_since is None:
+            return None
+        self._entries_waiting += entries
+        return self.away if self._entries_waiting > MAX_ENTRIES_WAITING else None
+
+    def hurry(self) -> None:
+        """The process is about to end: nothing waits long for a database that is away."""
+        self._wait_s = WAIT_AT_CLOSE_S
+
+    async def close(self) -> None:
+        """Commits what is queued, then closes the connection."""
+        await self._finish()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait([self._writing])
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(1.0):
+                    await self._connection.execute("DELETE FROM writers WHERE id = $1", self.token)
+                    await self._connection.close()
+            self._connection.terminate()
+
+    # ── the connection ──
+
+    async def _connect(self) -> Connection:
+        role = f"writer {self.token}"
+        connection = await connect(self._address, role, **SETTINGS)
+        try:
+            # What is left of the connection before holds its locks until it ends.
+            await connection.fetch(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = $1 AND pid <> pg_backend_pid()",
+                f"tailrace {role}",
+            )
+            await self._set_durability(connection)
+            before = time.time()
+            now = await connection.fetchval("SELECT wall_clock(NULL)")
+            self.clock_offset_s = now - (before + time.time()) / 2
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def _set_durability(self, connection: Connection) -> None:
+        """`committed` is what the server is set to, but never `off`, which loses what was acknowledged when PostgreSQL
+        crashes. `fsync` waits for the standbys too, where there are synchronous ones."""
+        setting = await connection.fetchval("SHOW synchronous_commit")
+        if setting not in _FLUSHED:
+            await connection.execute("SET synchronous_commit = local")
+        self._fsync_setting = "" if setting in _DURABLE else "on"
+
+    def _lose(self, why: Exception) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        if self._lost_since is None:
+            self._lost_since = self._loop.time()
+            log.warning("%s; trying again", away(self._address, why))
+
+    async def _connected(self) -> Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._tried_at = self._loop.time()
+            self._connection = await self._connect()
+        return self._connection
+
+    # ── groups ──
+
+    def _write(self, group: _Group) -> None:
+        self._groups.put_nowait(group)
+
+    async def _write_groups(self) -> None:
+        while True:
+            group = await self._groups.get()
+            try:
+                await self._commit(group)
+            except JournalError as error:
+                self._fail(group, error)
+            except Exception as exc:  # the top of the task: one failed group must not end it
+                log.exception("a group could not be written")
+                self._fail(group, JournalError(f"PostgreSQL at {self._address.shown}: {exc!r}"))
+            else:
+                self._tell(group)
+            self._settle(group)
+            del group  # its logs and their tails are not kept alive until the next one comes
+
+    def _fail(self, group: _Group, error: JournalError) -> None:
+        for part in group:
+            part.error = part.error or error
+
+    def _tell(self, group: _Group) -> None:
+        appends = [part for part in group if isinstance(part, PendingAppend) and part.batch and part.error is None]
+        if appends:
+            self._committed(appends)
+
+    async def _commit(self, group: _Group) -> None:
+        """Tries until the group is written or refused. Raises `StorageFailed` where the database is away too long."""
+        if self.failure is not None and self._loop.time() - self._tried_at < FAIL_AGAIN_S:
+            raise self.failure
+        self._number += 1
+        pause_s = PAUSE_FIRST_S
+        while True:
+            try:
+                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                    await self._attempt(await self._connected(), group)
+            except Exception as exc:  # noqa: BLE001 - `_commit_alone` tells each part
+                if is_conflict(exc):
+                    continue
+                if not is_lost(exc):
+                    await self._commit_alone(group, exc)
+                    return
+                self._lose(exc)
+                self._give_up_on_time(exc)
+            else:
+                if self._lost_since is not None:
+                    log.warning("PostgreSQL at %s is back", self._address.shown)
+                self._lost_since = self.failure = None
+                self._entries_waiting = 0
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _give_up_on_time(self, why: Exception) -> None:
+        if self.failure is not None or self._loop.time() - (self._lost_since or 0.0) > self._wait_s:
+            self.failure = away(self._address, why)
+            raise self.failure from why
+
+    async def _commit_alone(self, group: _Group, why: Exception) -> None:
+        """A statement failed, which takes its whole transaction along: each part is tried by itself, and the one that
+        fails is told why."""
+        error = translation_of(self._address, why) if isinstance(why, PostgresError) else None
+        if len(group) == 1 or isinstance(error, StorageFailed):
+            failure = error or JournalError(f"PostgreSQL at {self._address.shown}: {why!r}")
+            for part in group:
+                part.error = part.error or failure
+            return
+        for part in group:
+            await self._commit([part])
+
+    async def _attempt(self, connection: Connection, group: _Group) -> None:
+        appends = [part for part in group if isinstance(part, PendingAppend)]
+        fsync = bool(self._fsync_setting) and any(part.fsync for part in group)
+        wakeup = self._wakeup(group)
+        if len(appends) == len(group) and not fsync:
+            await self._append(connection, appends, wakeup)
+            return
+        begin = "BEGIN; " + (f"SET LOCAL synchronous_commit = {self._fsync_setting}; " if fsync else "")
+        try:
+            if not await self._enter_number(connection, begin):
+                return  # it was committed before the connection was lost: the results are known
+            await self._write_parts(connection, group)
+            notify = f"NOTIFY \"{self._channel}\", '{wakeup}'; " if wakeup else ""
+            await connection.execute(notify + "COMMIT")
+        except Exception:
+            if not connection.is_closed() and connection.is_in_transaction():
+                await connection.execute("ROLLBACK")
+            raise
+
+    async def _enter_number(self, connection: Connection, begin: str) -> bool:
+        """Begins the transaction. Waits for one of the same writer that is still being committed. Returns whether it
+        is new: the server knows it otherwise, and nothing is begun."""
+        status = await connection.execute(
+            f"{begin}INSERT INTO writers (id, number) VALUES ('{self.token}', {self._number})"  # noqa: S608 - hex, int
+            " ON CONFLICT (id) DO UPDATE SET number = excluded.number, seen_at = now()"
+            " WHERE writers.number < excluded.number"
+        )
+        if status == "INSERT 0 1":
+            return True
+        await connection.execute("ROLLBACK")
+        return False
+
+    async def _write_parts(self, connection: Connection, group: _Group) -> None:
+        appends: list[PendingAppend] = []
+        for part in group:
+            if isinstance(part, PendingAppend):
+                appends.append(part)
+                continue
+            await self._append(connection, appends, "")
+            appends.clear()
+            part.result = part.error = None
+            try:
+                part.result = await part.work.work(connection)
+            except TailraceError as error:
+                part.error = error
+        await self._append(connection, appends, "")
+
+    async def _append(self, connection: Connection, appends: Sequence[PendingAppend], wakeup: str) -> None:
+        """Inserts the entries of each log whose claim is the newest. The others are refused."""
+        appends = [part for part in appends if part.rows]
+        if not appends:
+            return
+        claims = {part.log.num: part.log.epoch for part in appends}
+        rows: list[BoundRow] = [row for part in appends for row in part.rows]
+        columns = [list(column) for column in zip(*rows, strict=True)][:-1]
+        row = await connection.fetchrow(APPEND, list(claims), list(claims.values()), *columns, self._channel, wakeup)
+        held = set() if row is None else set(row[0])
+        if len(held) < len(claims):
+            await self._refuse(connection, [part for part in appends if part.log.num not in held])
+
+    async def _refuse(self, connection: Connection, parts: Sequence[PendingAppend]) -> None:
+        nums = [part.log.num for part in parts]
+        owners = dict(map(tuple, await connection.fetch("SELECT num, owner FROM heads WHERE num = ANY($1)", nums)))
+        for part in parts:
+            part.error = part.stale(None, owners.get(part.log.num, ""))
+
+    def _wakeup(self, group: _Group) -> str:
+        """What the other processes are told with the commit."""
+        grown = [part.log.run_id for part in group if isinstance(part, PendingAppend) and part.rows]
+        calls = [part.work for part in group if isinstance(part, PendingCall)]
+        signalled = [write.signals for write in calls if write.signals]
+        values_changed = any(write.changes_values for write in calls)
+        return Wakeup(self.token, grown if self._names_runs() else [], signalled, values_changed).encoded()

@@ -1,0 +1,90 @@
+"""The connections that read: a few, opened when they are needed. A read that finds no database is tried again for a
+while. Writes that need no order among others (compaction, deletion) go through these too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tailrace.errors import JournalError
+from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translated
+
+T = TypeVar("T")
+CONNECTIONS = 4
+RETRY_FOR_S = 10.0
+PAUSE_FIRST_S = 0.05  # before the second try; doubled at each further one
+PAUSE_MAX_S = 1.0
+READ_TIMEOUT_S = 15.0
+
+
+class Readers:
+    """Each query has a connection for itself; those that are free are used again, the newest first."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._free: list[Connection] = []
+        self._used: set[Connection] = set()
+        self._closed = False
+
+    async def query(self, work: Callable[[Connection], Awaitable[T]], *, retry_for_s: float = RETRY_FOR_S) -> T:
+        """Raises `StorageFailed` where the database was away for `retry_for_s`. `work` may be called again."""
+        loop, pause_s = asyncio.get_running_loop(), PAUSE_FIRST_S
+        give_up_at = loop.time() + retry_for_s
+        while True:
+            try:
+                with translated(self._address):
+                    return await self._attempt(work)
+            except _Again as again:
+                if self._closed or loop.time() + pause_s > give_up_at:
+                    raise away(self._address, again.why) from again.why
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._places:
+            connection: Connection | None = None
+            try:
+                async with asyncio.timeout(READ_TIMEOUT_S):
+                    connection = await self._connection()
+                    self._used.add(connection)
+                    result = await work(connection)
+            except BaseException as exc:
+                if connection is not None and not isinstance(exc, JournalError):
+                    connection.terminate()  # cancelled in the middle of a query, among others
+                if isinstance(exc, Exception) and (is_lost(exc) or is_conflict(exc)):
+                    raise _Again(exc) from exc
+                raise
+            finally:
+                if connection is not None:
+                    self._used.discard(connection)
+                    if not connection.is_closed():
+                        self._free.append(connection)
+            return result
+
+    async def _connection(self) -> Connection:
+        if self._closed:
+            raise JournalError("the journal is closed")
+        while self._free:
+            if not (connection := self._free.pop()).is_closed():
+                return connection
+        return await connect(self._address, "reader")
+
+    def submit(self, work: Callable[[Connection], Awaitable[T]]) -> asyncio.Future[T]:
+        return asyncio.ensure_future(self.query(work))
+
+    def close(self) -> None:
+        """Queries in flight fail."""
+        self._closed = True
+        for connection in (*self._free, *self._used):
+            connection.terminate()
+        self._free.clear()
+
+
+class _Again(Exception):
+    """The same read may succeed later."""
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
+        super().__init__(str(why))

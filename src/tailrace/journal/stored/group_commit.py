@@ -1,0 +1,189 @@
+"""Group commit: all pending writes of all runs are written together. The loop's side of it, for every database.
+
+Owns when and in which order things are written. The loop never waits for storage. At most one commit is in flight;
+writes that come meanwhile are part of the next group, so slow storage makes larger groups and not a longer queue. No
+entry is shown before its group is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
+from tailrace.events import Entry, RunFinished
+from tailrace.journal.fold import Fold
+from tailrace.journal.live_tail import Tail, Waiters
+from tailrace.journal.open_log import OpenLog
+from tailrace.journal.stored.rows import rows_of, without_outputs
+from tailrace.ports import Batch
+
+OnLag: TypeAlias = Callable[[float], None]
+BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
+
+
+class StoredLog(OpenLog):
+    """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
+
+    __slots__ = ("failure", "fsync", "num", "progress", "signalled", "tail", "written_seq")
+
+    def __init__(self, run_id: str, num: int, epoch: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
+        super().__init__(run_id, epoch, fold)
+        self.num = num
+        self.tail = tail
+        self.fsync = fsync
+        self.written_seq = fold.seq
+        self.failure: JournalError | None = None  # why appended entries will never be written
+        self.progress = Waiters()
+        self.signalled = Waiters()
+
+    def refuse(self, error: JournalError) -> None:
+        self.refusal = error
+        if self.written_seq < self.seq:
+            self.failure = self.failure or error
+        self.progress.wake()
+        self.signalled.wake()
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """The pending entries of one log, as one part of a group."""
+
+    log: StoredLog
+    batch: Batch = field(default_factory=Batch)
+    rows: list[BoundRow] = field(default_factory=list)
+    error: TailraceError | None = None
+
+    @property
+    def fsync(self) -> bool:
+        return self.log.fsync
+
+    def freeze(self) -> None:
+        """Encodes the entries. On the loop: two threads that run much Python code only slow each other down."""
+        self.batch = self.log.take_pending()
+        entries: Sequence[Entry] = self.batch
+        repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
+        if repeats:  # a sequence's output: it stands in the entries of its steps
+            entries = [*entries[:-1], without_outputs(entries[-1])]
+        try:
+            rows = list(rows_of(entries))
+        except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
+            self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
+            return
+        self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
+        if not repeats:
+            self.batch.stored = b"".join([row.events for row in rows])
+
+    def settle(self) -> None:
+        if isinstance(self.error, JournalError):
+            self.log.refuse(self.error)
+            if isinstance(self.error, StorageFailed):
+                self.log.tail.fail(self.error)  # the run waits: its viewers are told why
+        elif self.batch:
+            self.log.written_seq = self.batch[-1].seq
+            self.log.tail.publish(self.batch)
+            self.log.progress.wake()
+
+    def stale(self, epoch: int | None, owner: str) -> StaleEpoch | None:
+        """Why storage refused the entries, where its newest claim is this one; None stands for no such run."""
+        if epoch == self.log.epoch:
+            return None
+        whose = f"; {owner} claimed it" if owner else ""
+        return StaleEpoch(f"run {self.log.run_id} is no longer this writer's (claim {self.log.epoch}){whose}")
+
+
+Work = TypeVar("Work")
+
+
+@dataclass(slots=True, eq=False)
+class PendingCall(Generic[Work]):
+    """Any other write. `work` raises a `TailraceError` only before it has written anything."""
+
+    work: Work
+    future: asyncio.Future[Any]
+    fsync: bool
+    result: Any = None
+    error: TailraceError | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return  # the caller was cancelled
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class GroupCommit(ABC, Generic[Work]):
+    """Queues writes, hands over one group at a time, settles it when it is committed."""
+
+    def __init__(self, on_lag: OnLag | None) -> None:
+        """`on_lag` is called once the entries of a group are shown, with the seconds since the oldest of them was
+        appended."""
+        self._loop = asyncio.get_running_loop()
+        self._on_lag = on_lag
+        self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
+        self._in_flight_since: float | None = None  # the same of the group in flight
+        self._waiting: list[PendingAppend | PendingCall[Work]] = []
+        self._busy = False  # a group is in flight, or will be in this tick of the loop
+        self._idle = Waiters()
+        self._closed = False
+
+    @property
+    @abstractmethod
+    def failing(self) -> bool:
+        """Whether a group could not be written, and nothing has shown since that the next one can."""
+
+    @abstractmethod
+    def _write(self, group: list[PendingAppend | PendingCall[Work]]) -> None:
+        """Begins to write the group. `_settle` must be called when that is done, in the loop's thread."""
+
+    def append(self, log: StoredLog) -> None:
+        """Adds the log to the next group. The group takes what is pending when it is handed over."""
+        if not log.queued:
+            log.queued = True
+            if self._waiting_since is None:
+                self._waiting_since = self._loop.time()
+            self._queue(PendingAppend(log))
+
+    def _call(self, work: Work, *, fsync: bool) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue(PendingCall(work, future, fsync))
+        return future
+
+    async def _finish(self) -> None:
+        """Returns when everything queued is settled; nothing more is taken."""
+        while self._busy:
+            await self._idle.next_time().wait()
+        self._closed = True
+
+    def _queue(self, part: PendingAppend | PendingCall[Work]) -> None:
+        if self._closed:
+            raise JournalError("the journal is closed")
+        self._waiting.append(part)
+        if not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._send_group)
+
+    def _send_group(self) -> None:
+        group, self._waiting = self._waiting, []
+        self._in_flight_since, self._waiting_since = self._waiting_since, None
+        for part in group:
+            if isinstance(part, PendingAppend):
+                part.freeze()
+        self._write(group)
+
+    def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:
+        appended_at = self._in_flight_since
+        self._busy = bool(self._waiting)
+        if self._busy:
+            self._send_group()  # first, so that the writer works while viewers are woken
+        for part in group:
+            part.settle()
+        if not self._busy:
+            self._idle.wake()
+        if appended_at is not None and self._on_lag is not None:
+            self._on_lag(self._loop.time() - appended_at)

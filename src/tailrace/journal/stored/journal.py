@@ -1,0 +1,342 @@
+"""The event loop's side of a journal on a database: which runs this process writes to, which viewers it wakes.
+
+Knows no database. A store gives the reads and writes of `Database`; several processes may have the same one open, and
+each follows the runs that others write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from tailrace.errors import JournalError, RunNotFound, RunOwned, RunSealed, StaleEpoch
+from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinished, RunStarted
+from tailrace.journal.fold import Fold, fold
+from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Tail
+from tailrace.journal.page_cache import PageCache
+from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
+from tailrace.journal.stored.rows import Row
+from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
+
+logger = logging.getLogger("tailrace.journal")
+REMEMBERED = 1024  # lost leases whose reason is kept, for a late writer's error
+VALUES_INTERVAL_S = 0.05  # between two looks at the small state that is waited for, while another process writes much
+RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
+RETRY_MAX_S = 5.0
+
+
+class Database(ABC):
+    """What a store does. A write is queued for the next group commit, after everything queued before it."""
+
+    # ── writes: each raises before it has written anything ──
+
+    @abstractmethod
+    async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
+        """The new run, claimed by `owner` where there is one, and its number; None in place of the number where the
+        idempotency key names a run that exists."""
+
+    @abstractmethod
+    async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
+        """The run's number and its new lease."""
+
+    @abstractmethod
+    async def _renew_lease(self, lease: Lease, lease_s: float) -> None: ...
+
+    @abstractmethod
+    async def _release_run(self, lease: Lease, *, fsync: bool) -> None: ...
+
+    @abstractmethod
+    async def _park_run(self, lease: Lease, failure: RunFailure, *, fsync: bool) -> None: ...
+
+    @abstractmethod
+    async def _end_run(self, lease: Lease, last: Entry, output_seqs: list[int] | None, *, fsync: bool) -> None: ...
+
+    @abstractmethod
+    async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
+
+    @abstractmethod
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run: ...
+
+    @abstractmethod
+    async def _delete_run(self, run_id: str) -> None: ...
+
+    # ── reads ──
+
+    @abstractmethod
+    async def get(self, run_id: str) -> Run: ...
+
+    @abstractmethod
+    async def page(self, run_id: str, after: int) -> Batch: ...
+
+    @abstractmethod
+    def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]: ...
+
+    @abstractmethod
+    async def _newest_seq(self, run_id: str) -> int: ...
+
+    @abstractmethod
+    async def _signals_after(self, run_id: str, after: int) -> list[Signal]: ...
+
+    @abstractmethod
+    async def _fold_log(self, run_id: str) -> Fold: ...
+
+    @abstractmethod
+    async def _compaction(self, run_id: str) -> tuple[Row, list[Row]]:
+        """The snapshot before the last entry, and the rows that are kept."""
+
+    @abstractmethod
+    async def get_value(self, namespace: str, key: str) -> bytes | None: ...
+
+    # ── other processes ──
+
+    @abstractmethod
+    def _look_at(self, run_id: str) -> None:
+        """Another process may have written to the run: it is followed soon."""
+
+
+class StoredJournal(Database):
+    """The part of the port that is the same for every database."""
+
+    def __init__(self, commits: GroupCommit[Any]) -> None:
+        self._group_commit = commits
+        self._pages = PageCache()
+        self._logs: dict[str, StoredLog] = {}  # runs that this process may write to
+        self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
+        self._refusals: dict[tuple[str, int], JournalError] = {}
+        self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
+
+    # ── a run's life ──
+
+    async def create(self, new: NewRun) -> Run:
+        run, _ = await self._insert_run(new, None, 0.0)
+        return run
+
+    async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
+        run, num = await self._insert_run(new, owner, lease_s)
+        if num is None:
+            return run, None
+        lease = Lease(run.id, run.claims, owner)
+        first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
+        self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
+        return run, lease
+
+    async def claim(self, run_id: str, owner: str, *, lease_s: float = 30.0) -> Lease:
+        num, lease = await self._claim_run(run_id, owner, lease_s)
+        run, state = await self.get(run_id), await self._fold_log(run_id)
+        self._hold(lease, num, state, fsync=run.new.durability == "fsync")
+        return lease
+
+    def _hold(self, lease: Lease, num: int, state: Fold, *, fsync: bool) -> None:
+        if (older := self._logs.get(lease.run_id)) is not None:
+            self._drop(older, StaleEpoch(f"run {lease.run_id} was claimed again by {lease.owner}"))
+        tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
+        tail.skip_to(state.seq)
+        tail.recover()
+        self._logs[lease.run_id] = StoredLog(lease.run_id, num, lease.epoch, state, tail, fsync=fsync)
+
+    def _drop(self, log: StoredLog, why: JournalError) -> None:
+        log.refuse(why)
+        if self._logs.get(log.run_id) is log:
+            del self._logs[log.run_id]
+        self._refusals[log.run_id, log.epoch] = why
+        if len(self._refusals) > REMEMBERED:
+            del self._refusals[next(iter(self._refusals))]
+
+    def _held(self, lease: Lease) -> StoredLog:
+        log = self._logs.get(lease.run_id)
+        if log is not None and log.epoch == lease.epoch:
+            if log.refusal is None:
+                return log
+            self._drop(log, log.refusal)
+        raise self._refusals.get(
+            (lease.run_id, lease.epoch),
+            StaleEpoch(f"run {lease.run_id} is not {lease.owner}'s in this process (claim {lease.epoch})"),
+        )
+
+    async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+        log = self._held(lease)
+        try:
+            await self._renew_lease(lease, lease_s)
+        except (StaleEpoch, RunSealed) as why:
+            self._drop(log, why)
+            raise
+
+    async def release(self, lease: Lease) -> None:
+        log = self._logs.get(lease.run_id)
+        given_back = StaleEpoch(f"run {lease.run_id} was given back")
+        if log is not None and log.epoch == lease.epoch:
+            log.refusal = given_back
+            await self._release_run(lease, fsync=log.fsync)
+            self._drop(log, given_back)
+        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | StaleEpoch):
+            # Storage refused an entry, which voids the lease here; in storage it is still held.
+            await self._release_run(lease, fsync=False)
+
+    async def park(self, lease: Lease, failure: RunFailure) -> None:
+        log = self._held(lease)
+        self.append(lease, [GatewayNotice("parked", failure.message)])
+        log.refusal = StaleEpoch(f"run {lease.run_id} was parked")
+        await self._park_run(lease, failure, fsync=log.fsync)
+        self._drop(log, log.refusal)
+
+    # ── writing ──
+
+    def append(self, lease: Lease, events: Sequence[AnyEvent], *, attempt: int = 1) -> int:
+        log = self._logs.get(lease.run_id)
+        if log is None or log.epoch != lease.epoch:
+            log = self._held(lease)
+        seq = log.append(events, attempt)
+        if not log.queued:
+            self._group_commit.append(log)
+        return seq
+
+    async def commit(self, lease: Lease) -> None:
+        log = self._held(lease)
+        await self._written(log, log.seq)
+
+    async def _written(self, log: StoredLog, seq: int) -> None:
+        while log.written_seq < seq:
+            progress = log.progress.next_time()
+            if log.failure is not None:
+                self._drop(log, log.failure)
+                raise log.failure
+            await progress.wait()
+
+    async def seal(self, lease: Lease, finished: RunFinished) -> Entry:
+        log = self._held(lease)
+        entry = log.finish(finished)
+        self._group_commit.append(log)
+        try:
+            await self._end_run(lease, entry, log.fold.output_seqs, fsync=log.fsync)
+        except JournalError as why:
+            self._drop(log, why)
+            raise
+        self._drop(log, RunSealed(f"run {lease.run_id} has ended"))
+        return entry
+
+    # ── signals ──
+
+    async def signal(self, run_id: str, signal: Signal) -> Signal:
+        sent = await self._insert_signal(run_id, signal)
+        if (log := self._logs.get(run_id)) is not None:
+            log.signalled.wake()
+        return sent
+
+    async def signals(self, lease: Lease, *, after: int = 0) -> list[Signal]:
+        while True:
+            signalled = self._held(lease).signalled.next_time()
+            found = await self._signals_after(lease.run_id, after)
+            if found:
+                self._held(lease)
+                return found
+            await signalled.wait()
+
+    # ── reading ──
+
+    async def snapshot(self, run_id: str) -> Entry:
+        log = self._logs.get(run_id)
+        if log is not None and log.refusal is None:
+            entry = log.fold.entry()
+            with contextlib.suppress(JournalError):
+                await self._written(log, entry.seq)  # the fold is ahead of storage: shown once it is written
+                return entry
+        state = await self._fold_log(run_id)
+        return state.entry()
+
+    def tail(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[Batch]:
+        return EntryViewer(self, run_id, after, snapshot=snapshot)
+
+    def tail_pages(self, run_id: str, *, after: int = 0, snapshot: bool = False) -> AsyncIterator[LogPage]:
+        return PageViewer(self, run_id, after, snapshot=snapshot)
+
+    async def stored_page(self, run_id: str, after: int) -> LogPage:
+        return await self._pages.page(run_id, after, lambda: self._load_lines(run_id, after))
+
+    async def attach(self, run_id: str) -> Tail:
+        if (tail := self._tails.get(run_id)) is not None:
+            return tail
+        run = await self.get(run_id)
+        tail = self._tails.setdefault(run_id, Tail(last_seq=run.last_seq, ended=run.state in ENDED))
+        self._look_at(run_id)  # a commit between `get` and here has woken no viewer of this tail
+        return tail
+
+    async def last_seq(self, run_id: str) -> int:
+        seq = await self._newest_seq(run_id)
+        self._look_at(run_id)  # another process's commits are published by the task that listens
+        return seq
+
+    # ── other processes ──
+
+    def _followed(self, run_ids: Iterable[str]) -> list[tuple[str, Tail]]:
+        """Those of the runs that viewers watch here and another process executes."""
+        tails = ((run_id, self._tails.get(run_id)) for run_id in run_ids if run_id not in self._logs)
+        return [(run_id, tail) for run_id, tail in tails if tail is not None and not tail.ended]
+
+    async def _follow(self, run_id: str, tail: Tail) -> JournalError | None:
+        """Publishes what another process has written. The viewers of this run learn of a failure, which is returned;
+        the other runs are still followed."""
+        try:
+            while batch := await self.page(run_id, after := tail.last_seq):
+                if run_id in self._logs or tail.last_seq != after:
+                    return None  # claimed here meanwhile: its own commits publish
+                tail.publish(batch)
+        except RunNotFound as error:
+            tail.fail(error)
+            self._tails.pop(run_id, None)  # deleted: no entry will follow
+            return None
+        except JournalError as error:
+            failure = error
+        except Exception as exc:
+            logger.exception("run %s cannot be followed", run_id)
+            failure = JournalError(f"run {run_id} cannot be followed: {exc!r}")
+        else:
+            tail.unreadable = None
+            return None
+        tail.unreadable = failure
+        tail.wake()
+        return failure
+
+    # ── keeping ──
+
+    async def compact(self, run_id: str) -> Run:
+        run = await self.get(run_id)
+        if run.state not in ENDED:
+            raise RunOwned(f"run {run_id} has not ended", owner=run.owner)
+        if run.first_seq > 1:
+            return run
+        snapshot, kept = await self._compaction(run_id)
+        run = await self._compact_run(run_id, snapshot, kept)
+        if (tail := self._tails.get(run_id)) is not None:
+            tail.forget()
+        self._pages.forget(run_id)
+        return run
+
+    async def delete(self, run_id: str) -> None:
+        await self._delete_run(run_id)
+        self._tails.pop(run_id, None)
+        self._pages.forget(run_id)
+
+    # ── small state ──
+
+    async def next_value(self, namespace: str, key: str, known: bytes | None) -> bytes | None:
+        while True:
+            changed = self._value_changed.next_time()
+            if (value := await self.get_value(namespace, key)) != known:
+                return value
+            await changed.wait()
+
+    def _told_of_change(self, changed: bool) -> bool:
+        self._value_changed.wake()
+        return changed
+
+    def _close_views(self) -> None:
+        """Ends the waiting viewers and refuses what is still held."""
+        for log in list(self._logs.values()):
+            self._drop(log, JournalError("the journal is closed"))
+        for tail in list(self._tails.values()):
+            tail.close()

@@ -1,0 +1,269 @@
+"""Entries and runs to rows and back, for every database. Pure: knows no database and never awaits.
+
+A row holds consecutive entries of one attempt: the JSON of their events, a line each, as they are sent. A sequence's
+output is its steps' outputs, and they are stored once, in the `StepFinished` entries: `output_seqs` of a run lists
+these entries, and what repeats them is stored without them and completed when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from tailrace.errors import CorruptLog, RunNotFound
+from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished, from_json
+from tailrace.journal.fold import Fold, is_fact, is_progress, outputs_text
+from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
+from tailrace.messages import JsonObject
+from tailrace.ports import NewRun, Run, RunState, StoredLine
+
+_ENCODER = msgspec.json.Encoder()
+_EVENTS = msgspec.json.Decoder(AnyEvent)
+_NEW = msgspec.json.Decoder(NewRun)
+_FINISHED = msgspec.json.Decoder(RunFinished)
+_FAILURE = msgspec.json.Decoder(RunFailure)
+_PAYLOAD = msgspec.json.Decoder(dict[str, Any])
+_SEQS = msgspec.json.Decoder(list[int])
+
+
+class Row(NamedTuple):
+    """One stretch of consecutive entries of one attempt, as it is stored."""
+
+    first_seq: int
+    last_seq: int
+    attempt: int
+    crc: int
+    events: bytes
+
+
+class RunRow(NamedTuple):
+    """A run as it is stored. `outcome` is the last entry of an ended run, or why a run is parked."""
+
+    num: int
+    id: str
+    new: bytes
+    created_at: float
+    state: RunState
+    epoch: int
+    kills: int
+    owner: str
+    first_seq: int
+    outcome: bytes | None
+    output_seqs: bytes | None
+    last_seq: int | None
+
+
+def encode(value: msgspec.Struct) -> bytes:
+    return _ENCODER.encode(value)
+
+
+def decoded_payload(payload: bytes) -> JsonObject:
+    """The payload of a signal."""
+    return _PAYLOAD.decode(payload)
+
+
+def no_such_run(run_id: str) -> RunNotFound:
+    return RunNotFound(f"there is no run {run_id}")
+
+
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
+    """`entries` are consecutive. A row is as long as a page at most: a page costs the rows that it is made of."""
+    for attempt, group in groupby(entries, attrgetter("attempt")):
+        stretch = list(group)
+        for start in range(0, len(stretch), PAGE_LINES):
+            some = stretch[start : start + PAGE_LINES]
+            events = _ENCODER.encode_lines([entry.event for entry in some])
+            yield Row(some[0].seq, some[-1].seq, attempt, crc32(events), events)
+
+
+def entries_of(run_id: str, row: Row) -> list[Entry]:
+    """Raises `CorruptLog` for a row that is not what was written."""
+    _check_sum(run_id, row)
+    try:
+        events = _EVENTS.decode_lines(row.events)
+    except msgspec.MsgspecError as exc:
+        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} cannot be read: {exc}") from exc
+    _check_count(run_id, row, len(events))
+    return [Entry(seq, event, row.attempt) for seq, event in enumerate(events, row.first_seq)]
+
+
+def lines_of(run_id: str, row: Row) -> list[StoredLine]:
+    """The same without decoding them."""
+    _check_sum(run_id, row)
+    lines = row.events.splitlines()  # JSON has no line ends inside
+    _check_count(run_id, row, len(lines))
+    return [StoredLine(seq, row.attempt, line) for seq, line in enumerate(lines, row.first_seq)]
+
+
+def _check_sum(run_id: str, row: Row) -> None:
+    if crc32(row.events) != row.crc:
+        raise CorruptLog(f"run {run_id}: entries {row.first_seq}-{row.last_seq} are damaged (checksum)")
+
+
+def _check_count(run_id: str, row: Row, found: int) -> None:
+    if found != row.last_seq - row.first_seq + 1:
+        raise CorruptLog(f"run {run_id}: {found} entries where {row.first_seq}-{row.last_seq} are due")
+
+
+def _consecutive(run_id: str, rows: Iterable[Row], after: int) -> Iterator[Row]:
+    """The rows with entries after the cursor. Raises `CorruptLog` where one is missing."""
+    due = after + 1
+    for row in rows:
+        if row.last_seq < due:
+            continue
+        if row.first_seq > due:
+            raise CorruptLog(f"run {run_id}: entries {due}-{row.first_seq - 1} are missing")
+        yield row
+        due = row.last_seq + 1
+
+
+def entries_after(run_id: str, rows: Iterable[Row], after: int, limit: int) -> list[Entry]:
+    """At most `limit` entries after the cursor. Takes no more rows than it needs."""
+    entries: list[Entry] = []
+    for row in _consecutive(run_id, rows, after):
+        entries += entries_of(run_id, row)[after + 1 + len(entries) - row.first_seq :]
+        if len(entries) >= limit:
+            break
+    return entries[:limit]
+
+
+def lines_after(run_id: str, rows: Iterable[Row], after: int) -> list[StoredLine]:
+    """The same as they are stored: one page, as `Source.stored_page` says."""
+    end, page_bytes = next_page_end(after), 0
+    lines: list[StoredLine] = []
+    for row in _consecutive(run_id, rows, after):
+        for line in lines_of(run_id, row)[after + 1 + len(lines) - row.first_seq :]:
+            page_bytes += len(line.json)
+            if line.seq > end or (page_bytes > PAGE_BYTES and lines):
+                return lines
+            lines.append(line)
+    return lines
+
+
+def facts_in(run_id: str, rows: Iterable[Row]) -> list[Entry]:
+    return [entry for row in rows for entry in entries_of(run_id, row) if is_fact(entry.event)]
+
+
+PROGRESS_TYPES = (b"step_finished", b"tool_output_recorded", b"delivered")
+_PROGRESS = tuple(b'{"type":"%b"' % name for name in PROGRESS_TYPES)  # most entries need not be decoded
+
+
+def shows_progress(first_seq: int, events: bytes, claimed_seq: int) -> bool:
+    """Whether an entry after the claim says that work was completed."""
+    return any(
+        seq > claimed_seq and line.startswith(_PROGRESS) and is_progress(from_json(line))
+        for seq, line in enumerate(events.splitlines(), first_seq)
+    )
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def run_of_row(row: RunRow, outputs: Mapping[str, Any] | None) -> Run:
+    """`outputs` are those of its steps, where `output_seqs` lists them."""
+    if row.last_seq is None:
+        raise CorruptLog(f"run {row.id} has lost all its entries")
+    try:
+        parked = row.state == "parked"
+        finished = None if row.outcome is None or parked else _FINISHED.decode(row.outcome)
+        if finished is not None and outputs is not None:
+            finished = msgspec.structs.replace(finished, output=outputs_text(outputs))
+        return Run(
+            row.id,
+            _NEW.decode(row.new),
+            row.state,
+            row.last_seq,
+            row.first_seq,
+            row.created_at,
+            row.epoch,
+            row.kills,
+            row.owner,
+            finished,
+            _FAILURE.decode(row.outcome) if parked and row.outcome is not None else None,
+        )
+    except msgspec.MsgspecError as exc:
+        raise CorruptLog(f"run {row.id} cannot be read: {exc}") from exc
+
+
+# ── a sequence's output, stored in its steps alone ───────────────────────────────────────────────────────────
+
+
+def decoded_seqs(output_seqs: bytes) -> list[int]:
+    return _SEQS.decode(output_seqs)
+
+
+def step_finished(run_id: str, seq: int, row: Row | None) -> StepFinished:
+    """The step's end that is the entry `seq`, in the row that holds it."""
+    entries = entries_of(run_id, row) if row is not None else []
+    event = next((entry.event for entry in entries if entry.seq == seq), None)
+    if not isinstance(event, StepFinished):
+        raise CorruptLog(f"run {run_id}: entry {seq} is not the output of a step")
+    return event
+
+
+def repeats_outputs(entries: Sequence[Entry]) -> bool:
+    """Whether the last entry may be one that was stored without the outputs of its run's steps."""
+    return bool(entries) and isinstance(entries[-1].event, (RunFinished, Snapshot))
+
+
+def without_outputs(entry: Entry) -> Entry:
+    """What is stored of an entry that repeats the outputs of steps: `with_outputs` takes it back."""
+    match entry.event:
+        case RunFinished() as event:
+            return Entry(entry.seq, msgspec.structs.replace(event, output=""), entry.attempt)
+        case Snapshot(steps=steps) as event:
+            bare = tuple(
+                msgspec.structs.replace(step, output=None) if step.state == "finished" else step for step in steps
+            )
+            return Entry(entry.seq, msgspec.structs.replace(event, output="", steps=bare), entry.attempt)
+        case _:
+            return entry
+
+
+def with_outputs(entry: Entry, outputs: Mapping[str, Any]) -> Entry:
+    """The entry with the outputs that were left out when it was stored."""
+    changes: dict[str, object] = {"output": outputs_text(outputs)}
+    if isinstance(entry.event, Snapshot):
+        changes["steps"] = tuple(
+            msgspec.structs.replace(step, output=outputs.get(step.block_id, step.output)) for step in entry.event.steps
+        )
+    return Entry(entry.seq, msgspec.structs.replace(entry.event, **changes), entry.attempt)
+
+
+# ── compaction ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Compaction:
+    """Folds a whole log, entry after entry, into what compaction keeps of it."""
+
+    def __init__(self) -> None:
+        self._state, self._kept = Fold(), list[Entry]()
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if not isinstance(entry.event, RunFinished):
+                self._state.apply(entry)
+            if is_fact(entry.event):
+                self._kept.append(entry)
+
+    def rows(self, *, outputs_in_steps: bool) -> tuple[Row, list[Row]]:
+        """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
+        snapshot, kept = self._state.entry(), self._kept
+        if outputs_in_steps:
+            kept[-1], snapshot = without_outputs(kept[-1]), without_outputs(snapshot)
+        (snapshot_row,) = rows_of([snapshot])
+        return snapshot_row, [row for stretch in _stretches(kept) for row in rows_of(stretch)]
+
+
+def _stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Groups of consecutive entries: compaction leaves gaps between them."""
+    for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
+        yield [entry for _, entry in group]

@@ -1,0 +1,229 @@
+"""The database goes away: at each step of a commit, for a while, for long. Nothing is lost, doubled or left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from postgres_server import PostgresServer, running
+from tailrace.errors import JournalError, StorageFailed
+from tailrace.events import MessageChunk, RunFinished
+from tailrace.journal.key_values import KeyValues
+from tailrace.journal.postgres import commits, readers
+from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.ports import NewRun, Run, Signal
+from tailrace.testing.conformance.journal import everything, started, texts_of, written
+from tcp_proxy import Moment, TcpProxy, proxied
+
+MOST_STEPS = 200
+
+
+@pytest.fixture
+async def proxy(postgres_server: PostgresServer) -> AsyncIterator[TcpProxy]:
+    async with proxied(postgres_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def journal(postgres_server: PostgresServer, proxy: TcpProxy) -> AsyncIterator[PostgresJournal]:
+    journal = await PostgresJournal.open(postgres_server.url(port=proxy.port))
+    yield journal
+    await journal.close()
+
+
+async def noticed(journal: PostgresJournal) -> None:
+    """The writer knows that the database is away."""
+    while journal._commits.away is None:  # noqa: ASYNC110 - the journal tells nobody
+        await asyncio.sleep(0)
+
+
+async def whole_run(journal: PostgresJournal, number: int) -> Run:
+    """Every kind of write, each once."""
+    key = f"key {number}"
+    run, lease = await journal.start(NewRun("call", session="s", idempotency_key=key), "me")
+    assert lease is not None, "the run that the first try created is this one's"
+    for text in ("a", "b"):
+        journal.append(lease, [MessageChunk(text)])
+        await journal.commit(lease)
+    await journal.signal(run.id, Signal("go"))
+    assert [signal.name for signal in await journal.signals(lease)] == ["go"]
+    counted = await KeyValues(journal, "n", int).update("k", lambda known: (known or 0) + 1)
+    assert counted == number + 1
+    await journal.renew(lease)
+    await journal.release(lease)
+    lease = await journal.claim(run.id, "me")
+    journal.append(lease, [MessageChunk("c")])
+    await journal.seal(lease, RunFinished("completed", "abc"))
+    return await journal.get(run.id)
+
+
+@pytest.mark.parametrize("moment", ["request", "response"])
+async def test_I103_a_connection_lost_at_each_step_loses_and_doubles_nothing(
+    journal: PostgresJournal, proxy: TcpProxy, moment: Moment
+) -> None:
+    await whole_run(journal, 0)
+    for step in range(MOST_STEPS):
+        proxy.lose_at(step, moment)
+        async with asyncio.timeout(30):
+            run = await whole_run(journal, step + 1)
+            entries = await journal.read(run.id)
+        assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
+        assert texts_of(entries) == ["a", "b", "c"]
+        assert (run.state, run.kills, run.last_seq) == ("completed", 0, 5)
+        if not proxy.fired:
+            assert step > 20
+            return
+    pytest.fail("the steps do not end")
+
+
+async def test_appends_wait_while_the_database_is_away_and_viewers_see_them_then(
+    journal: PostgresJournal, proxy: TcpProxy
+) -> None:
+    run, lease = await started(journal)
+    watching = asyncio.ensure_future(everything(journal.tail(run.id)))
+    await written(journal, lease, [MessageChunk("0 ")])
+    await proxy.refuse()
+    for number in range(1, 100):
+        journal.append(lease, [MessageChunk(f"{number} ")])
+        await asyncio.sleep(0)
+    committing = asyncio.ensure_future(journal.commit(lease))
+    await noticed(journal)
+    with pytest.raises(StorageFailed, match="cannot be reached"):
+        await journal.check()
+    assert not committing.done()
+    await proxy.accept()
+    async with asyncio.timeout(30):
+        await committing
+        output = "".join(f"{number} " for number in range(100))
+        await journal.seal(lease, RunFinished("completed", output))
+        assert texts_of(await watching) == [f"{number} " for number in range(100)]
+        await journal.check()
+
+
+async def test_a_run_is_given_back_when_the_database_is_away_for_too_long(
+    journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, lease = await started(journal)
+    viewer = journal.tail(run.id)
+    await anext(viewer)
+    monkeypatch.setattr(journal._commits, "_wait_s", 0.1)
+    monkeypatch.setattr(readers, "RETRY_FOR_S", 0.1)
+    await proxy.refuse()
+    journal.append(lease, [MessageChunk("lost")])
+    async with asyncio.timeout(30):
+        with pytest.raises(StorageFailed, match="cannot be reached") as refused:
+            await journal.commit(lease)
+        assert "127.0.0.1" not in refused.value.reason
+        with pytest.raises(StorageFailed):  # not a silent stream (L144)
+            await anext(viewer)
+        with pytest.raises(StorageFailed):
+            await journal.check()
+        with pytest.raises(StorageFailed):
+            await journal._readers.query(lambda connection: connection.fetch("SELECT 1"), retry_for_s=0.1)
+        with pytest.raises(StorageFailed):
+            journal.append(lease, [MessageChunk("more")])
+        await proxy.accept()
+        while True:
+            try:
+                await journal.check()
+                break
+            except StorageFailed:
+                await asyncio.sleep(0.01)  # between two tries to connect
+        await journal.release(lease)
+        assert [orphan.id for orphan in await journal.orphans()] == [run.id]
+        lease = await journal.claim(run.id, "me")
+        assert await written(journal, lease, [MessageChunk("a")]) == 2
+        await journal.seal(lease, RunFinished("completed", "a"))
+        assert texts_of(await everything(viewer)) == ["a"]  # the same viewer goes on
+
+
+async def test_what_waits_for_the_database_is_bounded(
+    journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "MAX_ENTRIES_WAITING", 10)
+    run, lease = await started(journal)
+    await proxy.refuse()
+    journal.append(lease, [MessageChunk("first")])
+    await noticed(journal)
+    journal.append(lease, [MessageChunk("x")] * 10)
+    with pytest.raises(StorageFailed):
+        journal.append(lease, [MessageChunk("too much")])
+    with pytest.raises(StorageFailed):
+        journal.append(lease, [])
+    await proxy.accept()
+    async with asyncio.timeout(30):
+        await journal.release(lease)
+    assert texts_of(await journal.read(run.id)) == ["first", *["x"] * 10]  # what was taken is written
+
+
+async def test_wakeups_that_were_missed_are_made_up_for(
+    postgres_server: PostgresServer, journal: PostgresJournal, proxy: TcpProxy
+) -> None:
+    """The listener is away while another process writes and signals."""
+    writer = await PostgresJournal.open(postgres_server.url(journal._address.schema))
+    run, lease = await started(writer)
+    viewer = journal.tail(run.id, after=1)
+    own_run, own_lease = await started(journal)
+    signalled = asyncio.ensure_future(journal.signals(own_lease))
+    watching = asyncio.ensure_future(anext(viewer))
+    changed = asyncio.ensure_future(journal.next_value("n", "k", None))
+    await asyncio.sleep(0)
+    await proxy.refuse()
+    await written(writer, lease, [MessageChunk("a")])
+    await writer.signal(own_run.id, Signal("stop"))
+    await writer.swap_value("n", "k", None, b"1")
+    assert not watching.done()
+    await proxy.accept()
+    async with asyncio.timeout(30):
+        assert texts_of(await watching) == ["a"]
+        assert [signal.name for signal in await signalled] == ["stop"]
+        assert await changed == b"1"
+    await writer.close()
+
+
+@pytest.mark.parametrize("how", ["fast", "immediate", "kill"])
+async def test_I105_what_was_seen_survives_a_restart_of_postgresql(how: str) -> None:
+    with running(durable=True) as server:
+        journal = await PostgresJournal.open(server.url())
+        run, lease = await started(journal)
+        seen: list[str] = []
+
+        async def watch() -> None:
+            async for batch in journal.tail(run.id):
+                seen.extend(texts_of(batch))
+
+        watching = asyncio.ensure_future(watch())
+        texts = [f"{number} " for number in range(300)]
+        async with asyncio.timeout(120):
+            for number, text in enumerate(texts):
+                journal.append(lease, [MessageChunk(text)])
+                await asyncio.sleep(0)
+                if number == 50:
+                    await journal.commit(lease)
+                if number == 100:
+                    await asyncio.to_thread(server.kill if how == "kill" else lambda: server.stop(how))
+                    shown = list(seen)
+                    starting = asyncio.ensure_future(asyncio.to_thread(server.start))
+            await starting
+            await journal.seal(lease, RunFinished("completed", "".join(texts)))
+            await watching
+        assert len(shown) > 50
+        assert seen == texts
+        assert texts_of(await journal.read(run.id)) == texts
+        await journal.close()
+
+
+async def test_closing_does_not_wait_long_for_a_database_that_is_away(
+    postgres_server: PostgresServer, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "WAIT_AT_CLOSE_S", 0.05)
+    journal = await PostgresJournal.open(postgres_server.url(port=proxy.port))
+    _, lease = await started(journal)
+    await proxy.refuse()
+    journal.append(lease, [MessageChunk("lost")])
+    async with asyncio.timeout(10):
+        await journal.close()
+    with pytest.raises(JournalError):
+        journal.append(lease, [MessageChunk("more")])
