@@ -334,6 +334,14 @@ def _without_thoughts(recorded: MessageRecorded) -> MessageRecorded:
     return msgspec.structs.replace(recorded, message=msgspec.structs.replace(message, parts=said))
 
 
+@runtime_checkable
+class Versioned(Protocol):
+    """A journal whose storage has a format, which newer versions of Tailrace change."""
+
+    @property
+    def schema_version(self) -> int: ...
+
+
 class Journal(Protocol):
     """Where runs and their entries are kept. One fenced, append-only log per run; viewers tail it.
 

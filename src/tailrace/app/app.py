@@ -39,6 +39,7 @@ from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
+from tailrace.journal.bus import Bus
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
@@ -78,6 +79,7 @@ class App:
     ) -> None:
         self.config = config
         self.journal = journal
+        self.bus: Bus | None = None  # where the config names one
         self.models = models
         self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
