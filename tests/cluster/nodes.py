@@ -1,6 +1,6 @@
 """Several real processes on one store, to be killed, stopped and watched from each other.
 
-A `Cluster` is made from the store's URL and the platforms it serves; each node has a home and a port of its own. The
+A `Cluster` is made from the store and the platforms it serves; each node has a home and a port of its own. The
 provider and the platforms are servers on loopback, in the test's own process. Nothing here knows which store it is.
 """
 
@@ -14,11 +14,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import aiohttp
 import msgspec
 
+from cluster.forked import ForkedProcess, Forker
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal
@@ -30,19 +31,28 @@ PATIENCE_S = 60.0  # after which a test gives up
 CONFIG = """\
 model: {{provider: fake, name: any}}
 providers: {{fake: {{dialect: chat, base_url: "{provider}", backoff_s: 0.001}}}}
-agent: {{tools: [terminal]}}
+agent: {{tools: [terminal, read_file]}}
 approvals: {{mode: {approvals}, timeout_s: 60}}
 streaming: {{enabled: true, min_tokens: 1}}
 store: {{url: "{store}", lease_s: {lease_s}}}
+bus: {{url: "{bus}"}}
 server: {{port: 0, drain_s: {drain_s}}}
 platforms: {{{platforms}}}
 """
 
 
+class SharedStore(NamedTuple):
+    """What every node of a cluster shares. `forker` starts its nodes."""
+
+    forker: Forker
+    url: str
+    bus: str = "auto"
+
+
 class Node:
     """One process of the cluster. `url` is where it serves HTTP; empty for a gateway."""
 
-    def __init__(self, name: str, home: Path, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, home: Path, child: ForkedProcess) -> None:
         self.name = name
         self.home = home
         self.url = ""
@@ -54,13 +64,11 @@ class Node:
 
     async def ready(self) -> None:
         """Returns when the command has said its one line."""
-        assert self._child.stdout is not None
         line = (await self._child.stdout.readline()).decode().strip()
         assert line.startswith("tailrace "), f"{self.name} did not start: {self.log}"
         self.url = line.removeprefix("tailrace listens on ") if "listens" in line else ""
 
     async def _read_log(self) -> None:
-        assert self._child.stderr is not None
         async for line in self._child.stderr:
             async with self._logged:
                 self.log.append(line.decode().rstrip())
@@ -80,10 +88,10 @@ class Node:
 
     async def kill(self) -> None:
         """As `kill -9` does."""
-        if self._child.returncode is None:
-            self._child.kill()
+        self._child.send_signal(signal.SIGKILL)
         await self._child.wait()
         await self._reading
+        self._child.close()
 
     def hang(self) -> None:
         self._child.send_signal(signal.SIGSTOP)
@@ -94,9 +102,9 @@ class Node:
     async def stop(self) -> int:
         """SIGTERM; returns its exit code."""
         self._child.send_signal(signal.SIGTERM)
-        code = await self._child.wait()
+        await self._child.wait()
         await self._reading
-        return code
+        return int((self.home / "exit_code").read_text())
 
     def terminate(self) -> None:
         """SIGTERM, without waiting for the end."""
@@ -109,7 +117,7 @@ class Cluster:
     def __init__(
         self,
         directory: Path,
-        store: str,
+        store: SharedStore,
         provider: str,
         *,
         platforms: str = "",
@@ -121,8 +129,15 @@ class Cluster:
         self.directory = directory
         self.nodes: list[Node] = []
         self.lease_s = lease_s
+        self._forker = store.forker
         self._config = CONFIG.format(
-            store=store, provider=provider, platforms=platforms, approvals=approvals, lease_s=lease_s, drain_s=drain_s
+            store=store.url,
+            bus=store.bus,
+            provider=provider,
+            platforms=platforms,
+            approvals=approvals,
+            lease_s=lease_s,
+            drain_s=drain_s,
         )
         self._environment = environment or {}
         self._stack = AsyncExitStack()
@@ -148,14 +163,8 @@ class Cluster:
         home = self.directory / name
         home.mkdir()
         (home / "config.yaml").write_text(self._config, encoding="utf-8")
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tailrace", command),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "TAILRACE_HOME": str(home), **self._environment},
-            cwd=home,
-        )
+        environment = {**os.environ, "TAILRACE_HOME": str(home), **self._environment}
+        child = await self._forker.start([command], home, environment)
         node = Node(name, home, child)
         self.nodes.append(node)
         await node.ready()

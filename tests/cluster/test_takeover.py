@@ -11,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from cluster.conversing import TEXT, TOOL, ConversingProvider
-from cluster.nodes import LEASE_S, PATIENCE_S, Cluster, Node, SeenEvent, events, has_ended, text_of, watching
+from cluster.nodes import (
+    LEASE_S,
+    PATIENCE_S,
+    Cluster,
+    Node,
+    SeenEvent,
+    SharedStore,
+    events,
+    has_ended,
+    text_of,
+    watching,
+)
 
 SEED = 20261115
 MOMENTS = 4  # of each kind
@@ -50,7 +61,7 @@ async def kill_and_watch(cluster: Cluster, owner: Node, viewer: Node, run_id: st
     return seen
 
 
-async def test_L145_kill_9_during_a_turn_with_a_tool(tmp_path: Path, store: str, node_count: int) -> None:
+async def test_L145_kill_9_during_a_turn_with_a_tool(tmp_path: Path, store: SharedStore, node_count: int) -> None:
     ran = tmp_path / "ran"
     async with (
         ConversingProvider(f"echo x >> {ran}; sleep 0.2") as provider,
@@ -71,7 +82,7 @@ async def test_L145_kill_9_during_a_turn_with_a_tool(tmp_path: Path, store: str,
             living.append(await cluster.start())
 
 
-async def test_L145_kill_9_during_a_background_response(tmp_path: Path, store: str, node_count: int) -> None:
+async def test_L145_kill_9_during_a_background_response(tmp_path: Path, store: SharedStore, node_count: int) -> None:
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         living = await cluster.start_many(node_count)
         for after in moments("response", 30):
@@ -114,7 +125,9 @@ SEQUENCE: dict[str, Any] = {
 }
 
 
-async def test_L145_kill_9_during_a_sequence_with_parallel_steps(tmp_path: Path, store: str, node_count: int) -> None:
+async def test_L145_kill_9_during_a_sequence_with_parallel_steps(
+    tmp_path: Path, store: SharedStore, node_count: int
+) -> None:
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         living = await cluster.start_many(node_count)
         sequence = await cluster.post(living[0], "/sequences", SEQUENCE)
@@ -131,7 +144,7 @@ async def test_L145_kill_9_during_a_sequence_with_parallel_steps(tmp_path: Path,
             living.append(await cluster.start())
 
 
-async def test_L145_a_node_that_hangs_loses_its_run_and_says_so(tmp_path: Path, store: str) -> None:
+async def test_L145_a_node_that_hangs_loses_its_run_and_says_so(tmp_path: Path, store: SharedStore) -> None:
     """SIGSTOP for longer than the lease, then SIGCONT."""
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         owner, other = await cluster.start_many(2)
@@ -148,7 +161,7 @@ async def test_L145_a_node_that_hangs_loses_its_run_and_says_so(tmp_path: Path, 
         assert again == seen, "nothing that the hung node had to say was written"
 
 
-async def test_L145_the_tool_of_a_node_that_hung_is_ended(tmp_path: Path, store: str) -> None:
+async def test_L145_the_tool_of_a_node_that_hung_is_ended(tmp_path: Path, store: SharedStore) -> None:
     pipe = tmp_path / "held open by the tool"
     os.mkfifo(pipe)
     command = f"exec 3> '{pipe}'; echo started >&3; sleep 600"
