@@ -84,7 +84,9 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     searches = [from_tool(tool) for tool in offered if is_web_search(tool)]
     others = [tool for tool in offered if not is_web_search(tool)]
     functions = function_tools(as_functions(others), beyond, nested=False)
-    choice = {"type": "function", "name": NAME} if is_web_search(fields.tool_choice) else fields.tool_choice
+    choice = fields.tool_choice
+    if searches and is_web_search(choice):
+        choice = {"type": "function", "name": NAME}
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
