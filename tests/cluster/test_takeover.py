@@ -14,7 +14,7 @@ from cluster.conversing import TEXT, TOOL, ConversingProvider
 from cluster.nodes import LEASE_S, PATIENCE_S, Cluster, Node, SeenEvent, events, has_ended, text_of, watching
 
 SEED = 20261115
-MOMENTS = 4  # of each kind
+MOMENTS = int(os.environ.get("TAILRACE_KILL_MOMENTS", "4"))  # of each kind
 
 
 def moments(kind: str, last: int) -> list[int]:
