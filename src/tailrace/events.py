@@ -178,7 +178,7 @@ class RunFinished(Event):
 
 
 class AttemptStarted(Event, omit_defaults=True):
-    """An attempt of a call begins. The entry's `attempt` counts them from 1 within the run, or within a step's block."""
+    """An attempt of a call begins. The entry's `attempt` counts them from 1 within the run, or the block of a step."""
 
     provider: str = ""
     model: str = ""
