@@ -34,7 +34,6 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.completion import stop_reason_for, with_call_ids
 from tailrace.wire.anthropic.content import blocks_of, call_id
-from tailrace.wire.citations import of_annotation, of_annotations
 from tailrace.wire.error_bodies import anthropic_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import (
@@ -47,6 +46,7 @@ from tailrace.wire.peer_json import (
 )
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of, sealed_native, signed_item
 from tailrace.wire.sse import encode_event
+from tailrace.wire.translation.citations import of_annotation, of_annotations
 
 _STOP_REASONS: dict[Stop, str] = {
     "end": "end_turn",
