@@ -37,7 +37,7 @@ from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
 from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
 from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
@@ -48,6 +48,7 @@ from tailrace.providers.call_listener import CallMiddleware
 from tailrace.providers.http.transport import open_transport
 from tailrace.providers.presets import PRESETS
 from tailrace.runs.host import OnEnd
+from tailrace.runs.processes import Processes
 from tailrace.system.private_files import tighten
 from tailrace.tools.toolbox import builtin_tools
 from tailrace.tools.typed import preview_line
@@ -97,6 +98,7 @@ class App:
         self._own_tools = {tool.spec.name: tool for tool in tools}
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
         self._tools = {**builtin, **self._own_tools}
+        self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
         self.agents = AgentService(
             journal,
             self.caller,
@@ -124,13 +126,36 @@ class App:
 
     async def recover(self) -> list[str]:
         """Goes on with the unfinished runs of dead processes, of every kind; returns them."""
-        return [*await self.agents.recover(), *await self.calls.recover(), *await self.flows.recover()]
+        return [run_id for service in self._services for run_id in await service.recover()]
 
     async def keep_recovering(self) -> None:
-        """Does so whenever another process dies. Never returns: cancel it."""
-        async with asyncio.TaskGroup() as group:
-            for service in (self.agents, self.calls, self.flows):
-                group.create_task(service.keep_recovering())
+        """Does so whenever another process dies, hangs or hands its runs over. Never returns: cancel it."""
+        async with self.processes, asyncio.TaskGroup() as group:
+            for service in self._services:
+                group.create_task(service.keep_recovering(self.processes))
+
+    async def hand_over(self) -> None:
+        """Gives the runs that are executed here to the other processes at once, where there is one; for a process that
+        is about to end. Without another one they have the time that the caller leaves them."""
+        await self.processes.look()
+        if self.processes.successors():
+            await self.processes.leave()
+            await self._give_back(lasting=True)
+
+    async def give_back(self) -> None:
+        """Gives every run back."""
+        await self._give_back(lasting=False)
+
+    async def _give_back(self, *, lasting: bool) -> None:
+        if any(await asyncio.gather(*(service.give_back(lasting=lasting) for service in self._services))):
+            try:
+                await self.processes.announce_hand_over()
+            except JournalError as exc:
+                log.warning("other processes go on with the runs of this one a little later: %s", exc)
+
+    @property
+    def _services(self) -> tuple[AgentService, CallService, FlowService]:
+        return (self.agents, self.calls, self.flows)
 
     def _route_of(self, model: str) -> Route | None:
         try:
@@ -276,7 +301,11 @@ async def open_app(
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
                 async with app.agents, app.calls, app.flows, retention_loop(journal, retention_of(config)):
-                    yield app
+                    try:
+                        yield app
+                    finally:
+                        await asyncio.sleep(0)  # a run that was sealed in this tick is about to report it
+                        await app.give_back()
         finally:
             await models.local.aclose()
 

@@ -16,10 +16,11 @@ from tailrace.delivery.ledger import Ledger
 from tailrace.delivery.planning.pace import Pace
 from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
-from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Place, Platform, Purpose, Unknown
+from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Failed, Place, Platform, Purpose, Unknown
+from tailrace.errors import StaleEpoch
 from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
 from tailrace.ports import Journal
-from tailrace.runs.signals import run_beside
+from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
 _TEXT = (MessageChunk, ReasoningChunk)
@@ -67,11 +68,20 @@ class ChatLines:
 class _Driver:
     """Performs what a planner finds due, until it is done."""
 
-    def __init__(self, platform: Platform, line: ChatLine, planner: Planner, ledger: Ledger | None) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        line: ChatLine,
+        planner: Planner,
+        ledger: Ledger | None,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.planner = planner
+        self._may_send = may_send
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
+        self._leaving = False
         line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
@@ -87,12 +97,19 @@ class _Driver:
         self.planner.try_again()
         self._changed.set()
 
-    async def drive(self) -> None:
-        while True:
+    def leave(self) -> None:
+        self._leaving = True
+        self._changed.set()
+
+    async def drive(self) -> bool:
+        """Whether everything is done; False after `leave`."""
+        while not self._leaving:
             self._changed.clear()
             async with self._line.lock:
                 step = self.planner.step(_now())
                 if not isinstance(step, Wait | Done):
+                    if not self._may_send():
+                        raise StaleEpoch(f"{self._platform.name} is another process's to send to")
                     if self._ledger is not None and (ahead := self.planner.write_ahead):
                         self._ledger.write([ahead])
                         await self._ledger.commit()
@@ -102,12 +119,16 @@ class _Driver:
                         self._ledger.write(facts)
                     continue
             if isinstance(step, Done):
-                return
+                return True
             await self._wait(step)
+        return False
 
     async def _perform(self, action: AnyAction) -> AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
-        decided as for any unknown outcome. The delivery goes on."""
+        decided as for any unknown outcome. The delivery goes on. Nothing is sent where the right to do so was lost
+        while the ledger was written: the ledger must say so."""
+        if not self._may_send():
+            return Failed("another process sends to this platform now")
         try:
             return await self._platform.perform(self.planner.state.place, action)
         except Exception as exc:
@@ -127,7 +148,8 @@ class _Driver:
 
 class GatewayStreamConsumer:
     """Delivers one run to one place. `resumed`: another process began it, and the chat is told that this one goes on,
-    where it still has to wait. `on_approval` is called with each question that the run asks."""
+    where it still has to wait. `on_approval` is called with each question that the run asks. `may_send` is asked before
+    each request: once it says no, another process delivers the run."""
 
     def __init__(
         self,
@@ -139,6 +161,7 @@ class GatewayStreamConsumer:
         hints: bool = False,
         resumed: bool = False,
         on_approval: Callable[[ApprovalAsked], None] | None = None,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         spec = ledger.spec
         self.spec = spec
@@ -156,7 +179,7 @@ class GatewayStreamConsumer:
             hints=hints,
             resumed=resumed,
         )
-        self._driver = _Driver(platform, line, planner, ledger)
+        self._driver = _Driver(platform, line, planner, ledger, may_send)
 
     @property
     def hinted(self) -> bool:
@@ -172,8 +195,13 @@ class GatewayStreamConsumer:
         self._suspended = True
         self._driver.suspend()
 
+    def leave(self) -> None:
+        """Another process goes on with the delivery: `run` returns as soon as no request to the platform is under way.
+        One that was cancelled could not be made again (G80)."""
+        self._driver.leave()
+
     async def run(self) -> RunFinished | None:
-        """Delivers until everything is shown, and seals the delivery; returns None where `suspend` ended it before.
+        """Delivers until everything is shown, and seals the delivery; returns None where something ended it before.
         Raises `StaleEpoch` where another process has taken the delivery over, `JournalError`."""
         planner = self._driver.planner
         planner.restore(self._ledger.facts)
@@ -182,8 +210,8 @@ class GatewayStreamConsumer:
         for entry in await self._journal.read(self.spec.run_id):
             self._apply_entry(entry)
             seq = entry.seq
-        await run_beside(self._driver.drive(), self._tail_log(seq))
-        if self._suspended and planner.outline.finished is None:
+        done = await run_beside(self._driver.drive(), self._follow(seq))
+        if not done or (self._suspended and planner.outline.finished is None):
             return None
         return await self._ledger.close(error=self._error())
 
@@ -198,6 +226,11 @@ class GatewayStreamConsumer:
         reasons = "; ".join(sorted(set(state.unshown.values())))
         log.error("%s: a part of run %s could not be shown: %s", state.place.platform, self.spec.run_id, reasons)
         return f"a part could not be shown: {reasons}"
+
+    async def _follow(self, after: int) -> None:
+        async with FlatTaskGroup() as group:
+            group.create_task(self._tail_log(after))
+            group.create_task(self._ledger.until_lost())
 
     async def _tail_log(self, after: int) -> None:
         if self._driver.planner.outline.finished is not None:

@@ -18,6 +18,7 @@ from tailrace.events import Delivered, RunFailure, RunFinished
 from tailrace.messages import Value
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.signals import listen
 
 DELIVERY_KIND = "delivery"
 
@@ -31,6 +32,7 @@ class DeliverySpec(Value):
     chrome: Chrome = "lines"
     requester: str = ""  # the user who asked; empty: none
     hints: bool = False  # the user has not been told of `/verbose`
+    account: str = ""  # the account of ours on that platform; empty: any
 
 
 def new_delivery(spec: DeliverySpec) -> NewRun:
@@ -43,6 +45,12 @@ def platform_of(delivery: Run) -> str:
     """The platform that a delivery goes to."""
     platform: str = delivery.new.input.get("place", {}).get("platform", "")
     return platform
+
+
+def account_of_delivery(delivery: Run) -> str:
+    """The account of ours that a delivery is made with; empty: any."""
+    account: str = delivery.new.input.get("account", "")
+    return account
 
 
 class Ledger:
@@ -63,6 +71,10 @@ class Ledger:
     async def commit(self) -> None:
         """Returns when everything written is durable. Raises `StaleEpoch`."""
         await self._journal.commit(self._lease)
+
+    async def until_lost(self) -> None:
+        """Never returns. Raises `StaleEpoch` as soon as another process holds the delivery."""
+        await listen(self._journal, self._lease, lambda _: None)
 
     async def close(self, *, error: str = "") -> RunFinished:
         """The delivery has come to its end."""

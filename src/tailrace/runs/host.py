@@ -25,6 +25,7 @@ from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.failures import unexpected_failure
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE, held
+from tailrace.runs.processes import Processes, RunShare
 from tailrace.runs.recovery import ClaimedRun, ended, finished, recover, seal_as, take_over
 from tailrace.runs.recovery import stop as stop_run
 from tailrace.runs.signals import STOP
@@ -141,14 +142,15 @@ class RunHost(ABC, Generic[E]):
             self._go_on(ClaimedRun(run, lease, entries), execution)
         return run
 
-    async def recover(self, *, session: str | None = None) -> list[str]:
+    async def recover(self, *, session: str | None = None, is_next: Callable[[Run], bool] | None = None) -> list[str]:
         """Goes on with the unfinished runs of processes that are gone, of one session where it is named, oldest first;
         returns their ids. A run that is executed here is never among them, even where its lease ran out while the
-        machine was suspended (L146)."""
+        machine was suspended (L146). `is_next` says which of them are not left to other processes."""
 
         def abandoned(run: Run) -> bool:
             ours = run.new.kind == self._kind and run.id not in self._hosted and not self._is_put_off(run.id)
-            return ours and session in (None, run.new.session) and self._wants(run)
+            wanted = ours and session in (None, run.new.session) and self._wants(run)
+            return wanted and (is_next is None or is_next(run))
 
         def put_off(run: Run, error: JournalError) -> None:
             self._put_off_run(run.id)
@@ -185,15 +187,25 @@ class RunHost(ABC, Generic[E]):
                     await ended(self._journal, run_id)
                     return
 
-    async def keep_recovering(self, *, at_once: bool = False) -> None:
+    async def keep_recovering(
+        self, processes: Processes | None = None, *, at_once: bool = False, shared: bool = True
+    ) -> None:
         """Goes on with the runs of other processes when those die, or hang for longer than their leases (L145), within
-        two leases. `at_once`: also with those that are dead already. Never returns: cancel it."""
+        two leases, and at once with those that a process hands over. `at_once`: also with those that are dead already.
+        `shared`: the `processes` that live share such runs; without them this one takes all. Never returns: cancel
+        it."""
+        processes = processes or Processes(self._journal, self._owner, lease_s=self._lease_s)
         interval_s = self._lease_s / RENEWALS_PER_LEASE
         pause_s = 0.0 if at_once else interval_s
+        share = RunShare(processes, patience_s=interval_s / 2) if shared and processes.entered else None
+        heard = processes.hand_overs
         while True:
-            await asyncio.sleep(pause_s)
+            await processes.wait_for_hand_over(pause_s, heard=heard)
+            heard = processes.hand_overs
+            if share is not None:
+                share.begin_look()
             try:
-                found = await self.recover()
+                found = await self.recover(is_next=share.has if share is not None else None)
             except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
                 pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
                 self._log.warning("abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
@@ -270,13 +282,15 @@ class RunHost(ABC, Generic[E]):
         if self._hosted:
             await asyncio.wait([hosted.task for hosted in self._hosted.values()], timeout=timeout_s)
 
-    async def give_back(self) -> None:
-        """Cancels what runs; other processes go on with it."""
-        tasks = [hosted.task for hosted in self._hosted.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+    async def give_back(self, *, lasting: bool = False) -> bool:
+        """Cancels what runs; other processes go on with it. `lasting`: but for runs that are in this process's memory
+        alone, with which none can go on. Returns whether there was any."""
+        hosted = [one for one in self._hosted.values() if not lasting or one.run.new.durability != "memory"]
+        for one in hosted:
+            one.task.cancel()
+        if hosted:
+            await asyncio.wait([one.task for one in hosted])
+        return bool(hosted)
 
     # ── runs leave ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,7 +1,8 @@
 """`tailrace gateway`: the chat platforms alone, until a signal stops it; `--pair` lets a new user in.
 
-The first SIGINT or SIGTERM starts the drain: no new work, answers in flight have `server.drain_s`, a cut answer
-says so in its message and continues after the restart. The second signal ends it at once.
+The first SIGINT or SIGTERM starts the drain: no new work. Answers in flight go on in another process at once, where one
+lives that serves the platform; otherwise they have `server.drain_s`, and a cut answer says so in its message and
+continues after the restart. The second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             if any(enabled(config)):
                 raise ConfigError("no platform could be started; tailrace doctor says what to do", key="platforms")
             raise ConfigError("no platform is enabled; docs/platforms says how to set one up", key="platforms")
+        await stack.enter_async_context(app.processes)
         await stack.enter_async_context(gateway)
         if gateway.hook_paths:
             address = await stack.enter_async_context(listening(gateway, config.server.host, config.server.port))
@@ -79,4 +81,5 @@ async def _gateway(args: argparse.Namespace, config: Config) -> None:
             await stop.wait()
             taking_over.cancel()
         log.info("stopping; answers in flight have %g s to end", config.server.drain_s)
-        gateway.take_no_more()
+        await gateway.hand_over()
+        await app.hand_over()

@@ -1,7 +1,8 @@
 """`tailrace serve`: the API, the web page and every enabled platform, until a signal stops it.
 
-The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`, runs that have not
-ended by then are released for the next process. The second signal ends it at once.
+The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`. If another process
+lives, runs go on there at once; otherwise they have as long, and the next process goes on with those that have not
+ended by then. The second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
         configure(app.redactor, form=args.log, level=args.log_level or "info")
         async with (
+            app.processes,
             Gateway(app) as gateway,
             serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
         ):
@@ -73,8 +75,10 @@ async def _serve(args: argparse.Namespace, config: Config) -> None:
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
-            gateway.take_no_more()
             log.info("stopping; requests in flight have %g s to end", config.server.drain_s)
+            server.pipeline.draining = True
+            await gateway.hand_over()
+            await app.hand_over()
 
 
 async def _warm_up(app: App) -> None:

@@ -24,12 +24,13 @@ from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.planning.presenter import DECISIONS, Chrome, code_span
 from tailrace.delivery.port import ButtonPressed, MessageReceived, Place, Platform, Sender, StopPressed, Update
 from tailrace.errors import RunNotFound, RunSealed, TailraceError
-from tailrace.events import Decision
+from tailrace.events import ApprovalAsked, Decision, Snapshot
 from tailrace.messages import JsonObject, Message
 from tailrace.platforms.runtime.attachments import message_of, named_message
 from tailrace.platforms.runtime.chat_settings import ChatSettings, ChatSettingsStore, Pairing
 from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.place_locks import PlaceLocks
+from tailrace.ports import Run
 
 log = logging.getLogger("tailrace.platforms")
 MAX_TOLD_CODES = 1024
@@ -219,6 +220,9 @@ class Conversations:
         """J110: bound to the requester. The outcome is shown where the question stands."""
         found = self._deliveries.asked.get(approval_id)
         if found is None:
+            asked_elsewhere = await self._asked_elsewhere(place)
+            found = next((one for one in asked_elsewhere if one[1].approval_id == approval_id), None)
+        if found is None:
             self._deliveries.say(place, "That question is not open any more.", key)
             return
         run_id, asked = found
@@ -231,10 +235,29 @@ class Conversations:
         except (RunSealed, RunNotFound):
             self._deliveries.say(place, "That question is not open any more.", key)
 
+    async def _open_approval(self, place: Place) -> ApprovalAsked | None:
+        """The newest question in this place that is not answered."""
+        if (asked := self._deliveries.open_approval(place)) is not None:
+            return asked
+        return next((asked for _, asked in await self._asked_elsewhere(place)), None)
+
+    async def _asked_elsewhere(self, place: Place) -> list[tuple[str, ApprovalAsked]]:
+        """The open questions of the place, the newest first, each with the run that asks: another process may deliver
+        the run, and a webhook may call any."""
+        found: list[tuple[str, ApprovalAsked]] = []
+        for run in await self._running(place):
+            state = (await self._app.journal.snapshot(run.id)).event
+            if isinstance(state, Snapshot):
+                found += [(run.id, one.asked) for one in reversed(state.approvals) if one.decision is None]
+        return found
+
+    async def _running(self, place: Place) -> list[Run]:
+        session = await self._session(place)
+        return await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
+
     async def _stop(self, place: Place, sender: Sender) -> bool:
         """Whether there was something to stop."""
-        session = await self._session(place)
-        running = await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
+        running = await self._running(place)
         for run in running:
             await self._app.agents.stop(run.id, by=self._requester(sender))
         return bool(running)
@@ -245,7 +268,7 @@ class Conversations:
         place, sender, key = message.place, message.sender, message.update_id
         match command.name:
             case "approve" | "deny":
-                asked = self._deliveries.open_approval(place)
+                asked = await self._open_approval(place)
                 decision = "deny" if command.name == "deny" else command.argument or "once"
                 if asked is None or decision not in DECISIONS:
                     self._deliveries.say(place, "There is nothing to approve." if asked is None else HELP, key)
@@ -303,7 +326,7 @@ class Conversations:
     async def _status(self, place: Place) -> str:
         chosen = await self._chats.of(place.key)
         session = _session(place, chosen)
-        running = await self._app.journal.runs(session=session, kind=TURN_KIND, states=("pending", "running"))
+        running = await self._running(place)
         choice = named(self._app.config, chosen.model)
         lines = [
             f"model: {choice.provider}/{choice.name}",
@@ -311,7 +334,7 @@ class Conversations:
             f"approvals: {'off' if session in self._yolo or self._app.config.yolo else 'on'}",
             f"running: {running[0].id if running else 'nothing'}",
         ]
-        if asked := self._deliveries.open_approval(place):
+        if asked := await self._open_approval(place):
             lines.append(f"waiting for your approval: {asked.tool_name}")
         return "\n".join(f"- {line}" for line in lines)
 

@@ -10,13 +10,21 @@ import msgspec
 
 from tailrace.app import App
 from tailrace.delivery.consumer import ChatLines, GatewayStreamConsumer, deliver_text
-from tailrace.delivery.ledger import DELIVERY_KIND, DeliverySpec, Ledger, new_delivery, platform_of
+from tailrace.delivery.ledger import (
+    DELIVERY_KIND,
+    DeliverySpec,
+    Ledger,
+    account_of_delivery,
+    new_delivery,
+    platform_of,
+)
 from tailrace.delivery.planning.presenter import UNSHOWN
 from tailrace.delivery.planning.replies import delay_s
 from tailrace.delivery.port import Place, Platform, Purpose
 from tailrace.errors import CursorAhead, JournalError, TailraceError
 from tailrace.events import ApprovalAsked, RunFailure, RunFinished
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
+from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.ports import Run
 from tailrace.runs.host import RunHost
 from tailrace.runs.recovery import ClaimedRun
@@ -24,14 +32,26 @@ from tailrace.runs.recovery import ClaimedRun
 log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
+HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
 class Deliveries(RunHost["_Delivery"]):
     """The deliveries of this process to one platform. Messages of our own run in the given group and never end it."""
 
-    def __init__(self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore) -> None:
+    def __init__(
+        self,
+        app: App,
+        platform: Platform,
+        group: asyncio.TaskGroup,
+        chats: ChatSettingsStore,
+        lease: PlatformLease | None = None,
+    ) -> None:
+        """With a `lease` runs are delivered only by the process that holds it: it alone knows what the platform's rate
+        limits leave."""
         super().__init__(app.journal, DELIVERY_KIND, owner=app.owner, log=log, lease_s=app.config.store.lease_s)
+        self._processes = app.processes
+        self._lease = lease
         self._platform = platform
         self._group_of_messages = group
         self._chats = chats
@@ -43,8 +63,17 @@ class Deliveries(RunHost["_Delivery"]):
         """Shows the run in the place from now on. The same run in the same place is shown once."""
         if spec.requester and not await self._chats.was_hinted(spec.requester):
             spec = msgspec.structs.replace(spec, hints=True)
-        run = await self.start_run(new_delivery(spec))
-        await self.take_over(run.id)  # a no-op unless a process that died had begun it
+        if self._lease is not None:
+            spec = msgspec.structs.replace(spec, account=self._lease.account)
+        if self.may_send():
+            run = await self.start_run(new_delivery(spec))
+            await self.take_over(run.id)  # a no-op unless a process that died had begun it
+        else:
+            await self._journal.create(new_delivery(spec))
+            await self._processes.announce_hand_over()
+
+    def may_send(self) -> bool:
+        return self._lease is None or self._lease.holds
 
     def say(self, place: Place, text: str, key: str, purpose: Purpose = "answer") -> None:
         """A message of our own, as soon as the chat's budget allows."""
@@ -80,6 +109,14 @@ class Deliveries(RunHost["_Delivery"]):
         for task in self._messages:
             task.cancel()
 
+    async def hand_over(self) -> None:
+        """Gives every delivery back, once its request to the platform that is under way was answered: another process
+        goes on."""
+        for delivery in self.executions:
+            delivery.consumer.leave()
+        await super().drain(HAND_OVER_S)
+        await self.give_back()
+
     async def _wait(self, timeout_s: float) -> None:
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)
         await asyncio.gather(super().drain(timeout_s), messages)
@@ -95,7 +132,8 @@ class Deliveries(RunHost["_Delivery"]):
         self.say(msgspec.convert(run.new.input, DeliverySpec).place, UNSHOWN, f"{run.id}.unshown")
 
     def _wants(self, run: Run) -> bool:
-        return platform_of(run) == self._platform.name
+        account = "" if self._lease is None else self._lease.account
+        return platform_of(run) == self._platform.name and account_of_delivery(run) in ("", account)
 
     def _execution(self, claimed: ClaimedRun) -> _Delivery:
         return _Delivery(self, claimed)
@@ -115,6 +153,7 @@ class Deliveries(RunHost["_Delivery"]):
             ledger,
             hints=spec.hints,
             resumed=resumed,
+            may_send=self.may_send,
             on_approval=lambda asked: self.asked.update({asked.approval_id: (spec.run_id, asked)}),
         )
 
@@ -132,7 +171,7 @@ class _Delivery:
     def __init__(self, deliveries: Deliveries, claimed: ClaimedRun) -> None:
         self._deliveries = deliveries
         self._claimed = claimed
-        self.consumer = deliveries.consumer_of(claimed, resumed=bool(claimed.entries))
+        self.consumer = deliveries.consumer_of(claimed, resumed=claimed.run.claims > 1)
 
     async def run(self) -> RunFinished | None:
         try:

@@ -1,7 +1,9 @@
 """Starts every enabled chat platform, keeps it connected and stops it. A failure in one does not affect the others.
 
-Use `Gateway` as an async context manager beside an open `App`. On exit it takes no new work, lets the deliveries in
-flight finish for `server.drain_s`, and marks those that it cuts; the next process completes them.
+Of several processes on one journal one polls a platform and sends to it (`platform_lease`); each of them answers its
+webhook. Use `Gateway` as an async context manager beside an open `App`. On exit it takes no new work, lets the
+deliveries in flight finish for `server.drain_s`, and marks those that it cuts; the next process completes them. Where
+another process lives that can, `hand_over` leaves them to it at once.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from typing import Self
 from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
-from tailrace.errors import PlatformError, TailraceError
+from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.conversations import Conversations
 from tailrace.platforms.runtime.deliveries import Deliveries
-from tailrace.platforms.runtime.registry import enabled, make_platform, settings_of
+from tailrace.platforms.runtime.platform_lease import PlatformLease
+from tailrace.platforms.runtime.registry import account_of, enabled, make_platform, settings_of
+from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.platforms")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -51,14 +55,22 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await import_chat_files(self._app.journal, self._app.config)
+        await self._stack.enter_async_context(self._app.processes)
         group = await self._stack.enter_async_context(asyncio.TaskGroup())
         chats, pairing = ChatSettingsStore(self._app.journal), Pairing(self._app.journal)
         for platform in self.platforms:
             runner = PlatformRunner(self._app, platform, group, chats, pairing)
             await self._stack.enter_async_context(runner.deliveries)
             self._runners.append(runner)
-            runner.start()
+            await runner.start()
         return self
+
+    async def hand_over(self) -> None:
+        """Leaves each platform that another process can serve to that process, at once."""
+        self.take_no_more()
+        await self._app.processes.look()
+        for runner in self._runners:
+            await runner.hand_over()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -89,12 +101,24 @@ class Gateway:
         """Answers a call of a webhook."""
         for runner in self._runners:
             if runner.platform.hook_path and runner.platform.hook_path == request.path:
-                return await runner.platform.hook(request, runner)
+                return await runner.platform.hook(request, HookInbox(runner))
         return HookAnswer(404)
 
 
+class HookInbox:
+    """Takes what a platform's webhook brings: it may call any process."""
+
+    def __init__(self, runner: PlatformRunner) -> None:
+        self._runner = runner
+        self.connected = runner.connected
+
+    async def put(self, update: Update) -> None:
+        await self._runner.handle(update)
+
+
 class PlatformRunner:
-    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`."""
+    """Runs one platform: its connection, its conversations and its deliveries. Satisfies `Inbox`, for what the
+    connection brings."""
 
     def __init__(
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
@@ -102,31 +126,58 @@ class PlatformRunner:
         self.platform = platform
         self._degraded = app.degraded
         self._group = group
-        self.deliveries = Deliveries(app, platform, group, chats)
+        self._processes = app.processes
+        self._lease = PlatformLease(app.journal, app.processes, account_of(app.config, platform.name))
+        self.deliveries = Deliveries(app, platform, group, chats, self._lease)
         settings = settings_of(app.config, platform.name) or PlatformSettings()
         self._conversations = Conversations(app, platform, settings, self.deliveries, chats=chats, pairing=pairing)
         self._tasks: list[asyncio.Task[None]] = []
         self.stopping = False
         self._connected_at: float | None = None
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        await self._processes.serve(self._lease.account)
         self._tasks = [
-            self._group.create_task(self._stay_connected()),
+            self._group.create_task(self._keep_serving()),
             self._group.create_task(self._conversations.join_pastes()),
-            self._group.create_task(self.deliveries.keep_recovering(at_once=True)),
         ]
 
+    async def hand_over(self) -> None:
+        """Leaves the platform to another process, where one lives that can serve it. What is half shown goes on
+        there."""
+        if self._processes.successors(serving=self._lease.account):
+            await self._disconnect()
+            await self.deliveries.hand_over()
+            await self._give_up_lease()
+
     async def stop(self, drain_s: float) -> None:
+        await self._disconnect()
+        await self._conversations.flush()
+        await self.deliveries.drain(drain_s)
+        await self._give_up_lease()
+        await self.platform.close()
+
+    async def _disconnect(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._conversations.flush()
-        await self.deliveries.drain(drain_s)
-        await self.platform.close()
+
+    async def _give_up_lease(self) -> None:
+        try:
+            await self._lease.give_up()
+            await self._processes.announce_hand_over()
+        except JournalError as exc:
+            log.warning("%s is polled by another process a little later: %s", self.platform.name, exc)
 
     # ── Inbox ──
 
     async def put(self, update: Update) -> None:
+        if not self._lease.holds:
+            raise PlatformError("another process polls it now", platform=self.platform.name)
+        await self.handle(update)
+
+    async def handle(self, update: Update) -> None:
+        """Raises `PlatformError` for an update that was not handled: the platform must deliver it again."""
         if self.stopping:
             raise PlatformError("the process is about to end", platform=self.platform.name)
         await self._conversations.handle(update)
@@ -138,6 +189,40 @@ class PlatformRunner:
         self.deliveries.wake()
 
     # ── connection ──
+
+    async def _keep_serving(self) -> None:
+        """Polls the platform and delivers to it whenever this process holds the platform's lease."""
+        while True:
+            try:
+                await self._serve_while_held()
+            except JournalError as exc:
+                log.warning("%s: whether this process may poll it is not known: %s", self.platform.name, exc)
+                await asyncio.sleep(self._processes.interval_s)
+            except Exception:
+                log.exception("%s failed", self.platform.name)
+                await asyncio.sleep(self._processes.interval_s)
+
+    async def _serve_while_held(self) -> None:
+        name = self.platform.name
+        acquiring = asyncio.ensure_future(self._lease.acquire())
+        try:
+            await asyncio.wait([acquiring], timeout=self._processes.interval_s)
+            if not acquiring.done():
+                log.info("%s is polled by another process; this one goes on when that ends", name)
+            before = await acquiring
+        finally:
+            acquiring.cancel()
+        if before not in ("", self._processes.owner):
+            log.info("%s was polled by %s, which is gone; this process goes on", name, before)
+        await run_beside(self._lease.lost(), self._serve())
+        log.warning("%s: this process was taken for dead, or hung for too long; it stops polling and sending", name)
+        await self.deliveries.give_back()
+        await self._processes.announce_hand_over()
+
+    async def _serve(self) -> None:
+        async with FlatTaskGroup() as group:
+            group.create_task(self._stay_connected())
+            group.create_task(self.deliveries.keep_recovering(self._processes, at_once=True, shared=False))
 
     async def _stay_connected(self) -> None:
         """Reconnects with backoff. Every failure is logged, and none leaves this task. A platform that must not try a

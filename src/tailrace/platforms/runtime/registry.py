@@ -8,6 +8,7 @@ need not be installed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from importlib import import_module
 
 from tailrace.config.load import Config
@@ -28,6 +29,19 @@ def enabled(config: Config) -> Iterator[str]:
         settings = settings_of(config, name)
         if settings is not None and settings.enabled:
             yield name
+
+
+def account_of(config: Config, name: str) -> str:
+    """Names the account that the config has on a platform, without showing its secrets: two processes with the same one
+    must not both poll it."""
+    settings = settings_of(config, name)
+    if settings is None:
+        return name
+    fields = {field: getattr(settings, field) for field in settings.__struct_fields__}
+    known = [fields.get(field) for field in ("base_url", "homeserver", "url", "user", "phone_number_id")]
+    keys = [config.secret(value) for field, value in sorted(fields.items()) if field.endswith("_env")]
+    digest = blake2b(repr((known, keys)).encode(), digest_size=6).hexdigest()
+    return f"{name}:{digest}"
 
 
 def make_platform(config: Config, name: str) -> Platform:
