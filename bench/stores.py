@@ -47,10 +47,10 @@ def _server_cpu_s(server: PostgresServer | None) -> float:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(stat.parent.name) == parent or int(fields[1]) == parent:
-            ticks += sum(map(int, fields[11:13])) + (
-                sum(map(int, fields[13:15])) if int(stat.parent.name) == parent else 0
-            )
+        if int(stat.parent.name) == parent:
+            ticks += sum(map(int, fields[11:15]))
+        elif int(fields[1]) == parent:
+            ticks += sum(map(int, fields[11:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
@@ -98,9 +98,8 @@ def main() -> None:
     if not Path("/usr/lib/postgresql").exists():
         print("PostgreSQL is not installed in /usr/lib/postgresql: not measured")
         return
-    table = Table(
-        "appending", "store", "runs", "events a commit", "events/s", "CPU µs/event", "of SQLite's", "server's µs"
-    )
+    columns = ("store", "runs", "events a commit", "events/s", "CPU µs/event", "of SQLite's", "server's µs")
+    table = Table("appending", *columns)
     waits = Table("to a viewer in another process, ms", "store", "p50", "p99")
     with tempfile.TemporaryDirectory() as name, running(durable=True) as server:
 
@@ -117,15 +116,17 @@ def main() -> None:
                 size = runs * reads * len(READ)
                 table.row("SQLite", runs, size, round(rate), round(cost, 1), 1.0, "")
                 rate, other, servers = runner.run(_append(postgres, server, runs, reads))
-                table.row(
-                    "PostgreSQL", runs, size, round(rate), round(other, 1), round(other / cost, 1), round(servers, 1)
-                )
-            for store, open_journal in (("SQLite", None), ("PostgreSQL", postgres)):
-                url, file = server.url(), Path(name) / "latency.db"
-                took = runner.run(_latency(open_journal or (lambda: SqliteJournal.open(file))))
+                costs = (other, other / cost, servers)
+                table.row("PostgreSQL", runs, size, round(rate), *(round(each, 1) for each in costs))
+            url, file = server.url(), Path(name) / "latency.db"
+            stores: tuple[tuple[str, Open], ...] = (
+                ("SQLite", lambda: SqliteJournal.open(file)),
+                ("PostgreSQL", postgres),
+            )
+            for store, open_journal in stores:
+                took = runner.run(_latency(open_journal))
                 waits.row(store, round(statistics.median(took), 2), round(statistics.quantiles(took, n=100)[98], 2))
-    print(table)
-    print(waits)
+    print(f"{table}\n\n{waits}")
 
 
 if __name__ == "__main__":
