@@ -224,7 +224,7 @@ async def test_the_run_of_a_worker_that_was_killed_goes_on_and_its_viewers_miss_
     assert seen[-1]["status"] == "completed"
 
 
-async def test_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_replaced(tmp_path: Path) -> None:
+async def test_L171_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_replaced(tmp_path: Path) -> None:
     async with FaultyProvider(script=[STALLED, reply("six seven eight nine ten")]) as provider:
         config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 600}\n")
         async with worker_server(tmp_path, 2) as server, server.via(2) as two:
