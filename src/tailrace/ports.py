@@ -88,6 +88,36 @@ class TokenCounter(Protocol):
         """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
 
 
+@runtime_checkable
+class AnswerKeeper(Protocol):
+    """A provider that keeps an answer while it is made and for a while afterwards: a stream that breaks is read on, and
+    no second answer is paid for."""
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers are asked for in a way that keeps them."""
+
+    def kept_id(self, answer: AnswerStream) -> str:
+        """The id under which the provider keeps this answer; empty where it does not, where no id has come yet, and
+        where the answer has ended."""
+
+    def is_queued(self, answer: AnswerStream) -> bool:
+        """The provider has not begun with this answer, by the last thing it said."""
+
+    def read_on(
+        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    ) -> AbstractAsyncContextManager[AnswerStream]:
+        """Connects to a kept answer. With `answer`, that object goes on after the last event that it has read; without
+        one a new object reads from the beginning. Leaving the block closes the connection. Raises `ProviderError`:
+        `Permanent` where the provider does not have the answer, or no longer."""
+
+    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
+        """What was held back of an answer that will not be read on."""
+
+    async def cancel_kept(self, kept_id: str) -> None:
+        """Tells the provider to stop making the answer. Raises `ProviderError`."""
+
+
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 EffectKind = Literal["none", "command", "write", "external"]

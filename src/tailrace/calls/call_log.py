@@ -23,6 +23,7 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -63,11 +64,13 @@ class CallLog(DeltaLog):
         shown: str = "",
         attempts: int = 0,
         keep_events: bool = False,
+        kept: KeptAnswer | None = None,
     ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
-        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
+        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
         self._keeps_events = keep_events
@@ -79,6 +82,8 @@ class CallLog(DeltaLog):
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
         self._ending = None
+        if not self._resumes:
+            self._events_to_skip = -1
         super().attempt_started(number, provider, model)
 
     def verdict(self, error: ProviderError) -> Verdict:
@@ -115,11 +120,22 @@ class CallLog(DeltaLog):
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
-                else:
-                    kept.append(decode_object(delta.data))
+                elif self._is_new(event := decode_object(delta.data)):
+                    kept.append(event)
         self._relays = self._relays or bool(kept)
         events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
         return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
+
+    def _is_new(self, event: JsonObject) -> bool:
+        """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
+        one after it."""
+        if self._events_to_skip < 0:
+            return True
+        number = event.get("sequence_number")
+        if not isinstance(number, int) or number <= self._events_to_skip:
+            return False
+        self._events_to_skip = -1
+        return True
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,10 +16,11 @@ from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError, StreamCut
 from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished
 from tailrace.journal.fold import fold
-from tailrace.messages import JsonObject, Message, Value
+from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
+from tailrace.messages import JsonObject, Message, ModelRequest, Value
 from tailrace.ports import Durability, Journal, NewRun, Run
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Caller
+from tailrace.providers.call import Caller, CallResult
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -77,24 +78,46 @@ class _CallExecution:
         self._routes_for = routes_for
         self._lease = claimed.lease
         self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
-        self._shown = fold(claimed.entries).output
-        self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
+        attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
         self._began_a_tool_call = _began_a_tool_call(claimed.entries)
+        kept = KeptAnswerFold()
+        for entry in claimed.entries:
+            kept.apply(entry.event, entry.attempt)
+        self._record = self._new_log(fold(claimed.entries).output, attempts, kept.current)
 
     async def run(self) -> RunFinished:
-        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
-        if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
-            return await record.failed(StreamCut("the process ended in the middle of a tool call; ask again"))
         asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
-        request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
-        call = self._caller.complete(request, self._routes_for(asked), listener=record)
+        request = with_history(self._spec.history, asked.request)
+        routes = self._routes_for(asked)
         try:
-            result = await run_beside(call, listen(self._journal, self._lease, stop_only))
+            result = await run_beside(self._answer(request, routes), listen(self._journal, self._lease, stop_only))
         except Stopped:
-            return await record.stopped()
+            unwanted = self._record.kept
+            finished = await self._record.stopped()
+            if unwanted is not None:
+                await self._caller.cancel_kept(unwanted, routes)
+            return finished
         except ProviderError as exc:
-            return await record.failed(exc)
-        return await record.completed(result)
+            return await self._record.failed(exc)
+        return await self._record.completed(result)
+
+    async def _answer(self, request: ModelRequest, routes: tuple[Route, ...]) -> CallResult:
+        """The answer that an earlier process asked for, where its provider keeps it, else another one, from the text on
+        record. Raises `ProviderError`."""
+        if (kept := self._record.kept) is not None:
+            before = msgspec.structs.replace(request, prefill=self._record.text.removesuffix(kept.text))
+            result = await self._caller.read_on(kept, before, routes, listener=self._record)
+            if result is not None:
+                return result
+            self._began_a_tool_call |= self._record.called
+            self._record = self._new_log(self._record.text, self._record.attempts)
+        if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
+            raise StreamCut("the process ended in the middle of a tool call; ask again")
+        request = msgspec.structs.replace(request, prefill=self._record.text)
+        return await self._caller.complete(request, routes, listener=self._record)
+
+    def _new_log(self, shown: str, attempts: int, kept: KeptAnswer | None = None) -> CallLog:
+        return CallLog(self._journal, self._lease, shown=shown, attempts=attempts, keep_events=True, kept=kept)
 
 
 def _began_a_tool_call(entries: Iterable[Entry]) -> bool:

@@ -123,7 +123,11 @@ class _RawAnswer:
             await self._pipeline.run_to_end(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
+            unwanted = record.kept
             await self._pipeline.run_to_end(self._record(record.stopped()))
+            if unwanted is not None:
+                caller = self._pipeline.app.caller
+                await self._pipeline.run_to_end(caller.cancel_kept(unwanted, self._routes))
             raise
 
     async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:

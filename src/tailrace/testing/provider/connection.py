@@ -22,6 +22,7 @@ import msgspec
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.provider.compose import COMMENT, Response, compose, counted, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
 from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
@@ -49,6 +50,7 @@ class RecordedRequest:
     body: bytes
     connection: int  # which connection it came on, counted from 0
     received_at: float
+    query: str = ""
     scenario: str = ""
     bytes_sent: int = 0  # of the response body
     finished_at: float | None = None  # when the server had sent all that it meant to send
@@ -72,6 +74,12 @@ class ConnectionHost(Protocol):
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What to answer. Raises `UnknownScenario`."""
+
+    def choose_for_kept(self) -> Scenario:
+        """How to deliver a response that is kept."""
+
+    @property
+    def kept(self) -> KeptResponses: ...
 
 
 class Connection(asyncio.Protocol):
@@ -139,7 +147,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: HttpRequest) -> bool:
         """Whether the connection can be used again."""
         record = RecordedRequest(
-            request.method, request.path, request.headers, request.body, self._number, self._loop.time()
+            request.method, request.path, request.headers, request.body, self._number, self._loop.time(), request.query
         )
         self._current = record
         played, response = self._respond(request, record)
@@ -156,6 +164,10 @@ class Connection(asyncio.Protocol):
             return Scenario(), models(anthropic=anthropic)
         if (counts := _COUNT_ROUTES.get(request.path)) is not None and request.method == "POST":
             return Scenario(), counted(counts, request.body)
+        if self._host.kept.is_asked_for(request):
+            chosen = Scenario() if request.method == "POST" else self._host.choose_for_kept()
+            record.scenario = chosen.name
+            return chosen, self._host.kept.respond(request, chosen)
         if dialect is None or request.method != "POST":
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
@@ -171,10 +183,13 @@ class Connection(asyncio.Protocol):
             record.scenario = chosen.name
             if chosen.streams_only and not scripted.streamed:
                 chosen = Scenario(name=chosen.name, reply=chosen.reply, refuses=chosen.refuses)
-            return chosen, compose(chosen, dialect, scripted)
+            response = compose(chosen, dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
             return Scenario(), failed(unknown, dialect, scripted)
+        if dialect == "responses" and response.status == 200:
+            self._host.kept.keep(chosen, scripted)
+        return chosen, response
 
     # playing a response
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from tailrace.testing.provider.connection import Connection, RecordedRequest
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.scenario import Scenario
 from tailrace.testing.scripted.reply import Reply
@@ -17,7 +18,8 @@ from tailrace.testing.scripted.request_reader import ScriptedRequest
 class FaultyProvider:
     """An endpoint of all three dialects that answers as request, and keeps a log of who asked.
 
-    Each request takes the next item of `script`; when none is left, the request's model names the scenario.
+    Each request takes the next item of `script`; when none is left, the request's model names the scenario. Responses
+    that were asked for with `background` and `store` are kept: a GET for one takes the faults of the next item.
 
         async with FaultyProvider(script=["status-529", "ok"]) as server:
             client = AsyncOpenAI(base_url=server.openai_url, api_key="any")
@@ -29,6 +31,7 @@ class FaultyProvider:
         """Raises `UnknownScenario` for a name in the script that is none."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0  # ever accepted
+        self.kept = KeptResponses()
         self._script = [_as_scenario(item) for item in script]
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
@@ -120,6 +123,10 @@ class FaultyProvider:
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
         return self._script.pop(0) if self._script else scenario(request.model)
+
+    def choose_for_kept(self) -> Scenario:
+        """How a response that is kept is delivered: the faults of the script's next item, else none."""
+        return self._script.pop(0) if self._script else Scenario()
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:
