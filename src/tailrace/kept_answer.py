@@ -5,6 +5,8 @@ Pure. A process that goes on with the run reads the answer from its beginning, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from tailrace.events import (
@@ -12,6 +14,7 @@ from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
     AttemptStarted,
+    Entry,
     LlmDelta,
     MessageChunk,
     MessageRecorded,
@@ -84,3 +87,11 @@ class KeptAnswerFold:
         elif isinstance(event, ProviderEvents):
             numbers = (each.get("sequence_number") for each in event.events)
             self._last_event = max(self._last_event, *(number for number in numbers if isinstance(number, int)), -1)
+
+
+def kept_in(entries: Iterable[Entry]) -> KeptAnswer | None:
+    """The answer that was under way when this log ended, where its provider keeps it."""
+    state = KeptAnswerFold()
+    for entry in entries:
+        state.apply(entry.event, entry.attempt)
+    return state.current

@@ -16,7 +16,7 @@ from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError, StreamCut
 from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished
 from tailrace.journal.fold import fold
-from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
+from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.messages import JsonObject, Message, ModelRequest, Value
 from tailrace.ports import Durability, Journal, NewRun, Run
 from tailrace.providers.attempt import Route
@@ -68,6 +68,10 @@ class CallService(RunHost["_CallExecution"]):
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         return _CallExecution(self._journal, self._caller, self._routes_for, claimed)
 
+    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
+        spec = msgspec.convert(run.new.input, CallSpec)
+        await self._caller.cancel_kept(kept, self._routes_for(parse_client_request(spec.body)))
+
 
 class _CallExecution:
     """One call under way, from the text on record to its sealed end."""
@@ -80,10 +84,7 @@ class _CallExecution:
         self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
         attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
         self._began_a_tool_call = _began_a_tool_call(claimed.entries)
-        kept = KeptAnswerFold()
-        for entry in claimed.entries:
-            kept.apply(entry.event, entry.attempt)
-        self._record = self._new_log(fold(claimed.entries).output, attempts, kept.current)
+        self._record = self._new_log(fold(claimed.entries).output, attempts, kept_in(claimed.entries))
 
     async def run(self) -> RunFinished:
         asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
