@@ -42,7 +42,8 @@ from tailrace.events import (
     entry_to_json,
 )
 from tailrace.journal.open_journal import make_bus, open_journal
-from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
+from tailrace.journal.viewed_lines import without_reasoning
+from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.recovery import follow, stop
 
 _NotShown: TypeAlias = (
