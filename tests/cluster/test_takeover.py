@@ -25,7 +25,7 @@ from cluster.nodes import (
 )
 
 SEED = 20261115
-MOMENTS = 4  # of each kind
+MOMENTS = int(os.environ.get("TAILRACE_KILL_MOMENTS", "4"))  # of each kind
 
 
 def moments(kind: str, last: int) -> list[int]:

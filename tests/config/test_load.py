@@ -25,6 +25,7 @@ providers:
     stream: false
     idle_timeout_s: null
     max_attempts: 1
+  kept: {dialect: responses, base_url: "https://kept.example/v1", reattach: true}
 streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
   homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,

@@ -20,12 +20,14 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.events import AnyEvent, Decision, Entry, MessageRecorded, RunFinished
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -102,6 +104,10 @@ class AgentService(RunHost["_TurnExecution"]):
     def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         return last_words(run, entries)
 
+    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
+        settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
+        await self._caller.cancel_kept(kept, settings.model.routes)
+
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(
@@ -152,10 +158,14 @@ class AgentService(RunHost["_TurnExecution"]):
         run = claimed.run
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
-            await self._until_session_is_free(run, spec.busy)
+            waiting = self._until_session_is_free(run, spec.busy)
+            try:
+                await run_beside(waiting, listen(self._journal, claimed.lease, stop_only))
+            except Stopped:  # from any process: it need not wait for its turn to end
+                return await self._turn(claimed, spec, stopped=True)
         async with self._sessions.turn_of(run):
             with self._observer.turn(run) as report:
-                finished = await self._turn(claimed, spec)
+                finished = await self._turn(claimed, spec, stopped=self.is_stopping(run.id))
                 report(finished)
         return finished
 
@@ -173,7 +183,7 @@ class AgentService(RunHost["_TurnExecution"]):
         for other in others:
             await self.see_to_end(other.id)
 
-    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec) -> RunFinished:
+    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: bool) -> RunFinished:
         run = claimed.run
         history = spec.history
         if history is None:
@@ -187,7 +197,7 @@ class AgentService(RunHost["_TurnExecution"]):
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=self.is_stopping(run.id))
+        return await runner.run(message, fetch=fetch, stopped=stopped)
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""

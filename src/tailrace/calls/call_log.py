@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tailrace.calls.raw_model import not_told
 from tailrace.errors import ProviderError
@@ -26,6 +26,7 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -54,6 +55,13 @@ FLUSH_EVERY_S: Final = 1.0
 REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
 
 
+class RoutedRequest(NamedTuple):
+    """A client's request and where it can go."""
+
+    request: ClientRequest | None
+    routes: Sequence[Route] = ()
+
+
 class CallLog(DeltaLog):
     """Writes a call as the run of its lease. `shown` and `attempts` are what an earlier process has logged. With
     `keep_events` the provider's own events are logged too, because clients are fed from the log."""
@@ -67,15 +75,16 @@ class CallLog(DeltaLog):
         shown: str = "",
         attempts: int = 0,
         keep_events: bool = False,
-        asked: ClientRequest | None = None,
-        routes: Sequence[Route] = (),
+        routed: RoutedRequest | None = None,
+        kept: KeptAnswer | None = None,
     ) -> None:
-        """`asked` goes to one of these `routes`: each attempt names what its provider is not told."""
+        """With `routed` each attempt names what its provider is not told."""
 
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
-        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
+        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
         self._keeps_events = keep_events
@@ -83,29 +92,31 @@ class CallLog(DeltaLog):
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
         self._relays = False  # viewers see its provider's own events
-        self._asked = asked
-        self._routes = routes
+        self._routed = routed if routed is not None else RoutedRequest(None)
         self._route: Route | None = None  # of the attempt under way
         self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
         self._ending = None
+        if not self._resumes:
+            self._events_to_skip = -1
         super().attempt_started(number, provider, model)
 
     def started(self, provider: str, model: str) -> AttemptStarted:
-        at = [(route.provider.name, route.model) for route in self._routes]
-        self._route = self._routes[at.index((provider, model))] if (provider, model) in at else None
-        if self._route is None or self._asked is None:
+        request, routes = self._routed
+        self._route = next((r for r in routes if (r.provider.name, r.model) == (provider, model)), None)
+        if self._route is None or request is None:
             return super().started(provider, model)
-        self._ignored = not_told(self._route, self._asked)
+        self._ignored = not_told(self._route, request)
         return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """A parameter that the provider was found to refuse in this attempt is named too."""
         super().attempt_ended(attempt)
-        if self._route is not None and self._asked is not None and attempt.error is None:
-            for name in [name for name in not_told(self._route, self._asked) if name not in self._ignored]:
+        request = self._routed.request
+        if self._route is not None and request is not None and attempt.error is None:
+            for name in [name for name in not_told(self._route, request) if name not in self._ignored]:
                 text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
                 self.add(GatewayNotice("ignored", text, {"ignored": name}))
 
@@ -144,10 +155,21 @@ class CallLog(DeltaLog):
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
-                else:
-                    kept.append(decode_object(delta.data))
+                elif self._is_new(event := decode_object(delta.data)):
+                    kept.append(event)
         self._relays = self._relays or bool(kept)
         return [ProviderEvents("responses", tuple(kept))] if kept else []
+
+    def _is_new(self, event: JsonObject) -> bool:
+        """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
+        one after it."""
+        if self._events_to_skip < 0:
+            return True
+        number = event.get("sequence_number")
+        if not isinstance(number, int) or number <= self._events_to_skip:
+            return False
+        self._events_to_skip = -1
+        return True
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 

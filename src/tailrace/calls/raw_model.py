@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from tailrace.messages import Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerStream, FieldRefuser, Provider, TokenCounter
+from tailrace.messages import AnyDelta, Completion, Dialect, Message, ModelRequest
+from tailrace.ports import AnswerKeeper, AnswerStream, FieldRefuser, Provider, TokenCounter
 from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import (
     ClientRequest,
@@ -30,6 +30,7 @@ class VerbatimProvider:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
+        self._keeper = provider if isinstance(provider, AnswerKeeper) else None
         self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
@@ -45,6 +46,34 @@ class VerbatimProvider:
 
     def left_out(self, request: ModelRequest) -> tuple[str, ...]:
         return self._provider.left_out(request) if isinstance(self._provider, FieldRefuser) else ()
+
+    # ── as an `AnswerKeeper` ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def keeps_answers(self) -> bool:
+        return self._keeper is not None and self._keeper.keeps_answers
+
+    def kept_id(self, answer: AnswerStream) -> str:
+        return self._keeper.kept_id(answer) if self._keeper is not None else ""
+
+    def is_queued(self, answer: AnswerStream) -> bool:
+        return self._keeper is not None and self._keeper.is_queued(answer)
+
+    def read_on(
+        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    ) -> AbstractAsyncContextManager[AnswerStream]:
+        if self._keeper is None:
+            raise ValueError(f"{self.name} keeps no answers")
+        return self._keeper.read_on(self._with_client_fields(request), kept_id, answer)
+
+    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
+        return self._keeper.unread_rest(answer) if self._keeper is not None else []
+
+    async def cancel_kept(self, kept_id: str) -> None:
+        if self._keeper is not None:
+            await self._keeper.cancel_kept(kept_id)
+
+    # ── the request ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or

@@ -178,8 +178,20 @@ class ProviderSettings(CallOverrides):
     headers: Mapping[str, str] = NOTHING
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
     stream: StreamMode = "auto"
+    reattach: bool = False  # `responses` alone: the provider keeps its answers, and a broken stream is read on there
     quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `providers/quirks.py`
     model_path: str | None = None  # the embedded model's file; relative to the home directory
+
+    @classmethod
+    def missing_key(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A key that `reattach` needs: only the Responses API keeps answers, and only streams are read on."""
+        if not given.get("reattach"):
+            return None
+        if given.get("dialect") not in (None, "responses"):
+            return "reattach", f"needs dialect: responses; {given['dialect']} has no answers that the provider keeps"
+        if given.get("stream") is False:
+            return "reattach", "needs stream: auto; an answer that is asked for whole cannot be read on"
+        return None
 
 
 # ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.failures import unexpected_failure
@@ -115,6 +116,9 @@ class RunHost(ABC, Generic[E]):
     def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
+
+    async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:
+        """Tells the provider that it need not go on with an answer that it keeps. Raises `TailraceError`."""
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,8 +278,19 @@ class RunHost(ABC, Generic[E]):
             return
 
     async def _stop_elsewhere(self, run_id: str, by: str) -> None:
-        at, last_words = self._clock(), self._last_words
-        await stop_run(self._journal, run_id, self._owner, at=at, by=by, last_words=last_words)
+        unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
+
+        def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+            if (kept := kept_in(entries)) is not None:
+                unwanted.append((run, kept))
+            return self._last_words(run, entries)
+
+        await stop_run(self._journal, run_id, self._owner, at=self._clock(), by=by, last_words=last_words)
+        for run, kept in unwanted:
+            try:
+                await self._cancel_kept(run, kept)
+            except TailraceError as exc:
+                self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
 
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.

@@ -19,8 +19,8 @@ from tailrace.messages import (
     ToolCall,
     ToolCallDelta,
 )
-from tailrace.wire.citations import cited_block, of_annotations
 from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of
+from tailrace.wire.translation.citations import cited_block, of_annotations
 
 
 def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:

@@ -16,7 +16,10 @@ from cli.commands.serve_process import command
 from cli.commands.worker_server import WorkerServer, metrics_of, process_gone, worker_server
 from platforms.discord.test_gateway import settings_for
 from platforms.gateways import config_for as gateway_config
+from redis_server import redis_server
 from server.http_server import config_for, sse
+from tailrace.cli.commands.doctor import Finding, findings
+from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.testing.platforms.discord import FakeDiscord
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 
@@ -131,6 +134,38 @@ async def test_one_idempotency_key_is_one_run_in_all_workers(tmp_path: Path) -> 
     assert len(set(found)) == 1
 
 
+async def test_workers_over_postgresql_and_redis_name_the_bus_that_is_away(tmp_path: Path, postgres_url: str) -> None:
+    async with FaultyProvider(script=[SLOW, reply(TEXT)]) as provider:
+        with redis_server(tmp_path) as redis:
+            config_for(provider, tmp_path, store=postgres_url, config=f"bus: {{url: '{redis.url}'}}\n")
+            said = [finding.what for finding in await doctor(tmp_path) if finding.what.startswith(("bus", "store"))]
+            assert said[0] == f"bus {redis.url}: it answers"
+            assert said[1].endswith(": can be read and written"), said
+            assert f", format {PostgresJournal.schema_version}:" in said[1]
+            async with worker_server(tmp_path, 2) as server, server.via(1) as one, server.via(2) as two:
+                run = await start(one)
+                [first, second] = await asyncio.gather(events(one, run), events(two, run))
+                assert first == second
+                redis.kill()
+                status, body = 200, {"degraded": dict[str, str]()}
+                async with asyncio.timeout(30):
+                    while "bus" not in body["degraded"]:
+                        async with two.get("/readyz") as response:
+                            status, body = response.status, await response.json()
+                assert status == 200
+                assert "Redis" in body["degraded"]["bus"]
+                again = await start(one)
+                assert (await events(two, again))[-1]["output"] == TEXT
+                [bus] = [finding for finding in await doctor(tmp_path) if finding.what.startswith("bus")]
+                assert bus.state == "broken"
+
+
+async def doctor(home: Path) -> list[Finding]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TAILRACE_HOME", str(home))
+        return [finding async for finding in findings(offline=True)]
+
+
 # ── what workers have in common ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -189,7 +224,7 @@ async def test_the_run_of_a_worker_that_was_killed_goes_on_and_its_viewers_miss_
     assert seen[-1]["status"] == "completed"
 
 
-async def test_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_replaced(tmp_path: Path) -> None:
+async def test_L171_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_replaced(tmp_path: Path) -> None:
     async with FaultyProvider(script=[STALLED, reply("six seven eight nine ten")]) as provider:
         config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 600}\n")
         async with worker_server(tmp_path, 2) as server, server.via(2) as two:
@@ -363,6 +398,6 @@ async def test_the_config_says_how_many_and_the_log_what_was_started(tmp_path: P
             _, err = await child.communicate()
     assert child.returncode == 0
     started = next(line for line in err.decode().splitlines() if " config " in line)
-    assert f"config {tmp_path}/config.yaml; store {tmp_path}/runs.db; bus memory://; model faulty/ok" in started
+    assert f"config {tmp_path}/config.yaml; store {tmp_path}/runs.db; bus none; model faulty/ok" in started
     assert "platforms: none; no key is required" in started
     assert "2 workers share the address" in err.decode()

@@ -26,7 +26,7 @@ from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config, load
 from tailrace.config.sections import ModelRef, without_credentials
-from tailrace.errors import ConfigError, PlatformError, TailraceError
+from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
 from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
 from tailrace.system.private_files import is_open_to_others
@@ -81,13 +81,14 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
             "broken", str(exc), "mend that line; `tailrace init --force` writes a new file and keeps a copy of this one"
         )
         return
-    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_bus(config)):
+    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
         yield finding
     if not offline:
         async for finding in _endpoints(config):
             yield finding
         async for finding in _platforms(config):
             yield finding
+    yield await _bus(config)
     yield await _store(config)
 
 
@@ -173,15 +174,20 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"{key}: {module} is installed")
 
 
-def _bus(config: Config) -> Iterator[Finding]:
-    from tailrace.app.app import check_bus
+async def _bus(config: Config) -> Finding:
+    from tailrace.journal.open_journal import check_bus, make_bus
 
     try:
-        check_bus(config)
+        if make_bus(config.bus.url, config.store.url) is None:
+            return Finding("ok", "bus: none; processes hear of each other's runs through the store")
+        async with asyncio.timeout(REACH_TIMEOUT_S):
+            await check_bus(config.bus.url)
     except ConfigError as exc:
-        yield Finding("broken", str(exc), 'bus: {url: "memory://"}, or leave it out')
-    else:
-        yield Finding("ok", "bus: none; processes hear of each other's runs through the store")
+        return Finding("broken", str(exc), "bus: {url: auto}, or leave it out")
+    except (JournalError, TimeoutError) as exc:
+        reason = str(exc) or f"no answer within {REACH_TIMEOUT_S:g} s"
+        return Finding("broken", f"bus: {reason}", "nothing is lost without it; viewers read the store meanwhile")
+    return Finding("ok", f"bus {without_credentials(config.bus.url)}: it answers")
 
 
 def _secrets(config: Config) -> Iterator[Finding]:

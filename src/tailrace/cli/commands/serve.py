@@ -118,7 +118,7 @@ def _check_shared(config: Config) -> None:
     """Raises `ConfigError` where workers cannot share what they must."""
     if not hasattr(os, "fork"):
         raise ConfigError("this system has no fork; use 1", key="server.workers")
-    if config.store.url.startswith("memory:"):
+    if not config.store_is_kept:
         message = "each worker would have a store of its own; use sqlite:///tailrace.db, or one worker"
         raise ConfigError(message, key="store.url")
     if config.store.durability == "memory":
@@ -190,7 +190,7 @@ def _log_config(config: Config) -> None:
         "config %s; store %s; bus %s; model %s/%s; platforms: %s; %s",
         file if file.exists() else f"none at {file}",
         config.database or without_credentials(config.store.url),
-        without_credentials(config.bus.url),
+        "none" if config.bus.url in ("auto", "memory://") else without_credentials(config.bus.url),
         *(model.provider, model.name),
         ", ".join(enabled(config)) or "none",
         "a key is required" if Authoriser.of(config).required else "no key is required",

@@ -109,17 +109,7 @@ class RedisBus:
     # ── connections ──
 
     def _client(self, timeout_s: float) -> Redis:
-        try:
-            return Redis.from_url(
-                self._url,
-                single_connection_client=True,
-                socket_connect_timeout=CONNECT_TIMEOUT_S,
-                socket_timeout=timeout_s,
-                retry=Retry(NoBackoff(), 0),
-                protocol=2,
-            )
-        except ValueError as exc:
-            raise ConfigError(f"not an address of Redis: {exc}", key="bus.url") from exc
+        return _client_of(self._url, timeout_s)
 
     async def _keep(self, doing: str, client: Redis, work: Callable[[Redis], Awaitable[None]]) -> None:
         """Does the work over and over; returns only when it is cancelled."""
@@ -234,3 +224,28 @@ async def _hung_up(client: Redis) -> None:
         if client.connection is not None:
             await client.connection.disconnect(nowait=True)
         await client.aclose(close_connection_pool=True)
+
+
+def _client_of(url: str, timeout_s: float) -> Redis:
+    try:
+        return Redis.from_url(
+            url,
+            single_connection_client=True,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+    except ValueError as exc:
+        raise ConfigError(f"not an address of Redis: {exc}", key="bus.url") from exc
+
+
+async def ping(url: str) -> None:
+    """Raises `JournalError` where no Redis answers at this address, `ConfigError` where there can be none."""
+    client = _client_of(url, REPLY_TIMEOUT_S)
+    try:
+        await cast("Awaitable[object]", client.ping())
+    except (RedisError, OSError) as exc:
+        raise JournalError(f"Redis ({_address(url)}) is not there: {exc}") from exc
+    finally:
+        await client.aclose()

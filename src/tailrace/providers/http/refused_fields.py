@@ -46,6 +46,7 @@ OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
         OptionalField("include", ("reasoning.encrypted_content", "Encrypted content")),
         OptionalField("reasoning.effort", ("reasoning.effort", _EFFORT, "reasoning", "effort"), _EFFORT),
         OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
+        OptionalField("background", ("background", "Background")),
         OptionalField("store", ("store",)),
         OptionalField("include", ("include",)),
         OptionalField("stream_options", ("stream_options",)),
@@ -65,7 +66,8 @@ _STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
 _REFUSES = re.compile(
     r"unsupported|not (?:be |currently )?(?:support|allow|permit|availab|implement|recogni|expect|accept|valid)|"
     r"n.t (?:support|allow|accept)|unknown|unrecogni|unexpected|extra (?:inputs?|fields?)|extra_forbidden|"
-    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only ",
+    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only |"
+    r"must be false|cannot be (?:true|used|enabled)|zero.data.retention",
     re.IGNORECASE,
 )
 

@@ -16,7 +16,8 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.models import named, unaliased
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
-from tailrace.ports import ENDED, Run, sse_with_reasoning, sse_without_reasoning
+from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
+from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import web
 
-from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog
+from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog, RoutedRequest
 from tailrace.calls.raw_model import not_told, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
@@ -33,7 +33,6 @@ from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
-from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
@@ -75,10 +74,8 @@ class _RawAnswer:
         self._lease = lease
 
     async def answer_whole(self) -> web.Response:
-        asked, routes = self._call.client_request, self._routes
-        record = CallLog(
-            self._pipeline.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S, asked=asked, routes=routes
-        )
+        journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
+        record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         result = await self._complete(record)
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
@@ -96,8 +93,7 @@ class _RawAnswer:
             self._lease,
             self._encoder,
             self._begin_attempt,
-            asked=self._call.client_request,
-            routes=self._routes,
+            routed=RoutedRequest(self._call.client_request, self._routes),
             can_go_on=can_go_on,
             at_once=at_once,
         )
@@ -134,7 +130,11 @@ class _RawAnswer:
             await self._pipeline.run_to_end(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
+            unwanted = record.kept
             await self._pipeline.run_to_end(self._record(record.stopped()))
+            if unwanted is not None:
+                caller = self._pipeline.app.caller
+                await self._pipeline.run_to_end(caller.cancel_kept(unwanted, self._routes))
             raise
 
     async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
@@ -159,12 +159,11 @@ class _LiveListener(CallLog):
         encoder_of: Callable[[str], Encoder],
         begin_attempt: Callable[[str], Dialect],
         *,
-        asked: ClientRequest,
-        routes: Sequence[Route],
+        routed: RoutedRequest,
         can_go_on: bool,
         at_once: bool = False,
     ) -> None:
-        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, asked=asked, routes=routes)
+        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         self._encoder_of = encoder_of
         self._begin_attempt = begin_attempt
         self._can_go_on = can_go_on

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.provider.compose import COMMENT, Response, compose, counted, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
 from tailrace.testing.scripted.reply import Reply
@@ -51,6 +52,7 @@ class RecordedRequest:
     body: bytes
     connection: int  # which connection it came on, counted from 0
     received_at: float
+    query: str = ""
     scenario: str = ""
     refusal: str = ""  # why a strict provider refused it
     bytes_sent: int = 0  # of the response body
@@ -84,6 +86,12 @@ class ConnectionHost(Protocol):
 
     def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
         """The reply as it leaves the provider."""
+
+    def choose_for_kept(self) -> Scenario:
+        """How to deliver a response that is kept."""
+
+    @property
+    def kept(self) -> KeptResponses: ...
 
 
 class Connection(asyncio.Protocol):
@@ -151,7 +159,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: HttpRequest) -> bool:
         """Whether the connection can be used again."""
         record = RecordedRequest(
-            request.method, request.path, request.headers, request.body, self._number, self._loop.time()
+            request.method, request.path, request.headers, request.body, self._number, self._loop.time(), request.query
         )
         self._current = record
         played, response = self._respond(request, record)
@@ -165,6 +173,10 @@ class Connection(asyncio.Protocol):
         if request.path == "/v1/models" and request.method == "GET":
             anthropic = "anthropic-version" in request.headers  # their clients always send it
             return Scenario(), models(self._host.model_names(), anthropic=anthropic)
+        if self._host.kept.is_asked_for(request):
+            chosen = Scenario() if request.method == "POST" else self._host.choose_for_kept()
+            record.scenario = chosen.name
+            return chosen, self._host.kept.respond(request, chosen)
         counts = _COUNT_ROUTES.get(request.path)
         dialect = counts or _ROUTES.get(request.path)
         if dialect is None or request.method != "POST":
@@ -192,10 +204,13 @@ class Connection(asyncio.Protocol):
             record.scenario = chosen.name
             if chosen.streams_only and not scripted.streamed:
                 chosen = Scenario(name=chosen.name, reply=chosen.reply, refuses=chosen.refuses)
-            return chosen, compose(chosen, scripted.dialect, scripted)
+            response = compose(chosen, scripted.dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
             return Scenario(), failed(unknown, scripted.dialect, scripted)
+        if scripted.dialect == "responses" and response.status == 200:
+            self._host.kept.keep(chosen, scripted)
+        return chosen, response
 
     # playing a response
 

@@ -10,6 +10,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from tailrace.testing.provider.connection import Connection, RecordedRequest
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.names import scenario
 from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario
@@ -25,6 +26,8 @@ class FaultyProvider:
 
     Each request takes the next item of `script`; when none is left, the request's model names one of `turns` or a
     scenario. With `strict`, it refuses first what the vendors' APIs refuse, and signs what it says as they do.
+    Responses that were asked for with `background` and `store` are kept: a GET for one takes the faults of the next
+    item.
 
         async with FaultyProvider(script=["status-529", "ok"]) as server:
             client = AsyncOpenAI(base_url=server.openai_url, api_key="any")
@@ -42,6 +45,7 @@ class FaultyProvider:
         """Raises `UnknownScenario` for a name in the script that is none."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0  # ever accepted
+        self.kept = KeptResponses()
         self._script = [_as_scenario(item) for item in script]
         self._turns = AgenticTurns(turns or {})
         self._api = VendorApi(strict)
@@ -159,6 +163,10 @@ class FaultyProvider:
         faults = scenario("+".join(terms)) if terms else Scenario()
         chosen = self._turns.reply(turn, request, self._api.conversation(request))
         return replace(faults, name=request.model, reply=chosen)
+
+    def choose_for_kept(self) -> Scenario:
+        """How a response that is kept is delivered: the faults of the script's next item, else none."""
+        return self._script.pop(0) if self._script else Scenario()
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:

@@ -25,11 +25,11 @@ from tailrace.messages import (
 )
 from tailrace.wire.anthropic.blocks import PIECES, Block, JsonPiece, Piece, TextPiece, ThinkingPiece, implied_start
 from tailrace.wire.anthropic.completion import arguments_of, made_call_id, stop_reason_for, usage_of
-from tailrace.wire.citations import cited_block
 from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cut
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder, is_event_name
+from tailrace.wire.translation.citations import cited_block
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.messages import JsonObject, Part, Reasoning
-from tailrace.wire.citations import is_foreign_page
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.reasoning_seal import is_sealed, unsealed
+from tailrace.wire.translation.citations import is_foreign_page
 
 _CLAUDE = "claude"  # refuses thinking that it has not signed; other models of this API may want theirs back unsigned
 _CLAUDE_CALL = "toolu_"  # how the ids of its calls begin

@@ -29,11 +29,11 @@ from tailrace.messages import (
 from tailrace.wire.chat.completion import finish_reason_for
 from tailrace.wire.chat.tool_calls import made_call_id
 from tailrace.wire.chat.usage import usage_body
-from tailrace.wire.citations import Citation, citations_in, of_annotation, of_cited
 from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.reasoning_seal import named_field
+from tailrace.wire.translation.citations import Citation, citations_in, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {

@@ -17,9 +17,9 @@ from tailrace.messages import (
     ToolCall,
     Usage,
 )
-from tailrace.wire.citations import of_annotations
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
+from tailrace.wire.translation.citations import of_annotations
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
 _UNENDED = frozenset({"", "queued", "in_progress"})  # the status of a response that has not ended

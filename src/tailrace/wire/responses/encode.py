@@ -29,7 +29,6 @@ from tailrace.messages import (
     Usage,
     UsageDelta,
 )
-from tailrace.wire.citations import of_cited
 from tailrace.wire.failure import contradiction
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object, is_object_text, object_of, objects_of, without_lone_surrogates
@@ -41,6 +40,7 @@ from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numb
 from tailrace.wire.responses.response_fields import echoed_fields, usage_body
 from tailrace.wire.responses.text_forms import FORMS, OpenText, TextForm
 from tailrace.wire.sse import encode_event
+from tailrace.wire.translation.citations import of_cited
 
 _encode = msgspec.json.Encoder().encode
 

@@ -27,7 +27,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
-from tailrace.wire.web_search import NAME, is_chosen, responses_tool
+from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
