@@ -22,14 +22,14 @@ def node_forker() -> Iterator[Forker]:
 def store(request: pytest.FixtureRequest, tmp_path: Path, node_forker: Forker) -> Iterator[SharedStore]:
     """The store of every node: one file, PostgreSQL, or PostgreSQL with Redis beside it."""
     if request.param == "sqlite":
-        yield SharedStore(node_forker, f"sqlite:///{tmp_path}/shared.db")
+        yield SharedStore(node_forker, request.param, f"sqlite:///{tmp_path}/shared.db")
         return
     url: str = request.getfixturevalue("postgres_url")
     if request.param == "postgres":
-        yield SharedStore(node_forker, url)
+        yield SharedStore(node_forker, request.param, url)
         return
     with redis_server(tmp_path) as redis:
-        yield SharedStore(node_forker, url, redis.url)
+        yield SharedStore(node_forker, request.param, url, redis.url)
 
 
 @pytest.fixture
