@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
@@ -132,10 +133,9 @@ class Cluster:
         self.nodes: list[Node] = []
         self._started = 0
         self.lease_s = lease_s
-        self._forker = store.forker
-        self._config = CONFIG.format(
-            store=store.url,
-            bus=store.bus,
+        self._store = store
+        self._config = partial(
+            self._config_of,
             provider=provider,
             platforms=platforms,
             approvals=approvals,
@@ -144,6 +144,10 @@ class Cluster:
         )
         self._environment = environment or {}
         self._stack = AsyncExitStack()
+
+    @staticmethod
+    def _config_of(store: SharedStore, **fields: object) -> str:
+        return CONFIG.format(store=store.url, bus=store.bus, **fields)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -160,15 +164,15 @@ class Cluster:
             for node in self.nodes:
                 sys.stderr.write("".join(f"{node.name}: {line}\n" for line in node.log))
 
-    async def start(self, command: Literal["serve", "gateway"] = "serve") -> Node:
-        """One node more."""
+    async def start(self, command: Literal["serve", "gateway"] = "serve", *, store: SharedStore | None = None) -> Node:
+        """One node more; `store` where it reaches the same store by another address."""
         self._started += 1
         name = f"node{self._started}"
         home = self.directory / name
         home.mkdir()
-        (home / "config.yaml").write_text(self._config, encoding="utf-8")
+        (home / "config.yaml").write_text(self._config(store or self._store), encoding="utf-8")
         environment = {**os.environ, "TAILRACE_HOME": str(home), **self._environment}
-        child = await self._forker.start([command], home, environment)
+        child = await self._store.forker.start([command], home, environment)
         node = Node(name, home, child)
         self.nodes.append(node)
         await node.ready()
