@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.screen.vt import VirtualTerminal
+from postgres_server import LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
@@ -180,6 +181,29 @@ async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, 
     assert finding.what == "bus.url: no bus for redis://; use auto"
     done = tailrace(patient.home, "chat", "-q", "Hello?")
     assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
+
+
+async def test_doctor_and_chat_say_what_is_wrong_with_postgresql_in_one_line(
+    patient: Patient, server: FaultyProvider, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async def examined(url: str) -> list[str]:
+        patient.write(
+            model={"provider": "mine", "name": "ok"},
+            providers={"mine": {"base_url": server.openai_url}},
+            store={"url": url},
+        )
+        return [finding.what for finding in await patient.broken()]
+
+    at = f"127.0.0.1:{postgres_server.port}/postgres"
+    assert await examined(f"postgresql://{LOCKED_USER}:wrong@{at}") == [
+        f'database: store.url: PostgreSQL at {at} refuses: password authentication failed for user "{LOCKED_USER}"'
+    ]
+    port = free_port()
+    (away,) = await examined(f"postgresql://ann:hunter2@127.0.0.1:{port}/x")
+    assert away == f"database: PostgreSQL at 127.0.0.1:{port}/x cannot be reached: connection refused"
+    done = tailrace(patient.home, "chat", "-q", "Hello?")
+    assert (done.returncode, done.stderr) == (1, f"error: {away.removeprefix('database: ')}\n")
+    assert await examined(postgres_url) == []
 
 
 async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: FaultyProvider) -> None:
