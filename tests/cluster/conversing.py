@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.testing.provider import FaultyProvider, Scenario, call, reply
+from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 TEXT = " ".join(f"word{number}" for number in range(40))
@@ -14,12 +14,14 @@ TOOL = "Use the tool."
 
 
 class ConversingProvider(FaultyProvider):
-    """Answers `TEXT`, slowly. A question that says `TOOL` is first answered by a call of the tool `terminal`."""
+    """Answers `TEXT`, slowly. A question that says `TOOL` is first answered by a call of the tool `terminal`. The first
+    `stalls` answers stop in the middle: their readers wait, and write nothing."""
 
-    def __init__(self, command: str = "true", *, pace_s: float = PACE_S) -> None:
+    def __init__(self, command: str = "true", *, pace_s: float = PACE_S, stalls: int = 0) -> None:
         super().__init__()
         self._command = command
         self._pace_s = pace_s
+        self._stalls = stalls
 
     def choose(self, request: ScriptedRequest) -> Scenario:
         messages: list[dict[str, Any]] = [*request.body.get("messages", [])]
@@ -28,7 +30,9 @@ class ConversingProvider(FaultyProvider):
             return Scenario(
                 reply=reply("Let me see.", call("terminal", {"command": self._command})), pace_s=self._pace_s
             )
-        return Scenario(reply=reply(TEXT), pace_s=self._pace_s)
+        self._stalls -= 1
+        broken = Break("stall", Offset(50, per_cent=True)) if self._stalls >= 0 else None
+        return Scenario(reply=reply(TEXT), pace_s=self._pace_s, broken=broken)
 
 
 def _text(message: dict[str, Any]) -> str:
