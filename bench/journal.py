@@ -22,7 +22,8 @@ import uvloop
 
 from tailrace.events import MessageChunk, RunFinished, to_json
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Lease, LogPage, NewRun, sse_without_reasoning
+from tailrace.journal.viewed_lines import sse_without_reasoning
+from tailrace.ports import Lease, LogPage, NewRun
 
 T = TypeVar("T")
 READ = [MessageChunk(" the"), MessageChunk(" quick"), MessageChunk(" brown"), MessageChunk(" fox")]  # one read's deltas

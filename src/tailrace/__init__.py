@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.api import Agent, AIAgent
+    from tailrace.durable_call import LlmCallError, llm_call, open_llm_calls
     from tailrace.tools.function import tool
 
 __version__ = "0.1.0"
-__all__ = ["AIAgent", "Agent", "__version__", "tool"]
+__all__ = ["AIAgent", "Agent", "LlmCallError", "__version__", "llm_call", "open_llm_calls", "tool"]
 
 # Loaded when first asked for: `import tailrace` stays fast.
-_LAZY = {"AIAgent": "tailrace.api", "Agent": "tailrace.api", "tool": "tailrace.tools.function"}
+_LAZY = {
+    "AIAgent": "tailrace.api",
+    "Agent": "tailrace.api",
+    "LlmCallError": "tailrace.durable_call",
+    "llm_call": "tailrace.durable_call",
+    "open_llm_calls": "tailrace.durable_call",
+    "tool": "tailrace.tools.function",
+}
 
 
 def __getattr__(name: str) -> Any:

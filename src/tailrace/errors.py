@@ -103,6 +103,16 @@ class Rejected(Permanent):
     """The provider refused the request: key, quota, model, size, malformed."""
 
 
+class LlmCallError(TailraceError):
+    """A durable model call failed or was stopped. `kind` says whether another try may go better; `code` is more
+    precise, and `run_id` names the run whose log tells the rest."""
+
+    def __init__(self, message: str, *, kind: ErrorKind = "permanent", code: str = "", run_id: str = "") -> None:
+        self.kind: ErrorKind = kind
+        self.code, self.run_id = code, run_id
+        super().__init__(message)
+
+
 class JournalError(TailraceError):
     """The journal could not read or write what was asked."""
 

@@ -6,14 +6,23 @@ Frozen, no behaviour, no platform knowledge. Names and fields are a contract. In
 
 from __future__ import annotations
 
-import re
-from typing import Any, Literal, TypeAlias, dataclass_transform
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tailrace.messages import Dialect, Message, ToolFile, Usage
+from tailrace.attempt_events import (
+    AnswerKept,
+    AttemptDiscarded,
+    AttemptStarted,
+    Event,
+    ProviderAnswer,
+    ProviderEvents,
+    UsageRecorded,
+)
+from tailrace.messages import Message, ToolFile, Usage
 
 __all__ = [
+    "AnswerKept",
     "AnyEvent",
     "ApprovalAnswered",
     "ApprovalAsked",
@@ -76,16 +85,6 @@ __all__ = [
 RunStatus = Literal["completed", "incomplete", "failed", "stopped"]
 Decision = Literal["once", "session", "always", "deny"]
 
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-@dataclass_transform(frozen_default=True)  # what mypy must know of the subclasses
-class Event(msgspec.Struct, frozen=True, tag=_snake):
-    """Base of everything that can stand in a run's log."""
-
-
 # ── the seven stream events ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -137,7 +136,7 @@ class GatewayNotice(Event):
 
     kind: str
     text: str = ""
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 StreamEvent: TypeAlias = (
@@ -177,41 +176,10 @@ class RunFinished(Event):
     at: float = 0.0
 
 
-class AttemptStarted(Event, omit_defaults=True):
-    """An attempt of a call at one provider begins. Its number is the entry's `attempt`: counted from 1 within the run,
-    or within the block for the call of a step."""
-
-    provider: str = ""
-    model: str = ""
-    block_id: str = ""
-
-
-class AttemptDiscarded(Event, omit_defaults=True):
-    """The text of the entry's `attempt` is withdrawn: viewers that can redraw remove it."""
-
-    reason: str = ""
-    block_id: str = ""
-
-
 class ReasoningChunk(Event):
     """Hidden unless asked for."""
 
     text: str
-
-
-class ProviderEvents(Event):
-    """Events of a raw model's provider with all their fields, for clients of its dialect that resume the answer. The
-    chunks beside them say the same in short. Hidden unless asked for, like reasoning."""
-
-    dialect: Dialect
-    events: tuple[dict[str, Any], ...]
-
-
-class ProviderAnswer(Event):
-    """The whole body of a raw model's answer, as its provider gives it to a client that does not stream."""
-
-    dialect: Dialect
-    body: dict[str, Any]
 
 
 class MessageRecorded(Event):
@@ -281,14 +249,6 @@ class ApprovalAnswered(Event):
     by: str = ""
 
 
-class UsageRecorded(Event):
-    """Tokens of one attempt, also of one that failed or was cancelled."""
-
-    usage: Usage
-    provider: str = ""
-    model: str = ""
-
-
 # ── a sequence's own facts ───────────────────────────────────────────────────────────────────────────────────
 # `block_id` is the block's id, inside an iteration or a sub-sequence with the ids of the outer blocks before it:
 # `each[2].summarise`.
@@ -338,7 +298,7 @@ class SignalReceived(Event):
 
     signal_id: int
     name: str
-    payload: dict[str, Any] = {}
+    payload: dict[str, Any] = msgspec.field(default_factory=dict)
     by: str = ""
 
 
@@ -446,7 +406,7 @@ class Snapshot(Event):
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
 RunFact: TypeAlias = RunStarted | RunFinished
 RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
-AttemptFact: TypeAlias = AttemptStarted | AttemptDiscarded | RelayFact | UsageRecorded
+AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | RelayFact | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
 SequenceFact: TypeAlias = (

@@ -155,6 +155,17 @@ class ToolSpec(Value):
     strict: bool | None = None
 
 
+class WebSearch(Value):
+    """A search of the web that the provider makes itself. `word`: how the client asked for it."""
+
+    word: str
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    location: dict[str, str] = msgspec.field(default_factory=dict)  # of the user: country, region, city, timezone
+    context_size: str = ""  # "low", "high"; empty: the usual one
+    max_uses: int | None = None
+
+
 class NamedTool(Value):
     """`tool_choice`: exactly this tool."""
 
@@ -170,6 +181,7 @@ class ModelRequest(Value):
     tools: tuple[ToolSpec, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    web_search: WebSearch | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -179,6 +191,8 @@ class ModelRequest(Value):
     response_schema: JsonObject | None = None  # a JSON schema that the answer's text must satisfy
     json_object: bool = False  # the answer's text must be a JSON object, of whatever form
     verbosity: str | None = None  # "low", "medium", "high"
+    service_tier: str | None = None  # which of a provider's offers serves it: "flex", "priority"; None: the usual one
+    cache_prompt: bool = False  # another call will begin with the same: a provider that must be told keeps it
     prefill: str = ""  # the beginning of the answer, for a continuation after a cut
     keep_events: bool = False  # the provider's own events come too, for a client of the same dialect
     extra: JsonObject = msgspec.field(default_factory=dict)  # fields of the dialect itself, merged in last
@@ -193,6 +207,7 @@ class ModelRequest(Value):
             tools=(),
             tool_choice=None,
             parallel_tool_calls=None,
+            web_search=None,
             max_tokens=None,
             temperature=None,
             top_p=None,
@@ -202,6 +217,7 @@ class ModelRequest(Value):
             response_schema=None,
             json_object=False,
             verbosity=None,
+            service_tier=None,
         )
 
 
@@ -319,6 +335,7 @@ class Completion(Value):
     stop: Stop = "unknown"  # the same, neutral
     usage: Usage = Usage()
     refusal: str | None = None
+    stop_sequence: str = ""  # the stop string that ended it, where its provider has no word for that
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ an edit anywhere else, the port is wrong.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from pathlib import Path
@@ -17,18 +17,12 @@ import msgspec
 from tailrace.events import (
     AnyEvent,
     Entry,
-    MessageRecorded,
-    ReasoningChunk,
-    RelayFact,
     RunFailure,
     RunFinished,
     RunStatus,
-    Snapshot,
-    TextSoFar,
-    from_json,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, Reasoning, ToolFile, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, ToolFile, ToolSpec
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,6 +80,44 @@ class TokenCounter(Protocol):
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The tokens of the request's input; None where the endpoint does not count. Raises `ProviderError`."""
+
+
+@runtime_checkable
+class FieldRefuser(Protocol):
+    """A provider that remembers which fields of a request an endpoint refuses."""
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        """The fields of `request` that its model is asked without."""
+
+
+@runtime_checkable
+class AnswerKeeper(Protocol):
+    """A provider that keeps an answer while it is made and for a while afterwards: a stream that breaks is read on, and
+    no second answer is paid for."""
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers are asked for in a way that keeps them."""
+
+    def kept_id(self, answer: AnswerStream) -> str:
+        """The id under which the provider keeps this answer; empty where it does not, where no id has come yet, and
+        where the answer has ended."""
+
+    def is_queued(self, answer: AnswerStream) -> bool:
+        """The provider has not begun with this answer, by the last thing it said."""
+
+    def read_on(
+        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    ) -> AbstractAsyncContextManager[AnswerStream]:
+        """Connects to a kept answer. With `answer`, that object goes on after the last event that it has read; without
+        one a new object reads from the beginning. Leaving the block closes the connection. Raises `ProviderError`:
+        `Permanent` where the provider does not have the answer, or no longer."""
+
+    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
+        """What was held back of an answer that will not be read on."""
+
+    async def cancel_kept(self, kept_id: str) -> None:
+        """Tells the provider to stop making the answer. Raises `ProviderError`."""
 
 
 # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -286,44 +318,12 @@ class Batch(tuple[Entry, ...]):  # noqa: SLOT001 - a tuple takes no slots; the d
         return LogPage(map(StoredLine, [entry.seq for entry in self], [entry.attempt for entry in self], self.lines))
 
 
-def sse_with_reasoning(line: StoredLine) -> bytes:
-    """The entry as a server-sent event: `id` is the seq, `event` the type, `data` what `entry_to_json` returns."""
-    seq, attempt, json = line
-    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (seq, line.type, seq, attempt, json[1:])
+@runtime_checkable
+class Versioned(Protocol):
+    """A journal whose storage has a format, which newer versions of Tailrace change."""
 
-
-def sse_without_reasoning(line: StoredLine) -> bytes:
-    """The same for a viewer that did not ask what the model thought: empty for such an entry."""
-    if line.type not in _WITH_REASONING:
-        return sse_with_reasoning(line)
-    entry = Entry(line.seq, from_json(line.json), line.attempt)
-    shown = [StoredLine(line.seq, line.attempt, to_json(each.event)) for each in without_reasoning([entry])]
-    return b"".join(map(sse_with_reasoning, shown))
-
-
-_WITH_REASONING = frozenset(
-    {b"reasoning_chunk", b"provider_events", b"provider_answer", b"message_recorded", b"snapshot"}
-)
-
-
-def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The same entries for a viewer that did not ask for reasoning."""
-    for entry in entries:
-        event = entry.event
-        if isinstance(event, ReasoningChunk | RelayFact):
-            continue
-        if isinstance(event, Snapshot) and event.reasoning.text:
-            yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=TextSoFar()), entry.attempt)
-        elif isinstance(event, MessageRecorded):
-            yield Entry(entry.seq, _without_thoughts(event), entry.attempt)
-        else:
-            yield entry
-
-
-def _without_thoughts(recorded: MessageRecorded) -> MessageRecorded:
-    message = recorded.message
-    said = tuple(part for part in message.parts if not isinstance(part, Reasoning))
-    return msgspec.structs.replace(recorded, message=msgspec.structs.replace(message, parts=said))
+    @property
+    def schema_version(self) -> int: ...
 
 
 class Journal(Protocol):

@@ -10,7 +10,8 @@ from tailrace.config.load import load
 from tailrace.errors import RunNotFound
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
-from tailrace.journal.retention import Retention
+from tailrace.journal.retention import Retention, retain
+from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun, Run
 from tailrace.testing.clock import driven
 
@@ -67,3 +68,17 @@ async def test_a_round_that_fails_does_not_end_the_rounds(caplog: pytest.LogCapt
         await asyncio.sleep(FIRST_AFTER_S + EVERY_S + 1)
     assert (await journal.get(run.id)).first_seq > 1
     assert "once" in caplog.text
+
+
+async def test_two_processes_that_clean_up_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    first = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: 1.0)
+    second = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: 1.0)
+    for number in range(60):
+        _, lease = await first.start(NewRun("call", session=str(number)), "me")
+        assert lease is not None
+        await first.seal(lease, RunFinished("completed", ""))
+    done = await asyncio.gather(*(retain(journal, Retention(None, 1.0), 100.0) for journal in (first, second)))
+    assert sum(each.deleted for each in done) == 60
+    assert await first.runs() == []
+    await second.close()
+    await first.close()

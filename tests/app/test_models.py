@@ -32,6 +32,13 @@ def test_a_users_quirks_join_those_of_the_preset(tmp_path: Path) -> None:
     assert made.quirks == ("prefill", "ends-without-done")
 
 
+def test_reattach_holds_for_the_responses_dialect_alone(tmp_path: Path) -> None:
+    kept = config(tmp_path, "providers: {up: {dialect: responses, base_url: 'http://up/v1', reattach: true}}")
+    assert endpoint_of(kept, "up").reattach
+    with pytest.raises(ConfigError, match=r"providers\.ollama\.reattach: needs dialect: responses, not chat"):
+        endpoint_of(config(tmp_path, "providers: {ollama: {reattach: true}}"), "ollama")
+
+
 def test_a_quirk_that_does_not_exist_is_said_before_any_call(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"providers\.ollama\.quirks: no quirk is called ends-with-done; there are "):
         endpoint_of(config(tmp_path, "providers: {ollama: {quirks: [ends-with-done]}}"), "ollama")

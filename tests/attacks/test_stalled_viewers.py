@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.test_serve import SQLITE, Process, served
+from cli.commands.serve_process import Process, served
+from cli.commands.test_serve import SQLITE
 from server.http_server import config_for
 from tailrace.events import AnyEvent, LlmDelta, MessageChunk, RunFinished, StepFinished, StepStarted
 from tailrace.journal.fold import SEQUENCE, outputs_text

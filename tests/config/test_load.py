@@ -25,6 +25,7 @@ providers:
     stream: false
     idle_timeout_s: null
     max_attempts: 1
+  kept: {dialect: responses, base_url: "https://kept.example/v1", reattach: true}
 streaming: {enabled: true, cli: false, telegram: true, discord: true, slack: true, matrix: true, whatsapp: true,
   homeassistant: true, api_server: true, edit_interval: 2, min_tokens: 5}
 call: {connect_timeout_s: 1, first_token_timeout_s: 2, idle_timeout_s: 3, progress_timeout_s: 4, total_timeout_s: 5,
@@ -40,7 +41,7 @@ store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
   compact_after_days: 1.5, delete_after_days: 90}
 bus: {url: "redis://bus:6379/0"}
 server: {host: 0.0.0.0, port: 80, key_env: KEY, cors_origins: ["https://a.example"], max_body_mb: 1,
-  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], max_requests: 9, drain_s: 3,
+  keys: [{name: ci, key_env: CI, scopes: [models]}], hosts: [a.example], workers: 4, max_requests: 9, drain_s: 3,
   aliases: {"*": "up/*"}, strict: true}
 flows: {env_allow: [MY_KEY]}
 platforms:

@@ -35,6 +35,20 @@ def mistake(text: str) -> ConfigError:
             "call:\n  max_attempts: lots\n",
             "config.yaml:2: call.max_attempts: expected a whole number of at least 1; found 'lots'",
         ),
+        (
+            "providers:\n  up: {dialect: chat, reattach: true}\n",
+            (
+                "config.yaml:2: providers.up.reattach: needs dialect: responses; "
+                "chat has no answers that the provider keeps"
+            ),
+        ),
+        (
+            "providers:\n  up: {dialect: responses, stream: false, reattach: true}\n",
+            (
+                "config.yaml:2: providers.up.reattach: needs stream: auto; "
+                "an answer that is asked for whole cannot be read on"
+            ),
+        ),
         ("call: {max_attempts: 0}", "config.yaml:1: call.max_attempts: expected a whole number of at least 1; found 0"),
         (
             "call: {max_attempts: true}",

@@ -23,6 +23,7 @@ from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sqlite.schema import connect
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.stored.rows import rows_of
+from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning, without_reasoning
 from tailrace.ports import (
     Batch,
     Journal,
@@ -30,9 +31,6 @@ from tailrace.ports import (
     LogPage,
     NewRun,
     StoredLine,
-    sse_with_reasoning,
-    sse_without_reasoning,
-    without_reasoning,
 )
 from tailrace.testing.conformance.journal import started
 from test_events import FACTS, STREAM_EVENTS

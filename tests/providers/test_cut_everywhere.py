@@ -84,7 +84,7 @@ async def recorded(dialect: Dialect, said: Reply) -> tuple[bytes, Completion]:
     taken: list[bytes] = []
     async with faulty(said) as bench:
         provider = bench.provider(dialect)
-        answer = await provider._post(ASK, stream=True)
+        answer, _ = await provider._post(ASK, stream=True)
         while data := await answer.read():
             taken.append(data)
         answer.close()

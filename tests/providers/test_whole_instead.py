@@ -264,6 +264,8 @@ FIELDS: list[tuple[Dialect, str, str]] = [
     ("responses", "reasoning.effort", "reasoning_effort"),
     ("responses", "reasoning", "reasoning_effort"),
     ("responses", "parallel_tool_calls", "parallel_tool_calls"),
+    ("responses", "store", ""),
+    ("responses", "include", ""),
     ("anthropic", "output_config.effort", "reasoning_effort"),
     ("anthropic", "tool_choice.disable_parallel_tool_use", "parallel_tool_calls"),
 ]

@@ -1,6 +1,6 @@
 """A process that executes one run and waits to be killed.
 
-    python victim.py HOME agent|call|instance
+    python victim.py HOME agent|call|instance|llm_call
     python victim.py HOME delivery RUN
 
 Prints the run's id as soon as the run is under way; of a delivery, once its platform shows something.
@@ -20,7 +20,7 @@ from tailrace.config.load import load
 from tailrace.delivery.ledger import DeliverySpec
 from tailrace.delivery.planning.planner import Showing
 from tailrace.delivery.port import Capabilities, Place
-from tailrace.events import MessageChunk
+from tailrace.events import AnswerKept, MessageChunk
 from tailrace.flows.definition.definition import parsed
 from tailrace.messages import user
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore
@@ -33,6 +33,12 @@ WAITING = parsed(
         "blocks": [{"type": "step", "id": "w", "handler": "wait_signal", "params": {"signal": "go"}}],
     }
 )
+ASKING = parsed(
+    {
+        "name": "asking",
+        "blocks": [{"type": "step", "id": "a", "handler": "llm_call", "params": {"prompt": "count", "stream": True}}],
+    }
+)
 PLACE = Place("telegram", "42")
 
 
@@ -42,10 +48,13 @@ async def start(app: App, kind: str) -> str:
     elif kind == "call":
         spec = CallSpec({"input": "count", "model": "faulty/ok", "stream": True})
         run = await app.calls.submit(spec, model="faulty/ok", session="", durability="committed")
+    elif kind == "llm_call":
+        run = await app.flows.start(ASKING)
     else:
         return (await app.flows.start(WAITING)).id
+    begun = AnswerKept if kind == "llm_call" else MessageChunk
     async for batch in app.journal.tail(run.id):
-        if any(isinstance(entry.event, MessageChunk) for entry in batch):
+        if any(isinstance(entry.event, begun) for entry in batch):
             break
     return run.id
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import repeat
 
+import msgspec
 import pytest
 
 from tailrace.errors import Permanent, ProviderError, Rejected, Retryable, StreamCut, Unavailable
@@ -64,6 +65,23 @@ async def test_all_of_a_reply_comes_through(dialect: Dialect) -> None:
     assert {delta.index for delta in seen if isinstance(delta, ToolCallDelta)} == {0, 1}
     assert sum(isinstance(delta, FinishDelta) for delta in seen) == 1
     assert any(isinstance(delta, UsageDelta) for delta in seen)
+
+
+async def test_calls_of_custom_tools_and_of_tools_in_a_namespace_are_items_of_their_own_kind() -> None:
+    tools = [{"type": "custom", "name": "apply_patch"}, {"type": "namespace", "name": "mill", "tools": []}]
+    own = reply(
+        call("apply_patch", {"input": "*** Begin Patch"}), call("mill__stop", {"now": True}), call("run__it", {})
+    )
+    asked = msgspec.structs.replace(ASK, extra={"tools": tools})
+    provider = ScriptedProvider(repeat(own), dialect="responses")
+    async with provider.stream(asked) as answer:
+        await gather(answer, [])
+    output = answer.completion().body["output"]
+    assert output == (await provider.complete(asked)).body["output"]
+    patched, stopped, ran = output
+    assert (patched["type"], patched["input"], "arguments" in patched) == ("custom_tool_call", "*** Begin Patch", False)
+    assert (stopped["type"], stopped["namespace"], stopped["name"]) == ("function_call", "mill", "stop")
+    assert (ran["name"], "namespace" in ran) == ("run__it", False)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

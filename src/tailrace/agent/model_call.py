@@ -24,6 +24,7 @@ from tailrace.events import (
     RunFailure,
     UsageRecorded,
 )
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -68,17 +69,36 @@ class ModelCall:
         self._redactor = redactor
         self._can_compress = True
 
-    async def answer(self, shown: str, *, budget_s: float | None) -> RunFailure | None:
-        """Asks the model and records its answer. Returns why the run has failed, where it has. Cancelled, it leaves
-        what was shown in the log, and no message: the turn decides what becomes of it."""
-        log = _AnswerLog(self._record, AnswerFilter(self._redactor, self._settings.think_tags, shown=shown), shown)
+    async def answer(self, shown: str, *, budget_s: float | None, kept: KeptAnswer | None = None) -> RunFailure | None:
+        """Asks the model and records its answer; with `kept`, reads that answer on first. Returns why the run has
+        failed, where it has. Cancelled, it leaves what was shown in the log, and no message: the turn decides what
+        becomes of it."""
+        routes, log = self._settings.routes, self._new_log(shown, kept)
         try:
-            result = await self._caller.complete(
-                self._request(shown), self._settings.routes, listener=log, budget_s=budget_s
-            )
+            result = None
+            if kept is not None:
+                before = shown.removesuffix(kept.text)
+                result = await self._caller.read_on(
+                    kept, self._request(before), routes, listener=log, budget_s=budget_s
+                )
+            if result is None:
+                if kept is not None:
+                    shown = self._record.fold.shown
+                    log = self._new_log(shown)
+                result = await self._caller.complete(self._request(shown), routes, listener=log, budget_s=budget_s)
         except ProviderError as exc:
             return self._record_failure(exc, log)
         return self._record_answer(result, log)
+
+    def _new_log(self, shown: str, kept: KeptAnswer | None = None) -> _AnswerLog:
+        """What a kept answer has said goes through the filter again: it is read from its beginning."""
+        before = shown.removesuffix(kept.text) if kept is not None else shown
+        answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before)
+        return _AnswerLog(self._record, answer, shown, kept)
+
+    async def cancel_kept(self, kept: KeptAnswer) -> None:
+        """The turn was stopped: the provider need not go on with this answer."""
+        await self._caller.cancel_kept(kept, self._settings.routes)
 
     def _record_failure(self, error: ProviderError, log: _AnswerLog) -> RunFailure | None:
         """Nothing more will come. Text that was shown before a crash stands; without any the run has failed."""
@@ -124,7 +144,12 @@ class ModelCall:
         if left is not None and left < (limit or _SMALLEST_LIMIT):
             limit = left  # the turn's budget reaches into the call
         return msgspec.structs.replace(
-            base, messages=messages, tools=self._settings.tools, prefill=shown, max_tokens=limit
+            base,
+            messages=messages,
+            tools=self._settings.tools,
+            prefill=shown,
+            max_tokens=limit,
+            cache_prompt=True,
         )
 
     # ── compression ──────────────────────────────────────────────────────────────────────────────────────────
@@ -189,11 +214,13 @@ class _SummaryListener(CallListener):
 class _AnswerLog(DeltaLog):
     """Writes an answer into the turn's log while it grows."""
 
-    def __init__(self, record: RecordedFold[Turn], answer: AnswerFilter, shown: str) -> None:
+    def __init__(
+        self, record: RecordedFold[Turn], answer: AnswerFilter, shown: str, kept: KeptAnswer | None = None
+    ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        super().__init__(write, attempts=record.fold.attempt, shown=shown)
+        super().__init__(write, attempts=record.fold.attempt, shown=shown, kept=kept)
         self.filter = answer
 
     def to_events(self, deltas: list[AnyDelta]) -> Sequence[AnyEvent]:

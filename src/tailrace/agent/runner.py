@@ -36,6 +36,7 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
 from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
 from tailrace.providers.call import Caller
@@ -96,6 +97,7 @@ class TurnRunner:
         if message is not None and fetch is None:
             self._begin(message)
         finish: RunFinished | None = None
+        unwanted: KeptAnswer | None = None
         if not stopped:
             with suppress(Stopped):
                 work = self._drive(fetch if message is not None else None)
@@ -103,11 +105,14 @@ class TurnRunner:
         if finish is None:
             if message is not None:
                 self._begin(message)
+            unwanted = self.turn.kept
             self._record.add(*self.turn.last_words())
             finish = self._end("stopped", RunFailure("stopped", "interrupted"))
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
         await self._journal.seal(self._lease, finish)
+        if unwanted is not None:
+            await self._model.cancel_kept(unwanted)
         return finish
 
     # ── what is due ──────────────────────────────────────────────────────────────────────────────────────────
@@ -125,21 +130,21 @@ class TurnRunner:
                 case [Finish(status=status, reason=reason, calls=calls)]:
                     self.foreign_calls = calls
                     return self._end(status, RunFailure(status, reason) if reason else None)
-                case [CallModel(shown)]:
-                    if failure := await self._call_model(shown):
+                case [CallModel(shown, kept)]:
+                    if failure := await self._call_model(shown, kept):
                         return self._end("failed", failure)
                 case [GiveUp(reason)]:
                     self._model.give_up(reason)
                 case _:
                     await self._tools.run_all(self.turn.open_calls())
 
-    async def _call_model(self, shown: str) -> RunFailure | None:
-        if not shown and not self._is_late():
+    async def _call_model(self, shown: str, kept: KeptAnswer | None) -> RunFailure | None:
+        if not shown and kept is None and not self._is_late():
             await self._model.compress_if_full(budget_s=self._left_s())
         if self._is_late():
             self._model.give_up("ran out of time")
             return None
-        return await self._model.answer(shown, budget_s=self._left_s())
+        return await self._model.answer(shown, budget_s=self._left_s(), kept=kept)
 
     def _left_s(self) -> float | None:
         deadline_at = self._settings.deadline_at

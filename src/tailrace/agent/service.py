@@ -20,6 +20,7 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words
 from tailrace.agent.turn import Turn, TurnLimits
 from tailrace.events import AnyEvent, Decision, Entry, MessageRecorded, RunFinished
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.providers.call import Caller
@@ -102,6 +103,10 @@ class AgentService(RunHost["_TurnExecution"]):
 
     def _last_words(self, run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         return last_words(run, entries)
+
+    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
+        settings = self._equip(msgspec.convert(run.new.input, TurnSpec), run)
+        await self._caller.cancel_kept(kept, settings.model.routes)
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 

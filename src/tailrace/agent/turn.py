@@ -14,6 +14,7 @@ import msgspec
 
 from tailrace.attempt_text import AttemptText
 from tailrace.events import (
+    AnswerKept,
     AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
@@ -41,15 +42,18 @@ from tailrace.events import (
     ToolOutputRecorded,
     UsageRecorded,
 )
+from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
 from tailrace.messages import READABLE_IMAGES, Image, Message, Text, ToolCall, ToolResult, Usage
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class CallModel(msgspec.Struct, frozen=True):
-    """Ask the model. `shown` is text of this very message that viewers have seen already: go on from it."""
+    """Ask the model. `shown` is text of this very message that viewers have seen already: go on from it. `kept` is an
+    answer that was asked for before a crash and that its provider keeps: read it on instead."""
 
     shown: str = ""
+    kept: KeptAnswer | None = None
 
 
 class RunTool(msgspec.Struct, frozen=True):
@@ -99,6 +103,7 @@ _INCOMPLETE = {
 # Facts and events that decide nothing.
 _Undecisive: TypeAlias = (
     RunStarted
+    | AnswerKept
     | ReasoningChunk
     | Commentary
     | LongToolHint
@@ -142,6 +147,7 @@ class Turn:
         self._unfinished = 0  # calls before this place have their results in `_messages`
         self._shown = AttemptText()  # of the message not yet recorded, as viewers saw it
         self._bubble = AttemptText()  # everything shown since the last tool boundary
+        self._kept = KeptAnswerFold()
         self._answers = 0
         self._stop = ""  # how the last answer ended
         self._final_stop = False
@@ -163,6 +169,11 @@ class Turn:
     def shown(self) -> str:
         """What viewers have seen of the message that is not yet recorded."""
         return self._shown.text
+
+    @property
+    def kept(self) -> KeptAnswer | None:
+        """The answer under way, where its provider keeps it."""
+        return self._kept.current
 
     @property
     def call_count(self) -> int:
@@ -230,7 +241,7 @@ class Turn:
         if self.tokens_left == 0:
             spent = self.usage.input_tokens + self.usage.output_tokens
             return GiveUp(f"stopped after {spent} tokens (agent.max_tokens)")
-        return CallModel(self.shown)
+        return CallModel(self.shown, self.kept)
 
     def _finish(self) -> Finish:
         if self._stop == "stopped":
@@ -249,6 +260,7 @@ class Turn:
 
     def apply(self, event: AnyEvent, attempt: int = 0) -> None:
         """Takes note of a fact. Facts that decide nothing are accepted and ignored."""
+        self._kept.apply(event, attempt)
         match event:
             case MessageChunk(text):
                 self._shown.add(text, attempt)

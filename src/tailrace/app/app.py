@@ -39,7 +39,8 @@ from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
-from tailrace.journal.open_journal import open_journal
+from tailrace.journal.bus import Bus
+from tailrace.journal.open_journal import make_bus, open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
@@ -78,6 +79,7 @@ class App:
     ) -> None:
         self.config = config
         self.journal = journal
+        self.bus: Bus | None = None  # where the config names one
         self.models = models
         self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -248,17 +250,11 @@ def _check_allow(config: Config) -> None:
 def redactor_of(config: Config) -> Redactor:
     """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
     try:
-        password = urlsplit(config.store.url).password
-        return Redactor([*secrets_of(config).values(), *([unquote(password)] if password else ())], config.agent.redact)
+        passwords = [urlsplit(url).password for url in (config.store.url, config.bus.url)]
+        secrets = [*secrets_of(config).values(), *(unquote(password) for password in passwords if password)]
+        return Redactor(secrets, config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
-
-
-def check_bus(config: Config) -> None:
-    """Raises `ConfigError` for a bus that is not built: a config that names one counts on other machines being told."""
-    scheme = config.bus.url.partition(":")[0]  # what follows may hold a password
-    if scheme not in ("auto", "memory"):
-        raise ConfigError(f"no bus for {scheme}://; use auto", key="bus.url")
 
 
 @asynccontextmanager
@@ -278,12 +274,12 @@ async def open_app(
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
     Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
-    check_bus(config)
+    bus = make_bus(config.bus.url, config.store.url)
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,
-        open_journal(config.store.url, config.database, on_lag=on_lag) as journal,
+        open_journal(config.store.url, config.database, on_lag=on_lag, bus=bus) as journal,
     ):
         models = Models(config, transport)
         try:
@@ -300,6 +296,7 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
+                app.bus = bus
                 async with app.agents, app.calls, app.flows, retention_loop(journal, retention_of(config)):
                     try:
                         yield app

@@ -115,15 +115,17 @@ class ConfiguredRoutes:
             key = endpoint_of(config, name).key
         # What most servers speak that are compatible with a provider, whatever that provider itself prefers.
         spoken = preset.dialect if at_home or preset.dialect == "anthropic" else "chat"
+        dialect = ref.dialect or settings.dialect or spoken
         return Endpoint(
             name=name,
-            dialect=ref.dialect or settings.dialect or spoken,
+            dialect=dialect,
             base_url=base_url,
             key=key,
             headers=settings.headers if at_home else {},
             extra_body=settings.extra_body if at_home else {},
             quirks=preset.quirks,
             connect_timeout_s=config.call_for(name).connect_timeout_s,
+            reattach=at_home and settings.reattach and dialect == "responses",
         )
 
 

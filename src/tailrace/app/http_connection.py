@@ -35,7 +35,10 @@ class HttpConnection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Raises `ConnectionError` where the answer has begun."""
         request_id = f"req_{secrets.token_hex(12)}"
-        level = logging.ERROR if status >= 500 else logging.DEBUG  # anybody may send bytes that are no request
+        transport = request.transport
+        left = isinstance(exc, ConnectionError) and (transport is None or transport.is_closing())
+        # anybody may send bytes that are no request, or leave before the end of the answer
+        level = logging.ERROR if status >= 500 and not left else logging.DEBUG
         PEERS.log(level, "no answer for %s", request.remote, exc_info=exc, extra={"request_id": request_id})
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")

@@ -22,15 +22,17 @@ FIELDS = ("request_id", "method", "route", "status", "duration_ms", "key")
 class _Lines(logging.Formatter):
     """A record as one redacted line. A traceback follows the text; in JSON it is a field."""
 
-    def __init__(self, redactor: Redactor, form: Format) -> None:
+    def __init__(self, redactor: Redactor, form: Format, worker: int | None) -> None:
         super().__init__()
+        self._worker = {"worker": worker} if worker is not None else {}
         self._redactor = redactor
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
-        level, fields = record.levelname.lower(), {name: vars(record)[name] for name in FIELDS if name in vars(record)}
+        level, given = record.levelname.lower(), vars(record)
+        fields = {**self._worker, **{name: given[name] for name in FIELDS if name in given}}
         if self._form == "json":
             line: dict[str, Any] = {"at": at, "level": level, "logger": record.name, "message": record.getMessage()}
             shown = msgspec.json.encode({**line, **fields, **({"trace": trace} if trace else {})}).decode()
@@ -55,11 +57,17 @@ PEERS.addFilter(_WithoutPeersBytes())
 
 
 def configure(
-    redactor: Redactor, *, form: Format = "text", level: Level = "info", stream: TextIO | None = None
+    redactor: Redactor,
+    *,
+    form: Format = "text",
+    level: Level = "info",
+    stream: TextIO | None = None,
+    worker: int | None = None,
 ) -> logging.Handler:
-    """Logs everything of ours from `level` up to stderr; a second call replaces the first. Returns the handler."""
+    """Logs everything of ours from `level` up to stderr; a second call replaces the first. Returns the handler. Each
+    line names the `worker`, where there are several."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(_Lines(redactor, form))
+    handler.setFormatter(_Lines(redactor, form, worker))
     logger = logging.getLogger("tailrace")
     logger.handlers[:] = [kept for kept in logger.handlers if not isinstance(kept.formatter, _Lines)]
     logger.addHandler(handler)

@@ -42,14 +42,14 @@ def named(config: Config, name: str) -> ModelChoice:
     `ConfigError`."""
     if not name:
         return config.model
-    provider, slash, model = _unaliased(config, name).partition("/")
+    provider, slash, model = unaliased(config, name).partition("/")
     if not slash or not model:
         raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
     return ModelChoice(provider=provider, name=model)
 
 
-def _unaliased(config: Config, name: str) -> str:
-    """What a bare name stands for by `server.aliases`; the first pattern that matches wins."""
+def unaliased(config: Config, name: str) -> str:
+    """What a bare name stands for by `server.aliases`, a model or the agent; the first pattern that matches wins."""
     if "/" in name:
         return name
     for pattern, target in config.server.aliases.items():
@@ -75,17 +75,21 @@ def endpoint_of(config: Config, name: str) -> Endpoint:
     if unknown := [quirk for quirk in settings.quirks if quirk not in quirks.NAMES]:
         there_are = ", ".join(sorted(quirks.NAMES))
         raise ConfigError(f"no quirk is called {unknown[0]}; there are {there_are}", key=f"providers.{name}.quirks")
+    dialect = settings.dialect or preset.dialect
+    if settings.reattach and dialect != "responses":
+        raise ConfigError(f"needs dialect: responses, not {dialect}", key=f"providers.{name}.reattach")
     # The preset's key belongs to the preset's address: another one gets the key that the config binds to it (J115).
     key_env = settings.key_env or (preset.key_env if settings.base_url is None else None)
     return Endpoint(
         name=name,
-        dialect=settings.dialect or preset.dialect,
+        dialect=dialect,
         base_url=base_url,
         key=config.require_secret(key_env, f"providers.{name}.key_env") if key_env else "",
         headers=settings.headers,
         extra_body=settings.extra_body,
         quirks=(*preset.quirks, *settings.quirks),
         connect_timeout_s=config.call_for(name).connect_timeout_s,
+        reattach=settings.reattach,
     )
 
 

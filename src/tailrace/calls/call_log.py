@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
+from tailrace.calls.raw_model import not_told
 from tailrace.errors import ProviderError
 from tailrace.events import (
     AnyEvent,
+    AttemptStarted,
+    GatewayNotice,
     MessageChunk,
     MessageRecorded,
     MessageStop,
@@ -23,6 +26,7 @@ from tailrace.events import (
     RunFinished,
     RunStatus,
 )
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -34,12 +38,13 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.ports import Journal, Lease
-from tailrace.providers.attempt import StopCall
+from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import CallResult
-from tailrace.providers.call_listener import Verdict
+from tailrace.providers.call_listener import AttemptOutcome, Verdict
 from tailrace.runs.delta_log import DeltaLog
 from tailrace.runs.failures import failure_of
 from tailrace.wire.body_events import events_of
+from tailrace.wire.client_request import ClientRequest
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.reasoning_seal import named_field
@@ -48,6 +53,13 @@ from tailrace.wire.responses.relay import ENDINGS
 CALL_KIND: Final = "call"
 FLUSH_EVERY_S: Final = 1.0
 REQUEST_LEASE_S: Final = 86_400.0  # of a plain request: no other process can take it over
+
+
+class RoutedRequest(NamedTuple):
+    """A client's request and where it can go."""
+
+    request: ClientRequest | None
+    routes: Sequence[Route] = ()
 
 
 class CallLog(DeltaLog):
@@ -63,11 +75,16 @@ class CallLog(DeltaLog):
         shown: str = "",
         attempts: int = 0,
         keep_events: bool = False,
+        routed: RoutedRequest | None = None,
+        kept: KeptAnswer | None = None,
     ) -> None:
+        """With `routed` each attempt names what its provider is not told."""
+
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             journal.append(lease, events, attempt=attempt)
 
-        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s)
+        super().__init__(write, attempts=attempts, shown=shown, flush_every_s=flush_every_s, kept=kept)
+        self._events_to_skip = kept.last_event if kept is not None else -1  # up to the one of this number
         self._journal = journal
         self._lease = lease
         self._keeps_events = keep_events
@@ -75,11 +92,33 @@ class CallLog(DeltaLog):
         self.called = False  # the attempt under way has begun a tool call; known after a flush, as is `several`
         self.several = False  # it answers more than once
         self._relays = False  # viewers see its provider's own events
+        self._routed = routed if routed is not None else RoutedRequest(None)
+        self._route: Route | None = None  # of the attempt under way
+        self._ignored: tuple[str, ...] = ()  # what its provider is not told, as far as the log says it
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
         self.called = self.several = self._relays = False
         self._ending = None
+        if not self._resumes:
+            self._events_to_skip = -1
         super().attempt_started(number, provider, model)
+
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        request, routes = self._routed
+        self._route = next((r for r in routes if (r.provider.name, r.model) == (provider, model)), None)
+        if self._route is None or request is None:
+            return super().started(provider, model)
+        self._ignored = not_told(self._route, request)
+        return AttemptStarted(provider, model, dialect=self._route.provider.dialect, ignored=self._ignored)
+
+    def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        """A parameter that the provider was found to refuse in this attempt is named too."""
+        super().attempt_ended(attempt)
+        request = self._routed.request
+        if self._route is not None and request is not None and attempt.error is None:
+            for name in [name for name in not_told(self._route, request) if name not in self._ignored]:
+                text = f"{attempt.provider}/{attempt.model} refuses {name} and was asked without it"
+                self.add(GatewayNotice("ignored", text, {"ignored": name}))
 
     def verdict(self, error: ProviderError) -> Verdict:
         """A call that viewers of the log have seen begin is not begun again (B34). They see it in the provider's own
@@ -88,7 +127,7 @@ class CallLog(DeltaLog):
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         """The text and the thoughts of the first choice, neighbours of a kind as one chunk, after the provider's own
-        events."""
+        events. What its next request needs of reasoning of another dialect stands where it came (K131)."""
         events: list[AnyEvent] = self._provider_events(deltas) if self._keeps_events else []
         pieces: list[str] = []
         thinking = False  # the pieces are thoughts
@@ -103,23 +142,34 @@ class CallLog(DeltaLog):
                 pieces.append(delta.text)
             elif delta.__class__ is ToolCallDelta:
                 self.called = True
+            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_logged(delta):
+                events += _chunk("".join(pieces), thinking=thinking)
+                events.append(ProviderEvents(delta.dialect, (delta.item,)))
+                pieces = []
         return events + _chunk("".join(pieces), thinking=thinking)
 
     def _provider_events(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
         """The answer's last event is kept for its end: it has the whole body."""
         kept: list[JsonObject] = []
-        fields: list[JsonObject] = []  # where a chat provider has its reasoning
         for delta in deltas:
-            if isinstance(delta, NativeDelta) and named_field(delta) is not None and not delta.choice:
-                fields.append(delta.item)
             if isinstance(delta, EventDelta):
                 if delta.name in ENDINGS:
                     self._ending = delta
-                else:
-                    kept.append(decode_object(delta.data))
+                elif self._is_new(event := decode_object(delta.data)):
+                    kept.append(event)
         self._relays = self._relays or bool(kept)
-        events: list[AnyEvent] = [ProviderEvents("chat", tuple(fields))] if fields else []
-        return [*events, ProviderEvents("responses", tuple(kept))] if kept else events
+        return [ProviderEvents("responses", tuple(kept))] if kept else []
+
+    def _is_new(self, event: JsonObject) -> bool:
+        """Whether the log does not have this event of a resumed answer. One without a number counts with the numbered
+        one after it."""
+        if self._events_to_skip < 0:
+            return True
+        number = event.get("sequence_number")
+        if not isinstance(number, int) or number <= self._events_to_skip:
+            return False
+        self._events_to_skip = -1
+        return True
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,11 +177,12 @@ class CallLog(DeltaLog):
         """The answer as it was given, or as far as it came."""
         completion = result.completion
         if not result.attempts[-1].streamed and not self._shown:
-            if self._keeps_events and completion.dialect == "responses":
-                self.add(*self._provider_events(events_of(completion)))
-            elif self._keeps_events:
-                self.add(*self._provider_events(message_deltas(completion.message)))
-            self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
+            if self._keeps_events and completion.dialect != "responses":
+                self.add(*self.to_events(list(message_deltas(completion.message))))
+            else:
+                if self._keeps_events:
+                    self.add(*self._provider_events(events_of(completion)))
+                self.add(*_chunk(completion.reasoning, thinking=True), *_chunk(completion.text, thinking=False))
         if result.incomplete is not None:
             return await self.failed(result.incomplete.error, completion)
         if self._ending is not None:
@@ -158,6 +209,15 @@ class CallLog(DeltaLog):
         finished = RunFinished(status, self.text, self.usage, failure, time.time())
         await self._journal.seal(self._lease, finished)
         return finished
+
+
+def _is_logged(delta: NativeDelta) -> bool:
+    """Whether it says where reasoning was, signs it, or names what a text rests on; of the first choice."""
+    match delta.item:
+        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}} | {"cited": _}:
+            return delta.dialect == "anthropic" and not delta.choice
+        case _:
+            return named_field(delta) is not None and not delta.choice
 
 
 def _chunk(text: str, *, thinking: bool) -> list[AnyEvent]:

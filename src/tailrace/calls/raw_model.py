@@ -10,12 +10,13 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from tailrace.messages import Completion, Dialect, Message, ModelRequest
-from tailrace.ports import AnswerStream, Provider, TokenCounter
+from tailrace.messages import AnyDelta, Completion, Dialect, Message, ModelRequest
+from tailrace.ports import AnswerKeeper, AnswerStream, FieldRefuser, Provider, TokenCounter
 from tailrace.providers.attempt import Route
 from tailrace.wire.client_request import (
     ClientRequest,
     UnsupportedParameter,
+    client_word,
     extra_for,
     first_unsupported_param,
     ignored_params,
@@ -29,6 +30,7 @@ class VerbatimProvider:
         self.name = provider.name
         self.dialect: Dialect = provider.dialect
         self._provider = provider
+        self._keeper = provider if isinstance(provider, AnswerKeeper) else None
         self._client_request = client_request
 
     def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AnswerStream]:
@@ -41,6 +43,37 @@ class VerbatimProvider:
         if not isinstance(self._provider, TokenCounter):
             return None
         return await self._provider.count_tokens(self._with_client_fields(request))
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        return self._provider.left_out(request) if isinstance(self._provider, FieldRefuser) else ()
+
+    # ── as an `AnswerKeeper` ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def keeps_answers(self) -> bool:
+        return self._keeper is not None and self._keeper.keeps_answers
+
+    def kept_id(self, answer: AnswerStream) -> str:
+        return self._keeper.kept_id(answer) if self._keeper is not None else ""
+
+    def is_queued(self, answer: AnswerStream) -> bool:
+        return self._keeper is not None and self._keeper.is_queued(answer)
+
+    def read_on(
+        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    ) -> AbstractAsyncContextManager[AnswerStream]:
+        if self._keeper is None:
+            raise ValueError(f"{self.name} keeps no answers")
+        return self._keeper.read_on(self._with_client_fields(request), kept_id, answer)
+
+    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
+        return self._keeper.unread_rest(answer) if self._keeper is not None else []
+
+    async def cancel_kept(self, kept_id: str) -> None:
+        if self._keeper is not None:
+            await self._keeper.cancel_kept(kept_id)
+
+    # ── the request ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _with_client_fields(self, request: ModelRequest) -> ModelRequest:
         """The client's own messages are sent, unless there is more than it wrote: a history before its question, or
@@ -78,6 +111,17 @@ def verbatim_routes(
         msgspec.structs.replace(route, provider=VerbatimProvider(route.provider, client_request))
         for route in (first, *able)
     )
+
+
+def not_told(route: Route, client_request: ClientRequest) -> tuple[str, ...]:
+    """The parameters of the client that this route's provider is not told: its API has no word for them, or it was
+    found to refuse them."""
+    provider = route.provider
+    ignored = ignored_params(client_request, provider.dialect)
+    if provider.dialect == client_request.dialect or not isinstance(provider, FieldRefuser):
+        return ignored
+    refused = provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
+    return tuple(dict.fromkeys((*ignored, *(client_word(client_request, field) for field in refused))))
 
 
 def with_history(history: tuple[Message, ...], request: ModelRequest) -> ModelRequest:

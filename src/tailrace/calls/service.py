@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from tailrace.calls.call_log import CALL_KIND, CallLog
+from tailrace.calls.call_log import CALL_KIND, CallLog, RoutedRequest
 from tailrace.calls.raw_model import with_history
 from tailrace.errors import ProviderError, StreamCut
 from tailrace.events import AttemptDiscarded, AttemptStarted, Entry, ProviderEvents, RunFinished
 from tailrace.journal.fold import fold
+from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import Durability, Journal, NewRun, Run
 from tailrace.providers.attempt import Route
-from tailrace.providers.call import Caller
+from tailrace.providers.call import Caller, CallResult
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
@@ -67,6 +68,10 @@ class CallService(RunHost["_CallExecution"]):
     def _execution(self, claimed: ClaimedRun) -> _CallExecution:
         return _CallExecution(self._journal, self._caller, self._routes_for, claimed)
 
+    async def _cancel_kept(self, run: Run, kept: KeptAnswer) -> None:
+        spec = msgspec.convert(run.new.input, CallSpec)
+        await self._caller.cancel_kept(kept, self._routes_for(parse_client_request(spec.body)))
+
 
 class _CallExecution:
     """One call under way, from the text on record to its sealed end."""
@@ -74,27 +79,53 @@ class _CallExecution:
     def __init__(self, journal: Journal, caller: Caller, routes_for: RoutesFor, claimed: ClaimedRun) -> None:
         self._journal = journal
         self._caller = caller
-        self._routes_for = routes_for
         self._lease = claimed.lease
         self._spec = msgspec.convert(claimed.run.new.input, CallSpec)
-        self._shown = fold(claimed.entries).output
-        self._attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
+        self._asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
+        self._routes = routes_for(self._asked)
+        attempts = sum(isinstance(entry.event, AttemptStarted) for entry in claimed.entries)
         self._began_a_tool_call = _began_a_tool_call(claimed.entries)
+        self._record = self._new_log(fold(claimed.entries).output, attempts, kept_in(claimed.entries))
 
     async def run(self) -> RunFinished:
-        record = CallLog(self._journal, self._lease, shown=self._shown, attempts=self._attempts, keep_events=True)
-        if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
-            return await record.failed(StreamCut("the process ended in the middle of a tool call; ask again"))
-        asked = msgspec.structs.replace(parse_client_request(self._spec.body), headers=self._spec.headers)
-        request = msgspec.structs.replace(with_history(self._spec.history, asked.request), prefill=self._shown)
-        call = self._caller.complete(request, self._routes_for(asked), listener=record)
         try:
-            result = await run_beside(call, listen(self._journal, self._lease, stop_only))
+            result = await run_beside(self._answer(), listen(self._journal, self._lease, stop_only))
         except Stopped:
-            return await record.stopped()
+            unwanted = self._record.kept
+            finished = await self._record.stopped()
+            if unwanted is not None:
+                await self._caller.cancel_kept(unwanted, self._routes)
+            return finished
         except ProviderError as exc:
-            return await record.failed(exc)
-        return await record.completed(result)
+            return await self._record.failed(exc)
+        return await self._record.completed(result)
+
+    async def _answer(self) -> CallResult:
+        """The answer that an earlier process asked for, where its provider keeps it, else another one, from the text on
+        record. Raises `ProviderError`."""
+        request = with_history(self._spec.history, self._asked.request)
+        if (kept := self._record.kept) is not None:
+            before = msgspec.structs.replace(request, prefill=self._record.text.removesuffix(kept.text))
+            result = await self._caller.read_on(kept, before, self._routes, listener=self._record)
+            if result is not None:
+                return result
+            self._began_a_tool_call |= self._record.called
+            self._record = self._new_log(self._record.text, self._record.attempts)
+        if self._began_a_tool_call:  # viewers have seen it begin: it is not begun again (B34)
+            raise StreamCut("the process ended in the middle of a tool call; ask again")
+        request = msgspec.structs.replace(request, prefill=self._record.text)
+        return await self._caller.complete(request, self._routes, listener=self._record)
+
+    def _new_log(self, shown: str, attempts: int, kept: KeptAnswer | None = None) -> CallLog:
+        return CallLog(
+            self._journal,
+            self._lease,
+            shown=shown,
+            attempts=attempts,
+            keep_events=True,
+            routed=RoutedRequest(self._asked, self._routes),
+            kept=kept,
+        )
 
 
 def _began_a_tool_call(entries: Iterable[Entry]) -> bool:

@@ -7,19 +7,37 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tailrace.system.worker_processes import ParentLink
+
+PARENT_S = 0.25  # for a worker's parent to say that all workers stop, where a signal goes to the whole group
 
 
-def stop_event() -> asyncio.Event:
-    """Set at the first SIGINT or SIGTERM; the second one cancels the calling task."""
+def stop_event(parent: ParentLink | None = None) -> asyncio.Event:
+    """Set at the first SIGINT or SIGTERM; the second one cancels the calling task. A worker's parent does both too."""
     stop = asyncio.Event()
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
+    signals = 0
 
     def on_signal() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-        stop.set()
+        nonlocal signals
+        signals += 1
+        if signals > 1:
+            cancel()
+        if parent is None:
+            stop.set()
+        else:
+            loop.call_later(PARENT_S, stop.set)
 
+    def cancel() -> None:
+        if task is not None:
+            task.cancel()
+
+    if parent is not None:
+        parent.listen(stop.set, cancel)
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # Windows: Ctrl-C cancels the runner's task
             loop.add_signal_handler(number, on_signal)

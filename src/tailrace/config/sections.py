@@ -20,6 +20,7 @@ from tailrace.messages import Dialect
 
 Seconds = Annotated[float, Meta(gt=0, description="a number of seconds above 0")]
 Days = Annotated[float, Meta(gt=0, description="a number of days above 0")]
+Workers = Annotated[int, Meta(ge=0, le=512, description="a whole number from 0 (one per core) to 512")]
 Count = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
 HttpUrl = Annotated[str, Meta(pattern=r"^https?://[^/\s]", description="an http:// or https:// address")]
 SocketUrl = Annotated[str, Meta(pattern=r"^wss?://[^/\s]", description="a ws:// or wss:// address")]
@@ -85,7 +86,7 @@ class _Shown:
     def __repr__(self) -> str:
         match self._value:
             case str(text) if "://" in text:
-                return repr(_without_credentials(text))
+                return repr(without_credentials(text))
             case Mapping() as mapping:
                 shown = (
                     f"{key!r}: {value!r}" if isinstance(value, Section) else f"{key!r}: …"
@@ -96,7 +97,8 @@ class _Shown:
                 return repr(value)
 
 
-def _without_credentials(url: str) -> str:
+def without_credentials(url: str) -> str:
+    """The address as it may be shown."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -176,8 +178,20 @@ class ProviderSettings(CallOverrides):
     headers: Mapping[str, str] = NOTHING
     extra_body: Mapping[str, Any] = NOTHING  # merged into every request
     stream: StreamMode = "auto"
+    reattach: bool = False  # `responses` alone: the provider keeps its answers, and a broken stream is read on there
     quirks: tuple[str, ...] = ()  # known deviations that this server has too, by their names in `providers/quirks.py`
     model_path: str | None = None  # the embedded model's file; relative to the home directory
+
+    @classmethod
+    def missing_key(cls, given: Mapping[str, Any]) -> tuple[str, str] | None:
+        """A key that `reattach` needs: only the Responses API keeps answers, and only streams are read on."""
+        if not given.get("reattach"):
+            return None
+        if given.get("dialect") not in (None, "responses"):
+            return "reattach", f"needs dialect: responses; {given['dialect']} has no answers that the provider keeps"
+        if given.get("stream") is False:
+            return "reattach", "needs stream: auto; an answer that is asked for whole cannot be read on"
+        return None
 
 
 # ── the runtime ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,11 +288,12 @@ class Server(Section):
     hosts: tuple[str, ...] = ()  # further host names of the server; without a key only these and loopback are served
     cors_origins: tuple[str, ...] = ()
     max_body_mb: Annotated[float, Meta(gt=0, description="a number of megabytes above 0")] = 32.0
-    max_requests: Count = 4096  # in flight at once, streams included
+    workers: Workers = 1  # processes that share the port; 0: as many as there are cores
+    max_requests: Count = 4096  # in flight at once, streams included, of all workers together
     drain_s: Seconds = 20.0  # for requests in flight when the server stops
     aliases: dict[str, str] = msgspec.field(
         default_factory=lambda: {"claude-*": "anthropic/*", "gpt-*": "openai/*"}
-    )  # a model's name without a provider → `<provider>/<model>`; `*` on the right is the name that was asked for
+    )  # a model's name without a provider → `<provider>/<model>`, with `*` the name asked for; or `tailrace`
     strict: bool = False  # refuse a parameter that a model's API has no word for, instead of leaving it out
 
     def secret_variables(self) -> set[str]:

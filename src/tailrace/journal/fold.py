@@ -189,7 +189,7 @@ class Fold:
                 pass  # for the history, not shown
             case events.ProviderEvents() | events.ProviderAnswer():
                 pass  # for clients of the provider's dialect; the chunks beside them say the same
-            case events.AttemptStarted() | events.SignalReceived() | events.Delivered():
+            case events.AttemptStarted() | events.AnswerKept() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():
                 pass  # shown live, never kept

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, Unpack, cast
 from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter
+from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter, Versioned
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -54,6 +54,11 @@ class MemoryFirst:
 
     def _having(self, run_id: str) -> MemoryJournal | Storage:
         return self._memory if run_id in self._memory else self._storage
+
+    @property
+    def schema_version(self) -> int:
+        """The format of the storage; 0 where it has none."""
+        return self._storage.schema_version if isinstance(self._storage, Versioned) else 0
 
     @property
     def process(self) -> str:

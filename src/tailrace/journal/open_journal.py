@@ -12,6 +12,7 @@ from tailrace.journal.bus import Bus
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.memory_first import MemoryFirst, Storage
 from tailrace.ports import Journal
+from tailrace.system.extras import install_command
 
 
 @asynccontextmanager
@@ -46,6 +47,31 @@ async def open_journal(
         await journal.close()
 
 
+def make_bus(url: str, store_url: str) -> Bus | None:
+    """The bus that `bus.url` names, for `open_journal`; None where the store itself wakes other processes. Raises
+    `ConfigError` for a store that only one machine has."""
+    scheme = url.partition(":")[0]  # what follows may hold a password
+    if scheme in ("auto", "memory"):
+        return None
+    if not store_url.startswith(("postgresql:", "postgres:")):
+        message = f"{scheme}:// joins several machines and needs store.url: postgresql://…; leave it out, or use auto"
+        raise ConfigError(message, key="bus.url")
+    try:
+        from tailrace.journal.redis.bus import RedisBus
+    except ModuleNotFoundError as exc:
+        if exc.name != "redis":
+            raise
+        raise ConfigError(f"Redis needs an extra: {install_command('redis')}", key="bus.url") from exc
+    return RedisBus(url)
+
+
+async def check_bus(url: str) -> None:
+    """Raises `JournalError` where the bus that `bus.url` names does not answer."""
+    from tailrace.journal.redis.bus import ping
+
+    await ping(url)
+
+
 async def _open_postgres(
     url: str, clock: Callable[[], float], on_lag: Callable[[float], None] | None, bus: Bus | None
 ) -> Storage:
@@ -54,5 +80,5 @@ async def _open_postgres(
     except ModuleNotFoundError as exc:
         if exc.name != "asyncpg":
             raise
-        raise ConfigError('PostgreSQL needs an extra: pip install "tailrace[postgres]"', key="store.url") from exc
+        raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
     return await PostgresJournal.open(url, clock=None if clock is time.time else clock, on_lag=on_lag, bus=bus)

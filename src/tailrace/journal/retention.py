@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import msgspec
 
+from tailrace.errors import RunNotFound
 from tailrace.ports import Journal, Run
 
 PAGE = 100
@@ -24,16 +26,19 @@ class Retained(msgspec.Struct, frozen=True):
 
 
 async def retain(journal: Journal, retention: Retention, now: float) -> Retained:
-    """Deletes and compacts every run that is due. `now` is the wall clock."""
+    """Deletes and compacts every run that is due. `now` is the wall clock. Other processes may do the same at the same
+    time: a run that one of them has deleted is skipped."""
     deleted = compacted = 0
     if retention.delete_after_s is not None:
         async for run in _ended(journal, now - retention.delete_after_s, compacted=None):
-            await journal.delete(run.id)
-            deleted += 1
+            with suppress(RunNotFound):
+                await journal.delete(run.id)
+                deleted += 1
     if retention.compact_after_s is not None:
         async for run in _ended(journal, now - retention.compact_after_s, compacted=False):
-            await journal.compact(run.id)
-            compacted += 1
+            with suppress(RunNotFound):
+                await journal.compact(run.id)
+                compacted += 1
     return Retained(compacted, deleted)
 
 

@@ -1,15 +1,17 @@
 """One try of a call at one provider.
 
-Owns streaming and its deadlines, the non-streaming path where streaming is refused or fails, and what is known of a try
-that failed: what it showed, which tool calls were open, what it cost. Knows nothing of other attempts but the text
-it goes on from, and what `NonStreamingRoutes` remembers of the route.
+Owns streaming and its deadlines, the connections over which an answer is read on that the provider keeps, the
+non-streaming path where streaming is refused or fails, and what is known of a try that failed: what it showed, which
+tool calls were open, what it cost. Knows nothing of other attempts but the text it goes on from, and what
+`NonStreamingRoutes` remembers of the route.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NoReturn
+from contextlib import AbstractAsyncContextManager
+from typing import Final, NoReturn, Protocol
 
 import msgspec
 
@@ -26,7 +28,7 @@ from tailrace.messages import (
     ToolCallDelta,
     UsageDelta,
 )
-from tailrace.ports import AnswerStream, Provider
+from tailrace.ports import AnswerKeeper, AnswerStream, Provider
 from tailrace.providers.deadlines import (
     AttemptDeadlines,
     DeadlineWatch,
@@ -37,6 +39,7 @@ from tailrace.providers.deadlines import (
 from tailrace.providers.no_streaming import NonStreamingRoutes, better_error, may_be_the_stream, says_no_streaming
 from tailrace.providers.provenance import replayable_messages
 from tailrace.providers.retry.overlap import Overlap
+from tailrace.providers.retry.reattachment import Reattachment
 from tailrace.wire.token_estimate import request_tokens
 
 
@@ -55,7 +58,19 @@ class StoppedByListener(Exception):
 
 # Deltas that show no viewer anything.
 _SILENT: Final = (UsageDelta, FinishDelta, EventDelta)
-DeltaSink = Callable[[list[AnyDelta]], StopCall | None]
+
+
+class AttemptReports(Protocol):
+    """What an attempt reports while it lasts. `deltas` and `answer_kept` are a listener's."""
+
+    @property
+    def deltas(self) -> Callable[[list[AnyDelta]], StopCall | None]: ...
+
+    @property
+    def answer_kept(self) -> Callable[[str], None]: ...
+
+    def reattaching(self, error: ProviderError, silent_s: float) -> None:
+        """The connection broke so, and the kept answer is read on over another one."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -68,16 +83,30 @@ class Route(msgspec.Struct, frozen=True):
     streams: bool = True  # False: every answer is asked for whole
 
 
+def keeper_of(route: Route) -> AnswerKeeper | None:
+    """The route's provider, where it is asked to keep its answers."""
+    provider = route.provider
+    return provider if isinstance(provider, AnswerKeeper) and provider.keeps_answers else None
+
+
 class Attempt:
     """Runs once. Afterwards, however it ended, it holds what was received."""
 
-    def __init__(self, route: Route, request: ModelRequest, shown: str, sink: DeltaSink) -> None:
+    def __init__(
+        self, route: Route, request: ModelRequest, shown: str, reports: AttemptReports, *, kept_id: str = ""
+    ) -> None:
+        """`kept_id`: the answer was asked for before, and is read from its beginning where the provider keeps it."""
         self._route = route
+        self._keeper = keeper_of(route)
+        self._asked_before = bool(kept_id)
+        self._kept_id = kept_id
+        self._reattachment = Reattachment(route.policy)
         messages = replayable_messages(request.messages, provider=route.provider.name, model=route.model)
         self._request = msgspec.structs.replace(request, model=route.model, messages=messages, prefill=shown.rstrip())
         self._shown = shown
         self._seam = Overlap(shown) if shown else None
-        self._sink = sink
+        self._reports = reports
+        self._sink = reports.deltas
         self._answer: AnswerStream | None = None
         self._done: Completion | None = None
         self._has_deltas = False
@@ -161,33 +190,81 @@ class Attempt:
         """Characters at the beginning of its text that repeated what was shown before it."""
         return self._seam.removed if self._seam is not None else 0
 
+    @property
+    def kept_id(self) -> str:
+        """The id of an answer that the provider keeps and, for all that is known, still makes."""
+        if self._keeper is None or self._answer is None:
+            return self._kept_id
+        return self._kept_id and self._keeper.kept_id(self._answer)
+
+    @property
+    def was_kept(self) -> bool:
+        """The provider kept the answer, whatever became of it."""
+        return bool(self._kept_id)
+
+    @property
+    def was_ended(self) -> bool:
+        """The provider itself ended the answer that it kept."""
+        return self.was_kept and self._answer is not None and not self.kept_id
+
     async def _run_streamed(self, deadlines: AttemptDeadlines) -> Completion:
-        provider, sink = self._route.provider, self._sink
-        watch = DeadlineWatch(deadlines, provider=provider.name)
+        """Each connection has its own deadlines; the total one is the attempt's."""
+        now = asyncio.get_running_loop().time
+        ends_at = now() + deadlines.total_s if deadlines.total_s is not None else float("inf")
+        provider, keeper = self._route.provider, self._keeper
+        opening = provider.stream(self._request)
+        if keeper is not None and self._asked_before:
+            opening = keeper.read_on(self._request, self._kept_id)
+        broken_by: ProviderError | None = None  # the error of the first connection: a later one may be about reading on
+        while True:
+            try:
+                return await self._read(opening, deadlines)
+            except ProviderError as exc:
+                queued = False
+                if keeper is not None and self._answer is not None:
+                    self._note_kept(keeper, self._answer)
+                    queued = keeper.is_queued(self._answer)
+                wait_s = self._reattachment.wait_s(exc, queued=queued) if self.kept_id else None
+                if keeper is None or wait_s is None or now() + wait_s >= ends_at:
+                    self._give_up_reading()
+                    if broken_by is not None and isinstance(exc, Permanent) and not self.was_ended:
+                        raise broken_by from exc  # the provider has lost the answer; the request itself is not at fault
+                    raise
+                broken_by = broken_by or exc
+                self._reports.reattaching(exc, self.silent_s)
+            except BaseException:
+                self._close_seam()
+                raise
+            await asyncio.sleep(wait_s)
+            if deadlines.total_s is not None:
+                deadlines = msgspec.structs.replace(deadlines, total_s=ends_at - now())
+            opening = keeper.read_on(self._request, self._kept_id, self._answer)
+
+    async def _read(
+        self, opening: AbstractAsyncContextManager[AnswerStream], deadlines: AttemptDeadlines
+    ) -> Completion:
+        """What one connection brings, to the end of the answer."""
+        watch = DeadlineWatch(deadlines, provider=self._route.provider.name)
         watch.is_thinking = self._is_thinking
-        note_bytes = watch.note_bytes
+        note_bytes, keeper = watch.note_bytes, self._keeper
         async with watch:
             try:
-                async with provider.stream(self._request) as answer:
+                async with opening as answer:
                     self._answer = answer
                     if idle_counts_from_opening(self._route.policy, local=self._route.local):
                         watch.note_open()
                     async for deltas in answer:
+                        if keeper is not None and not self._kept_id:
+                            self._note_kept(keeper, answer)
                         if not deltas:
                             note_bytes(advanced=False)
                             continue
                         advanced = any(delta.__class__ is not EventDelta for delta in deltas)
                         note_bytes(advanced=advanced)
-                        self._has_deltas = self._has_deltas or advanced
-                        if not self._has_shown:
-                            self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
-                        stop = sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
-                        if stop is not None:
+                        if (stop := self._take(deltas, advanced=advanced)) is not None:
                             _stop(stop)
             except BaseException:
                 self.silent_s = watch.silent_s()
-                if self._seam is not None:
-                    self._seam.close(cut=True)
                 raise
         self._done = answer.completion()
         if self._has_deltas:
@@ -195,6 +272,29 @@ class Attempt:
         else:  # it came whole although a stream was asked for
             self._come_whole(self._done)
         return self._done
+
+    def _take(self, deltas: list[AnyDelta], *, advanced: bool) -> StopCall | None:
+        if advanced:
+            self._has_deltas = True
+            self._reattachment.progressed()
+        if not self._has_shown:
+            self._has_shown = not all(isinstance(delta, _SILENT) for delta in deltas)
+        return self._sink(deltas) if self._seam is None else self._pass_on(deltas, self._seam)
+
+    def _note_kept(self, keeper: AnswerKeeper, answer: AnswerStream) -> None:
+        if not self._kept_id and (kept_id := keeper.kept_id(answer)):
+            self._kept_id = kept_id
+            self._reports.answer_kept(kept_id)
+
+    def _give_up_reading(self) -> None:
+        """No other connection follows: what waited for one is shown."""
+        if self._keeper is not None and self._answer is not None and (rest := self._keeper.unread_rest(self._answer)):
+            self._take(rest, advanced=True)
+        self._close_seam()
+
+    def _close_seam(self) -> None:
+        if self._seam is not None:
+            self._seam.close(cut=True)
 
     async def _run_whole(self, total_s: float | None) -> Completion:
         self.streamed = False

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.errors import ProviderError, Retryable, TimedOut
+from tailrace.errors import Permanent, ProviderError, Retryable, TimedOut
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Completion, ModelRequest, Usage
-from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener
+from tailrace.providers.attempt import Attempt, Route, StopCall, StoppedByListener, keeper_of
 from tailrace.providers.call_listener import AttemptOutcome, CallListener, CallMiddleware
 from tailrace.providers.deadlines import Purpose
 from tailrace.providers.no_streaming import NonStreamingRoutes
@@ -23,13 +24,17 @@ from tailrace.providers.recovery_log import (
     log_answered_whole,
     log_failed,
     log_incomplete,
+    log_lost,
     log_next_attempt,
+    log_not_cancelled,
+    log_reattaching,
     log_stall,
 )
 from tailrace.providers.retry.continuation import can_be_continued, continued, without_calls
 from tailrace.providers.retry.route_order import RouteOrder
 
 _STALLS = ("first_token", "idle", "progress")
+CANCEL_TIMEOUT_S = 2.0  # for telling a provider that a kept answer is no longer wanted
 
 
 class Incomplete(msgspec.Struct, frozen=True):
@@ -93,13 +98,66 @@ class Caller:
         exhausted, text that stands and calls that were open come back as `incomplete`. Otherwise the error is raised:
         `Retryable` if any provider's was, with `tried`. A `StopCall` verdict raises its own error.
         """
+        return await self._call(request, routes, listener).run(purpose, budget_s)
+
+    async def read_on(
+        self,
+        kept: KeptAnswer,
+        request: ModelRequest,
+        routes: Sequence[Route],
+        *,
+        listener: CallListener | None = None,
+        purpose: Purpose = "turn",
+        budget_s: float | None = None,
+    ) -> CallResult | None:
+        """The answer that an earlier process asked for with this request and that its provider keeps, from its
+        beginning: the listener is told all of it. None where it is not to be had, or breaks for good: the listener is
+        told that it is lost, and the caller goes on from what is on record. Raises `Permanent` where the provider ended
+        the answer with an error that will come again, and the error of a `StopCall`."""
+        route = next((r for r in routes if (r.provider.name, r.model) == (kept.provider, kept.model)), None)
+        if route is None or not route.streams or keeper_of(route) is None:
+            return None
+        return await self._call(request, [route], listener).read_on(kept.id, purpose, budget_s)
+
+    async def cancel_kept(self, kept: KeptAnswer, routes: Sequence[Route]) -> None:
+        """Tells the provider that a kept answer is no longer wanted, so that it costs no more. Bounded; never raises a
+        `ProviderError`."""
+        for route in routes:
+            if (route.provider.name, route.model) == (kept.provider, kept.model):
+                await _cancel_kept(route, kept.id)
+                return
+
+    def _call(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener | None) -> _CallInProgress:
         if not routes:
             raise ValueError("a call needs at least one route")
-        listener = listener if listener is not None else CallListener()
+        return _CallInProgress(
+            self._rng,
+            self._non_streaming,
+            request,
+            routes,
+            self.watched(request, routes, listener if listener is not None else CallListener()),
+        )
+
+    def watched(self, request: ModelRequest, routes: Sequence[Route], listener: CallListener) -> CallListener:
+        """The listener of one call inside the middleware, which counts and traces what the listener is told."""
         for wrap in self._middleware:
             listener = wrap(request, routes, listener)
-        call = _CallInProgress(self._rng, self._non_streaming, request, routes, listener)
-        return await call.run(purpose, budget_s)
+        return listener
+
+
+class _AttemptReports:
+    """From one attempt to the listener."""
+
+    def __init__(self, listener: CallListener, provider: str) -> None:
+        self.deltas = listener.deltas
+        self.answer_kept = listener.answer_kept
+        self._listener = listener
+        self._provider = provider
+
+    def reattaching(self, error: ProviderError, silent_s: float) -> None:
+        log_reattaching(self._provider, error)
+        if isinstance(error, TimedOut) and error.deadline in _STALLS:
+            self._listener.stalled(self._provider, silent_s)
 
 
 class _CallInProgress:
@@ -141,10 +199,16 @@ class _CallInProgress:
                 return result
         return self._give_up()
 
-    async def _attempt(self, route: Route, purpose: Purpose, budget_s: float | None) -> CallResult | None:
+    async def read_on(self, kept_id: str, purpose: Purpose, budget_s: float | None) -> CallResult | None:
+        return await self._attempt(self._routes[0], purpose, budget_s, kept_id=kept_id)
+
+    async def _attempt(
+        self, route: Route, purpose: Purpose, budget_s: float | None, *, kept_id: str = ""
+    ) -> CallResult | None:
         """The call's result, or None where another attempt should follow."""
         outcome = AttemptOutcome(len(self._outcomes) + 1, route.provider.name, route.model)
-        attempt = Attempt(route, self._request, self._shown, self._listener.deltas)
+        reports = _AttemptReports(self._listener, route.provider.name)
+        attempt = Attempt(route, self._request, self._shown, reports, kept_id=kept_id)
         self._listener.attempt_started(outcome.number, outcome.provider, outcome.model)
         try:
             completion = await attempt.run(
@@ -153,13 +217,19 @@ class _CallInProgress:
         except ProviderError as exc:
             received = attempt.received()
             self._end(outcome, attempt, received, error=exc)
+            await self._lose(attempt, route, exc)
+            if kept_id:
+                if isinstance(exc, Permanent) and attempt.was_ended:
+                    raise
+                return None
             self._route_order.failed(exc, asyncio.get_running_loop().time())
             return self._recover(outcome.number, attempt, received, exc)
         except (asyncio.CancelledError, StoppedByListener) as exc:
             self._end(outcome, attempt, attempt.received(), interrupted=True)
             if isinstance(exc, StoppedByListener):
+                await _cancel_kept(route, attempt.kept_id)
                 raise exc.error from None
-            raise
+            raise  # another process may go on with it, so the provider goes on too
         self._end(outcome, attempt, completion)
         if route.streams and not attempt.streamed:
             log_answered_whole(outcome)
@@ -167,6 +237,13 @@ class _CallInProgress:
             completion = continued(completion, shown=self._shown, removed=attempt.removed)
         completion = with_maker(completion, provider=outcome.provider, model=outcome.model)
         return CallResult(completion, tuple(self._outcomes))
+
+    async def _lose(self, attempt: Attempt, route: Route, error: ProviderError) -> None:
+        """A kept answer that is not read on is paid for no longer."""
+        if attempt.was_kept:
+            log_lost(self._outcomes[-1])
+            self._listener.answer_lost(route.provider.name, error)
+            await _cancel_kept(route, attempt.kept_id)
 
     def _end(
         self,
@@ -259,6 +336,17 @@ class _CallInProgress:
         error = next((error for error in reversed(errors) if isinstance(error, Retryable)), errors[-1])
         error.tried = _tried(self._outcomes)
         return error
+
+
+async def _cancel_kept(route: Route, kept_id: str) -> None:
+    keeper = keeper_of(route)
+    if keeper is None or not kept_id:
+        return
+    try:
+        async with asyncio.timeout(CANCEL_TIMEOUT_S):
+            await keeper.cancel_kept(kept_id)
+    except (ProviderError, TimeoutError) as exc:
+        log_not_cancelled(route.provider.name, kept_id, exc)
 
 
 def _tried(outcomes: Sequence[AttemptOutcome]) -> tuple[str, ...]:

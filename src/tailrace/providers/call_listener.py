@@ -50,6 +50,12 @@ class CallListener:
         none, but for the rest of a text whose beginning was shown. `StopCall` closes the stream and ends the call;
         the attempt counts as interrupted."""
 
+    def answer_kept(self, answer_id: str) -> None:
+        """The provider keeps the current attempt's answer under this id, whatever becomes of the connection."""
+
+    def answer_lost(self, provider: str, error: ProviderError) -> None:
+        """A kept answer cannot be read on: the attempt has failed, and what follows any failed attempt follows."""
+
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         """Also for an attempt that is interrupted: its usage, as far as it is known."""
 
@@ -81,6 +87,12 @@ class ForwardingListener(CallListener):
 
     def deltas(self, deltas: list[AnyDelta]) -> StopCall | None:
         return self._inner.deltas(deltas)
+
+    def answer_kept(self, answer_id: str) -> None:
+        self._inner.answer_kept(answer_id)
+
+    def answer_lost(self, provider: str, error: ProviderError) -> None:
+        self._inner.answer_lost(provider, error)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self._inner.attempt_ended(attempt)

@@ -10,8 +10,22 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+import msgspec
+
 from tailrace.attempt_text import AttemptText
-from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, LlmDelta, MessageChunk, UsageRecorded
+from tailrace.errors import ProviderError
+from tailrace.events import (
+    AnswerKept,
+    AnyEvent,
+    AttemptDiscarded,
+    AttemptStarted,
+    GatewayNotice,
+    LlmDelta,
+    MessageChunk,
+    ReasoningChunk,
+    UsageRecorded,
+)
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome, CallListener
 
@@ -23,7 +37,10 @@ WriteEvents: TypeAlias = Callable[[int, Sequence[AnyEvent]], None]
 
 class DeltaLog(CallListener):
     """A `CallListener`, for one call after the other. `attempts` is how many the log has already, `shown` the text
-    that an earlier process has logged. With `flush_every_s` deltas are buffered for so long; 0 writes every read."""
+    that an earlier process has logged. With `flush_every_s` deltas are buffered for so long; 0 writes every read.
+
+    `kept` is an answer that an earlier process has begun to log and that is now read again from its beginning: it goes
+    on under its attempt's number, and what the log has of it is not written twice."""
 
     def __init__(
         self,
@@ -33,8 +50,14 @@ class DeltaLog(CallListener):
         shown: str = "",
         block_id: str = "",
         flush_every_s: float = 0.0,
+        kept: KeptAnswer | None = None,
     ) -> None:
         self._write = write
+        self._resumes = kept is not None
+        self._text_to_skip = len(kept.text) if kept is not None else 0
+        self._reasoning_to_skip = kept.reasoning_chars if kept is not None else 0
+        self.kept = kept  # the answer of the attempt under way, where its provider keeps it and has not ended it
+        self._asked = ("", "")  # the provider and the model of that attempt
         self._attempt = attempts
         self._before_call = attempts  # the run's attempts before the call's first
         self._block_id = block_id
@@ -42,9 +65,14 @@ class DeltaLog(CallListener):
         self._flush_at = 0.0
         self._now = asyncio.get_running_loop().time
         self._pending: list[AnyDelta] = []
-        self._shown = AttemptText(shown)
+        self._shown = AttemptText(shown, [(attempts if kept is not None else 0, len(shown))] if shown else None)
         self.usage = Usage()  # of all attempts
         self.streamed = False  # viewers have seen a part of the answer, or the attempt's answer came in pieces
+
+    @property
+    def attempts(self) -> int:
+        """How many the log has."""
+        return self._attempt
 
     @property
     def text(self) -> str:
@@ -56,6 +84,8 @@ class DeltaLog(CallListener):
         self._add(events)
 
     def _add(self, events: Sequence[AnyEvent]) -> None:
+        if self._text_to_skip or self._reasoning_to_skip:
+            events = [kept for event in events if (kept := self._beyond_record(event)) is not None]
         for event in events:
             if event.__class__ is MessageChunk:
                 self._shown.add(event.text, self._attempt)
@@ -63,6 +93,21 @@ class DeltaLog(CallListener):
                 self._shown.add(event.delta, self._attempt)
         if events:
             self._write(self._attempt or 1, events)
+
+    def _beyond_record(self, event: AnyEvent) -> AnyEvent | None:
+        """The event without what the log has of a resumed answer; None where it has all of it."""
+        if isinstance(event, ReasoningChunk):
+            rest = event.text[self._reasoning_to_skip :]
+            self._reasoning_to_skip -= len(event.text) - len(rest)
+            return ReasoningChunk(rest) if rest else None
+        if not isinstance(event, MessageChunk | LlmDelta):
+            return event
+        text = event.text if isinstance(event, MessageChunk) else event.delta
+        rest = text[self._text_to_skip :]
+        self._text_to_skip -= len(text) - len(rest)
+        if not rest:
+            return None
+        return MessageChunk(rest) if isinstance(event, MessageChunk) else msgspec.structs.replace(event, delta=rest)
 
     def flush(self) -> None:
         """Writes what is buffered."""
@@ -75,6 +120,10 @@ class DeltaLog(CallListener):
         (L148)."""
         raise NotImplementedError
 
+    def started(self, provider: str, model: str) -> AttemptStarted:
+        """The fact that an attempt begins."""
+        return AttemptStarted(provider, model, self._block_id)
+
     def record_usage(self, usage: Usage, provider: str, model: str) -> None:
         if usage != Usage():
             self.usage += usage
@@ -83,10 +132,27 @@ class DeltaLog(CallListener):
     # ── the listener ─────────────────────────────────────────────────────────────────────────────────────────
 
     def attempt_started(self, number: int, provider: str, model: str) -> None:
+        self._asked = (provider, model)
+        if self._resumes:
+            self._resumes = False
+            self._before_call = self._attempt - number
+            self.streamed = bool(self._shown)
+            return
+        self.kept = None
+        self._text_to_skip = self._reasoning_to_skip = 0
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = bool(self._shown)
-        self.add(AttemptStarted(provider, model, self._block_id))
+        self.add(self.started(provider, model))
+
+    def answer_kept(self, answer_id: str) -> None:
+        provider, model = self._asked
+        self.kept = KeptAnswer(provider, model, answer_id, self._attempt)
+        self.add(AnswerKept(provider, model, answer_id, self._block_id))
+
+    def answer_lost(self, provider: str, error: ProviderError) -> None:
+        text = f"⚠️ The answer that {provider} keeps cannot be read on; going on without it."
+        self.add(GatewayNotice("answer_lost", text, {"provider": provider, "reason": str(error)[:MAX_REASON_CHARS]}))
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
         self.streamed = True
@@ -100,9 +166,16 @@ class DeltaLog(CallListener):
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self.flush()
+        if not attempt.interrupted:
+            self.kept = None
         self.record_usage(attempt.usage, attempt.provider, attempt.model)
 
+    def _forget_kept(self) -> None:
+        """The kept answer is of no further use."""
+        self.kept, self._resumes = None, False
+
     def attempt_discarded(self, number: int, reason: str) -> None:
+        self._forget_kept()
         withdrawn = self._before_call + number
         self._shown.withdraw(withdrawn)
         self._write(withdrawn, [AttemptDiscarded(reason[:MAX_REASON_CHARS], self._block_id)])

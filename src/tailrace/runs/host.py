@@ -21,6 +21,7 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
 from tailrace.runs.failures import unexpected_failure
@@ -33,6 +34,7 @@ from tailrace.runs.signals import STOP
 LONGEST_PAUSE_S = 15.0  # between two looks for abandoned runs while looking fails, and two tries of a run that fails
 MAX_PUT_OFF = 1024  # runs whose next try is remembered
 OnEnd = Callable[[Run, RunFinished], None]
+OnRunning = Callable[[int], None]
 
 
 class Execution(Protocol):
@@ -83,6 +85,7 @@ class RunHost(ABC, Generic[E]):
         self._log = log
         self._lease_s = lease_s
         self._on_end = on_end
+        self.on_running: OnRunning | None = None  # told how many runs are executed here, whenever that changes
         self._clock = clock
         self._hosted: dict[str, _Hosted[E]] = {}
         self._put_off: dict[str, _PutOff] = {}
@@ -113,6 +116,9 @@ class RunHost(ABC, Generic[E]):
     def _last_words(self, _run: Run, _entries: Sequence[Entry]) -> Sequence[AnyEvent]:
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
+
+    async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:
+        """Tells the provider that it need not go on with an answer that it keeps. Raises `TailraceError`."""
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,7 +229,16 @@ class RunHost(ABC, Generic[E]):
             execution = exc
         task = self._group.create_task(self._host(run, claimed.lease, execution), name=run.id)
         self._hosted[run.id] = _Hosted(run, None if isinstance(execution, Exception) else execution, task)
-        task.add_done_callback(lambda _: self._hosted.pop(run.id))
+        self._count_running()
+        task.add_done_callback(lambda _: self._leave(run.id))
+
+    def _leave(self, run_id: str) -> None:
+        del self._hosted[run_id]
+        self._count_running()
+
+    def _count_running(self) -> None:
+        if self.on_running is not None:
+            self.on_running(len(self._hosted))
 
     # ── runs under way ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,8 +278,19 @@ class RunHost(ABC, Generic[E]):
             return
 
     async def _stop_elsewhere(self, run_id: str, by: str) -> None:
-        at, last_words = self._clock(), self._last_words
-        await stop_run(self._journal, run_id, self._owner, at=at, by=by, last_words=last_words)
+        unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
+
+        def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
+            if (kept := kept_in(entries)) is not None:
+                unwanted.append((run, kept))
+            return self._last_words(run, entries)
+
+        await stop_run(self._journal, run_id, self._owner, at=self._clock(), by=by, last_words=last_words)
+        for run, kept in unwanted:
+            try:
+                await self._cancel_kept(run, kept)
+            except TailraceError as exc:
+                self._log.info("the answer of run %s was not cancelled at its provider: %s", run_id, exc)
 
     async def finished(self, run_id: str) -> RunFinished:
         """How the run ended, once it has, in whichever process; where it is executed here, once that was reported.

@@ -39,6 +39,7 @@ class Heartbeat(Value):
     process: str = ""  # `Journal.process`
     serves: tuple[str, ...] = ()  # the accounts of chat platforms that it can poll
     leaving: bool = False  # it is about to end: it goes on with nothing
+    group: str = ""  # the processes that one parent has started, and ends together
 
 
 class _Seen(msgspec.Struct):
@@ -62,6 +63,7 @@ class Processes:
         self._seen: dict[str, _Seen] = {}  # the others
         self._users = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._ends_with_group = False
         self._hand_over = asyncio.Event()  # replaced at each one
         self.hand_overs = 0  # how many were heard of
 
@@ -108,6 +110,14 @@ class Processes:
     def is_current(self) -> bool:
         """Whether no other process can take this one for dead."""
         return self._beat_at is not None and _now() - self._beat_at < self._lease_s
+
+    def join_group(self, group: str) -> None:
+        """Says that this process was started together with others. To be called before the first heartbeat."""
+        self._own = msgspec.structs.replace(self._own, group=group)
+
+    def end_with_group(self) -> None:
+        """From now on no process of the same group counts as a successor: it ends too."""
+        self._ends_with_group = True
 
     async def serve(self, account: str) -> None:
         """Says that this process can poll an account of a chat platform."""
@@ -172,8 +182,11 @@ class Processes:
         return [
             owner
             for owner, seen in self._seen.items()
-            if self._lives(owner) and not seen.heartbeat.leaving and (not serving or serving in seen.heartbeat.serves)
+            if self._lives(owner) and self._stays(seen.heartbeat) and (not serving or serving in seen.heartbeat.serves)
         ]
+
+    def _stays(self, heartbeat: Heartbeat) -> bool:
+        return not heartbeat.leaving and not (self._ends_with_group and heartbeat.group == self._own.group)
 
     def is_next(self, run_id: str) -> bool:
         """Whether it is this process that goes on with the run. All processes that see the same others agree, and each

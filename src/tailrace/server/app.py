@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeAlias
 from aiohttp import web
 
 from tailrace.app import App
+from tailrace.config.load import Config
+from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
 from tailrace.server.http.listener import ConnectionLimits, listening
@@ -20,7 +22,7 @@ from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
 from tailrace.server.routes import health, openapi, page, runs, sequences
-from tailrace.server.v1 import anthropic_messages, chat_completions, models, responses
+from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
@@ -30,6 +32,7 @@ MODULES: tuple[RouteModule, ...] = (
     chat_completions.routes,
     responses.routes,
     anthropic_messages.routes,
+    relayed.routes,
     runs.routes,
     sequences.routes,
     page.routes,
@@ -49,11 +52,14 @@ def build(
     extra: Iterable[RouteModule] = (),
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
+    workers: int = 1,
 ) -> tuple[RequestPipeline, web.Application]:
     """The pipeline and the application for this config. `extra` are route modules of other rooms, signed webhooks
-    for instance: their access is `open`, because the signature authenticates them. Raises `ConfigError`."""
+    for instance: their access is `open`, because the signature authenticates them. `workers` processes share the memory
+    for request bodies: each has its part, and room for one body of the largest size. Raises `ConfigError`."""
     settings = app.config.server
     authoriser = Authoriser.of(app.config)
+    max_body_bytes = int(settings.max_body_mb * 1_000_000)
     pipeline = RequestPipeline(
         app,
         authoriser=authoriser,
@@ -61,11 +67,12 @@ def build(
         metrics=metrics,
         timing=timing,
         max_requests=settings.max_requests,
-        body_budget=BodyBudget(int(settings.max_body_mb * 1_000_000) * BODIES_AT_ONCE),
+        body_budget=BodyBudget(max(max_body_bytes, max_body_bytes * BODIES_AT_ONCE // workers)),
     )
+    app.agents.on_running = pipeline.metrics.running.set
     routes = [route for module in (*MODULES, *extra) for route in module(pipeline)]
     routes += openapi.routes(routes)
-    return pipeline, pipeline.application(routes, max_body_bytes=int(settings.max_body_mb * 1_000_000))
+    return pipeline, pipeline.application(routes, max_body_bytes=max_body_bytes)
 
 
 @asynccontextmanager
@@ -78,13 +85,22 @@ async def serving(
     metrics: Metrics | None = None,
     timing: StreamTiming | None = None,
     limits: ConnectionLimits | None = None,
+    shared: SharedAddress | None = None,
 ) -> AsyncGenerator[Serving, None]:
-    """Serves within the block, at the config's address unless another is given. Raises
-    `ConfigError`, also for a public address without a key (J117)."""
+    """Serves within the block, at the config's address unless another is given, or at one that other processes serve
+    too. Raises `ConfigError`, also for a public address without a key (J117)."""
     settings = app.config.server
-    host = settings.host if host is None else host
-    check_bind(host, Authoriser.of(app.config), settings.key_env)
-    pipeline, application = build(app, extra=extra, metrics=metrics, timing=timing)
-    port = settings.port if port is None else port
-    async with listening(pipeline, application, host, port, drain_s=settings.drain_s, limits=limits) as url:
+    pipeline, application = build(
+        app, extra=extra, metrics=metrics, timing=timing, workers=shared.workers if shared is not None else 1
+    )
+    address = shared if shared is not None else address_of(app.config, host=host, port=port)
+    async with listening(pipeline, application, address, drain_s=settings.drain_s, limits=limits) as url:
         yield Serving(url, pipeline)
+
+
+def address_of(config: Config, *, host: str | None = None, port: int | None = None) -> Address:
+    """The config's address, or what replaces it. Raises `ConfigError` for a public one without a key (J117)."""
+    settings = config.server
+    host = settings.host if host is None else host
+    check_bind(host, Authoriser.of(config), settings.key_env)
+    return Address(host, settings.port if port is None else port)

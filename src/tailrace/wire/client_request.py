@@ -15,6 +15,7 @@ import msgspec
 
 from tailrace.errors import TailraceError, validation_mistake
 from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
+from tailrace.wire.translation.web_search import is_chosen, unsaid
 
 T = TypeVar("T")
 
@@ -56,8 +57,10 @@ class ClientRequest(Value):
     user: str = ""  # the client's own id of its end user
     dialect_only_fields: tuple[str, ...] = ()  # fields that only the client's dialect has, and that change the meaning
     optional_fields: tuple[str, ...] = ()  # likewise, and they ask nothing of the model or only tune it
+    withheld_fields: tuple[str, ...] = ()  # fields that `body` does not have as the client wrote them
     opaque_at: str = ""  # the place of the first message or part that only the client's dialect has
     reasoning: bool = False  # the client wants to see the model think
+    legacy_functions: bool = False  # chat: the client offers `functions`, and knows no tool calls
     headers: dict[str, str] = msgspec.field(default_factory=dict)  # of `FORWARDED_HEADERS`, as the client sent them
 
     @property
@@ -71,7 +74,9 @@ FORWARDED_HEADERS: dict[Dialect, tuple[str, ...]] = {
     "responses": ("openai-beta",),
     "anthropic": ("anthropic-version", "anthropic-beta"),
 }
+_USAGE = "include_usage"
 MAX_USER_CHARS = 64  # the longest id of an end user that every API takes
+MAX_STOP_CHARS = 65_536  # of all stop strings of one request, where we look for them ourselves
 _STOP: dict[Dialect, str] = {"chat": "stop", "responses": "stop", "anthropic": "stop_sequences"}
 _CONVERSATION: dict[Dialect, tuple[str, ...]] = {
     "chat": ("messages",),
@@ -90,13 +95,21 @@ def first_unsupported_param(client_request: ClientRequest, dialect: Dialect) -> 
         return client_request.dialect_only_fields[0]
     if client_request.opaque_at:
         return client_request.opaque_at
-    if client_request.request.tool_choice == "required" and not client_request.request.tools:
+    if not _can_choose(client_request.request, dialect):
         return "tool_choice"  # of tools that only the client's own provider runs
-    if client_request.request.stop and dialect == "responses":
-        return _STOP[client_request.dialect]
+    if dialect == "responses" and sum(map(len, client_request.request.stop)) > MAX_STOP_CHARS:
+        return _STOP[client_request.dialect]  # the answer is cut here
     if dialect == "chat" and _names_a_file(client_request.request):
         return _CONVERSATION[client_request.dialect][0]  # the API takes the files themselves
     return None
+
+
+def _can_choose(request: ModelRequest, dialect: Dialect) -> bool:
+    """Whether the tool that must be called is among those that a provider of this dialect is offered."""
+    searches = request.web_search is not None and dialect != "chat"
+    if is_chosen(request.tool_choice, request.web_search):
+        return searches
+    return request.tool_choice != "required" or bool(request.tools) or searches
 
 
 def _names_a_file(request: ModelRequest) -> bool:
@@ -106,9 +119,9 @@ def _names_a_file(request: ModelRequest) -> bool:
 
 def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim: bool = True) -> tuple[str, ...]:
     """The parameters that a provider of this dialect is not told, or is told less of: they only tune the answer.
-    `verbatim`: a provider of the client's own dialect is sent what the client wrote."""
+    `verbatim`: a provider of the client's own dialect is sent what the client wrote, but for what it would refuse."""
     if verbatim and dialect == client_request.dialect:
-        return ()
+        return client_request.withheld_fields
     request, ignored = client_request.request, [*client_request.optional_fields]
     if request.seed is not None and dialect != "chat":
         ignored.append("seed")
@@ -116,7 +129,25 @@ def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim:
         ignored.append("temperature")  # its scale ends at 1
     if dialect == "anthropic" and request.verbosity is not None:
         ignored.append("text.verbosity" if client_request.dialect == "responses" else "verbosity")
+    if dialect == "anthropic" and request.service_tier is not None:
+        ignored.append("service_tier")
+    if request.web_search is not None:
+        ignored += unsaid(request.web_search, dialect) if verbatim else [request.web_search.word]
     return tuple(ignored)
+
+
+def client_word(client_request: ClientRequest, field: str) -> str:
+    """How the client wrote this field of the neutral request."""
+    match client_request.dialect, field:
+        case "responses", "reasoning_effort":
+            return "reasoning.effort"
+        case "anthropic", "reasoning_effort":
+            config = client_request.body.get("output_config")
+            return "output_config.effort" if isinstance(config, dict) and "effort" in config else "thinking"
+        case "anthropic", "parallel_tool_calls":
+            return "tool_choice.disable_parallel_tool_use"
+        case _:
+            return field
 
 
 def extra_for(client_request: ClientRequest, dialect: Dialect, *, conversation: bool = True) -> JsonObject:
@@ -126,7 +157,19 @@ def extra_for(client_request: ClientRequest, dialect: Dialect, *, conversation: 
         user = _short_id(client_request.user)
         return {} if not user else {"metadata": {"user_id": user}} if dialect == "anthropic" else {"user": user}
     excluded = _OURS if conversation else _OURS.union(_CONVERSATION[dialect])
-    return {name: value for name, value in client_request.body.items() if name not in excluded}
+    fields = {name: value for name, value in client_request.body.items() if name not in excluded}
+    if options := _stream_options(client_request.body):
+        fields["stream_options"] = options
+    return fields
+
+
+def _stream_options(body: JsonObject) -> JsonObject:
+    """How the client wants to be streamed to, where that is more than whether it gets the usage: we always ask for that
+    ourselves."""
+    options = body.get("stream_options")
+    if not isinstance(options, dict) or not options.keys() - {_USAGE}:
+        return {}
+    return {**options, _USAGE: True} if _USAGE in options or "messages" in body else options
 
 
 def _short_id(user: str) -> str:
@@ -137,6 +180,7 @@ def _short_id(user: str) -> str:
 # ── for the parsers ──────────────────────────────────────────────────────────────────────────────────────────
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+USUAL_TIERS = ("auto", "default")  # of OpenAI's two APIs: they ask for nothing
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.messages import AnyDelta, Completion, FinishDelta, UsageDelta
+from tailrace.messages import AnyDelta, Completion, FinishDelta, NativeDelta, UsageDelta
 from tailrace.wire.body_events import events_of
 from tailrace.wire.chat import completion_from_body
 from tailrace.wire.message_deltas import message_deltas
@@ -23,5 +23,7 @@ def deltas_of(completion: Completion, *, texts: bool = True) -> Iterator[AnyDelt
             yield FinishDelta(one.finish_reason, number)
     else:
         yield from message_deltas(completion.message, texts=texts)
+        if completion.stop_sequence:
+            yield NativeDelta("anthropic", {"stop_sequence": completion.stop_sequence})
         yield FinishDelta(completion.finish_reason)
     yield UsageDelta(completion.usage, object_of(completion.body.get("usage")))

@@ -11,7 +11,7 @@ import re
 import msgspec
 
 from tailrace.messages import File, Image, JsonObject, NamedTool, ToolSpec
-from tailrace.wire.client_request import FieldsBeyond, InvalidRequest, ToolChoice, converted, image_url
+from tailrace.wire.client_request import USUAL_TIERS, FieldsBeyond, InvalidRequest, ToolChoice, converted, image_url
 from tailrace.wire.peer_json import objects_of, text_of
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -90,6 +90,16 @@ def _mode(allowed: JsonObject) -> ToolChoice:
             return "required"
         case _:
             raise InvalidRequest("expected auto or required", "tool_choice.mode")
+
+
+def service_tier(tier: object) -> str | None:
+    """The tier that the request asks for; None for the usual one."""
+    return tier if isinstance(tier, str) and tier not in USUAL_TIERS else None
+
+
+def sendable(extra: JsonObject, *, stream: bool) -> JsonObject:
+    """The fields to merge into a body: both APIs refuse options of a stream where none is asked for."""
+    return extra if stream else {name: value for name, value in extra.items() if name != "stream_options"}
 
 
 def is_json_object(form: object) -> bool:

@@ -1,9 +1,11 @@
-"""Reasoning of a chat provider on its way through a client of another API, and back (K131).
+"""Reasoning of a provider on its way through a client of another API, and back (K131).
 
 Some chat servers refuse a tool's result unless the reasoning before its call comes back in the field in which they sent
-it. The other two APIs let a client return reasoning with an opaque text: the signature of a thinking block, the
-encrypted content of a reasoning item. There the seal says which provider's it is, and which field it was in. A seal
-holds no secret and is not trusted: it only chooses one of the known fields.
+it; models of the other two APIs think on from theirs, if it comes back as they signed or encrypted it. Both of these
+APIs let a client return reasoning with an opaque text: the signature of a thinking block, the encrypted content of a
+reasoning item. There the seal says which provider's it is, and which field it was in or what the block or item was. A
+seal holds no secret and is not trusted: it chooses one of the known fields, or is what a client of that dialect could
+have written itself.
 """
 
 from __future__ import annotations
@@ -14,19 +16,21 @@ from typing import Final, TypeGuard
 
 import msgspec
 
-from tailrace.messages import Message, NativeDelta, Reasoning
+from tailrace.messages import Dialect, JsonObject, Message, NativeDelta, Reasoning
 
 # The fields for reasoning in the order of trust: a server that fills several fills them with the same text.
 TEXT_FIELDS: Final = ("reasoning_content", "reasoning", "thinking", "reasoning_text")
 USUAL_FIELD: Final = TEXT_FIELDS[0]  # where a chat provider's stream says no other
 _PREFIX: Final = "tr1."
-_MAX_CHARS: Final = 1000
+_MAX_CHARS: Final = 8_000_000  # encrypted reasoning is long
 _FIELD: Final = "reasoning_field"
+_OF_ITEM: Final = frozenset({"summary", "content", "status"})
 
 
 class _Sealed(msgspec.Struct):
     provider: str
-    field: str
+    field: str = ""
+    item: JsonObject | None = None  # a block or an item of another dialect, whole
 
 
 _decode = msgspec.json.Decoder(_Sealed).decode
@@ -36,6 +40,38 @@ def seal(provider: str, field: str) -> str:
     """`field`: empty for reasoning that no field takes back."""
     data = msgspec.json.encode(_Sealed(provider, field))
     return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def seal_item(provider: str, item: JsonObject) -> str:
+    """A thinking block or a reasoning item, with its own signature."""
+    data = msgspec.json.encode(_Sealed(provider, item=item))
+    return _PREFIX + base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def sealed_native(delta: NativeDelta, text: str, provider: str) -> str | None:
+    """The seal of the reasoning that another dialect's delta signs; None for another delta. `text`: its thoughts."""
+    match delta:
+        case NativeDelta("anthropic", {"delta": {"type": "signature_delta", "signature": str(signature)}}):
+            return seal_item(provider, {"type": "thinking", "thinking": text, "signature": signature})
+        case NativeDelta("anthropic", {"start": {"type": "redacted_thinking", "data": str(data)}}):
+            return seal_item(provider, {"type": "redacted_thinking", "data": data})
+        case NativeDelta("responses", {"reasoning": dict(item)}):
+            return seal_item(provider, item)
+        case _:
+            return None
+
+
+def _is_signed(item: JsonObject) -> Dialect | None:
+    """The dialect of an item that its provider takes back."""
+    match item:
+        case {"type": "thinking", "thinking": str(), "signature": str(), **more} if not more:
+            return "anthropic"
+        case {"type": "redacted_thinking", "data": str(), **more} if not more:
+            return "anthropic"
+        case {"type": "reasoning", "id": str(), "encrypted_content": str(), **more} if more.keys() <= _OF_ITEM:
+            return "responses"
+        case _:
+            return None
 
 
 def is_sealed(text: object) -> TypeGuard[str]:
@@ -49,6 +85,8 @@ def unsealed(text: str, sealed: str) -> Reasoning:
         named = _decode(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)))
     except (binascii.Error, ValueError, RecursionError):  # a decoding error of msgspec is a ValueError
         return Reasoning(text)
+    if named.item is not None and named.provider and (dialect := _is_signed(named.item)) is not None:
+        return Reasoning(text, dialect, named.item, f"{named.provider}/")
     if named.field not in TEXT_FIELDS or not named.provider or not text:
         return Reasoning(text)
     return Reasoning(text, "chat", {named.field: text}, f"{named.provider}/")
@@ -60,7 +98,15 @@ def field_of(part: Reasoning) -> str:
     return next((field for field in TEXT_FIELDS if native.get(field) and isinstance(native[field], str)), "")
 
 
+def signed_item(part: Reasoning) -> JsonObject | None:
+    """The provider's own item, where another dialect's client can take it along."""
+    native = part.native
+    return native if native is not None and _is_signed(native) is not None else None
+
+
 def seal_of(part: Reasoning) -> str:
+    if (item := signed_item(part)) is not None:
+        return seal_item(part.maker.partition("/")[0], item)
     return seal(part.maker.partition("/")[0], field_of(part))
 
 

@@ -1,5 +1,5 @@
-"""About how many tokens a conversation fills, the same for every model. Deadlines and compression depend on it, never
-a bill."""
+"""About how many tokens a conversation fills, the same for every model. Deadlines and compression depend on it, and
+counts where no provider has given one; never a bill."""
 
 from __future__ import annotations
 

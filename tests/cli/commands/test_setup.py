@@ -19,6 +19,8 @@ from postgres_server import LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
+from tailrace.journal.open_journal import open_journal
+from tailrace.journal.sqlite.schema import MIGRATIONS
 from tailrace.system.extras import install_command
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.provider import FaultyProvider
@@ -178,7 +180,9 @@ async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, 
         bus={"url": "redis://:hunter2@bus"},
     )
     [finding] = await patient.broken()
-    assert finding.what == "bus.url: no bus for redis://; use auto"
+    assert finding.what == (
+        "bus.url: redis:// joins several machines and needs store.url: postgresql://…; leave it out, or use auto"
+    )
     done = tailrace(patient.home, "chat", "-q", "Hello?")
     assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
 
@@ -222,6 +226,27 @@ async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: Fa
     assert finding.advice == "is the token valid? see docs/platforms/telegram.md"
 
 
+async def test_doctor_names_the_store_its_format_and_the_bus(patient: Patient, server: FaultyProvider) -> None:
+    patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
+    database = patient.home / "tailrace.db"
+    said = [finding.what async for finding in findings(offline=True)]
+    assert said[-1] == f"store SQLite {database}: not there yet; the first run makes it"
+    async with open_journal("sqlite:///tailrace.db", database):
+        said = [finding.what async for finding in findings(offline=True)]
+    assert said[-1] == f"store SQLite {database}, format {len(MIGRATIONS)}: can be read and written"
+    assert "bus: none; processes hear of each other's runs through the store" in said
+
+
+async def test_doctor_says_what_keeps_the_store_from_being_written(
+    patient: Patient, server: FaultyProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
+    async with open_journal("sqlite:///tailrace.db", patient.home / "tailrace.db"):
+        monkeypatch.setattr("tailrace.journal.sqlite.store.MIN_FREE_BYTES", 1 << 60)
+        [finding] = await patient.broken()
+    assert "are left to write" in finding.what
+
+
 async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyProvider) -> None:
     patient.write(model={"provider": "mine", "name": "ok"}, providers={"mine": {"base_url": server.openai_url}})
     database = patient.home / "tailrace.db"
@@ -234,7 +259,7 @@ async def test_doctor_finds_a_damaged_database(patient: Patient, server: FaultyP
     database.write_bytes(data)
     database.chmod(0o600)
     [finding] = await patient.broken()
-    assert finding.what.startswith("database")
+    assert finding.what.startswith(f"store SQLite {database}: ")
     assert database.read_bytes() == data
 
 

@@ -16,6 +16,7 @@ from providers.faulty_calls import ASK, DIALECTS, Bench, faulty
 from tailrace.errors import ConfigError, PeerError, ProviderError, Rejected, StreamCut, Unavailable
 from tailrace.messages import Dialect, ModelRequest, user
 from tailrace.providers.http import provider as http
+from tailrace.providers.http import streamed_answer
 from tailrace.providers.http.endpoint import Endpoint, is_local_host, url_of
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.transport import AiohttpTransport, open_transport
@@ -240,7 +241,7 @@ async def test_an_answer_past_the_cap_is_refused(tmp_path: Path, monkeypatch: py
 
 async def test_a_stream_past_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """J126: deadlines alone would let a quick peer fill the memory."""
-    monkeypatch.setattr(http, "MAX_STREAM_BYTES", 5000)
+    monkeypatch.setattr(streamed_answer, "MAX_STREAM_BYTES", 5000)
     async with faulty("long") as bench:
         with pytest.raises(PeerError, match="the stream exceeds 5000 bytes"):
             await drain(bench.provider())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -50,6 +52,26 @@ async def test_what_nobody_foresaw_is_an_internal_error_and_says_no_more(
     assert "secret" not in json.dumps(body)
     assert "Traceback" not in json.dumps(body)
     assert [record for record in caplog.records if record.exc_info], "the log has the traceback"
+
+
+async def test_a_client_that_leaves_before_the_end_is_no_error_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def leaving(_: RequestPipeline) -> Sequence[Route]:
+        async def leave(request: web.Request) -> web.StreamResponse:
+            stream = web.StreamResponse()
+            await stream.prepare(request)
+            assert request.transport is not None
+            request.transport.close()  # as by a client that leaves at the last event, before the body's own end
+            await stream.write(b"the end")
+            return stream
+
+        return [Route("GET", "/leaves", leave, "any", "The client leaves.")]
+
+    async with running_server(tmp_path, extra=(leaving,)) as server:
+        with suppress(aiohttp.ClientError):
+            await server.json("GET", "/leaves")
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_the_error_has_the_shape_of_the_api_that_was_spoken_to(tmp_path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from postgres_server import PostgresServer
 from server.http_server import running_server
+from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import RunFinished
+from tailrace.journal.bus import BusListener, Committed
 from tcp_proxy import proxied
 
 CONFIG = "server:\n  keys:\n    - {name: probe, key_env: PROBE_KEY, scopes: [models]}\n"
@@ -46,3 +51,62 @@ async def test_readyz_says_that_postgresql_is_away_and_that_it_is_back(
             await proxy.accept()
             while (await server.json("GET", "/readyz"))[0] != 200:
                 pass
+
+
+class AwayBus:
+    """A bus at the edge of the world that is never there."""
+
+    connected = False
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    async def open(self, listener: BusListener) -> None: ...
+
+    def publish(self, committed: Sequence[Committed]) -> None: ...
+
+    def watch(self, run_id: str, after: int) -> None: ...
+
+    def unwatch(self, run_id: str) -> None: ...
+
+    async def check(self) -> None:
+        raise JournalError(self._reason)
+
+    async def close(self) -> None: ...
+
+
+async def test_readyz_is_ready_without_its_bus_and_names_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path, config=CONFIG, env={"PROBE_KEY": "secret-of-probe"}) as server:
+        server.app.bus = AwayBus("redis at bus.example refused the connection with secret-of-probe")
+        status, body = await server.json("GET", "/readyz", headers={"x-api-key": "secret-of-probe"})
+    assert (status, body["status"]) == (200, "ready")
+    assert "refused the connection" in body["degraded"]["bus"]
+    assert "secret-of-probe" not in body["degraded"]["bus"]
+
+
+async def test_readyz_names_store_and_bus_where_neither_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away() -> None:
+        raise StorageFailed(f"cannot write {tmp_path}", reason="no space left to write the journal")
+
+    async with running_server(tmp_path) as server:
+        server.app.bus = AwayBus("redis refused the connection")
+        monkeypatch.setattr(server.app.journal, "check", away)
+        status, body = await server.json("GET", "/readyz")
+    assert (status, body["error"]["kind"]) == (503, "journal_unavailable")
+    assert body["error"]["details"]["unavailable"] == {
+        "store": "no space left to write the journal",
+        "bus": "redis refused the connection",
+    }
+
+
+async def test_readyz_says_that_a_store_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs() -> None:
+        raise TimeoutError
+
+    async with running_server(tmp_path) as server:
+        monkeypatch.setattr(server.app.journal, "check", hangs)
+        status, body = await server.json("GET", "/readyz")
+    assert (status, body["error"]["message"]) == (503, "no answer within 2 s")
+    assert body["error"]["details"]["unavailable"] == {"store": "no answer within 2 s"}

@@ -289,6 +289,13 @@ async def test_a_tool_is_required_where_the_client_offers_one(tmp_path: Path) ->
 
 async def test_a_front_ends_title_is_one_plain_call(tmp_path: Path) -> None:
     system = {"role": "system", "content": "You are a title generator. You output ONLY a thread title."}
+    blocks = [
+        "x-anthropic-billing-header: cc_version=2;",
+        "You are an agent of some SDK.",
+        "Generate a concise title (3-7 words) that captures the goal of this session.",
+    ]
+    coding = {"system": [{"type": "text", "text": block} for block in blocks]}
     async with dialect_server(tmp_path) as server:
         await answered(server, CHAT, {"model": "tailrace", "messages": [system, *QUESTION]})
-        assert "tools" not in server.provider.requests[0].json()
+        await answered(server, MESSAGES, ask(MESSAGES, "tailrace", **coding))
+        assert ["tools" in request.json() for request in server.provider.requests] == [False, False]

@@ -9,9 +9,8 @@ import openai
 import pytest
 
 from server.dialect_api import DialectServer, dialect_server
-from server.v1.own_items import OwnItemsOnly
 from tailrace.messages import JsonObject
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import FaultyProvider, Strict, call, reply
 from tailrace.testing.scripted.reply import think
 from tailrace.wire.responses.item_ids import run_key_of
 
@@ -37,8 +36,10 @@ def results_for(output: list[Any]) -> list[Any]:
 @pytest.mark.parametrize("model", MODELS)
 async def test_K127_a_loop_that_returns_the_output_works(tmp_path: Path, model: str, store: bool, stream: bool) -> None:
     """`input += response.output`, as OpenAI documents it, against a provider that knows its own items alone."""
-    provider = OwnItemsOnly()
+    provider = FaultyProvider(strict=Strict())
     asked: Any = {"model": model, "tools": [TOOL], "store": store, "reasoning": {"summary": "auto"}}
+    if not store:
+        asked["include"] = ["reasoning.encrypted_content"]
     async with (
         dialect_server(tmp_path, provider=provider, sections=sections_for(model)) as server,
         server.openai() as client,
@@ -53,15 +54,15 @@ async def test_K127_a_loop_that_returns_the_output_works(tmp_path: Path, model: 
                 response = await client.responses.create(input=conversation, **asked)
             conversation += response.output
             conversation += results_for(response.output)
-        assert not provider.complaints
+        assert provider.refusals == []
         sent = [request.json() for request in provider.requests]
     assert len(sent) == 3
     assert response.output_text == "It rains in both."
     if model == "up-responses/ok":
-        kinds = [(item.get("type"), item.get("encrypted_content")) for item in sent[-1]["input"] if "id" in item]
+        kinds = [(item.get("type"), "encrypted_content" in item) for item in sent[-1]["input"] if "id" in item]
         assert kinds == [
-            *(("reasoning", "sealed-1"), ("message", None), ("function_call", None)),
-            *(("reasoning", "sealed-2"), ("function_call", None)),
+            *(("reasoning", not store), ("message", False), ("function_call", False)),
+            *(("reasoning", not store), ("function_call", False)),
         ]
 
 
@@ -107,13 +108,13 @@ async def refer_to(server: DialectServer, model: str, output: list[JsonObject], 
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_K127_a_reference_to_an_item_stands_for_the_item(tmp_path: Path, model: str) -> None:
-    provider = OwnItemsOnly()
+    provider = FaultyProvider(strict=Strict())
     async with dialect_server(tmp_path, provider=provider, sections=sections_for(model)) as server:
         provider.extend(CALLED, DONE)
         asked = {"model": model, "input": "Does it rain?", "tools": [TOOL], "reasoning": {"summary": "auto"}}
         _, first = await server.post("/v1/responses", asked)
         status, second = await refer_to(server, model, first["output"])
-        assert (status, provider.complaints) == (200, [])
+        assert (status, provider.refusals) == (200, [])
         _, items = await server.get(f"/v1/responses/{second['id']}/input_items?order=asc")
         sent = str(provider.requests[-1].json())
     assert "item_reference" not in sent or model == "up-responses/ok"
@@ -153,6 +154,15 @@ async def test_K127_a_provider_is_asked_for_its_own_item(tmp_path: Path) -> None
         reference = [{"type": "item_reference", "id": "rs_abc"}]
         status, _ = await server.post("/v1/responses", {"model": "up-responses/ok", "input": reference})
         assert (status, server.provider.requests[0].json()["input"]) == (200, reference)
+
+
+async def test_K127_a_reference_is_not_the_item_that_it_names(tmp_path: Path) -> None:
+    """The first response keeps the reference in its input, since its provider is the one to know the item."""
+    async with dialect_server(tmp_path) as server:
+        reference = [{"type": "item_reference", "id": "rs_abc"}]
+        assert (await server.post("/v1/responses", {"model": "up-responses/ok", "input": reference}))[0] == 200
+        status, body = await server.post("/v1/responses", {"model": "up-chat/ok", "input": reference})
+        assert (status, body["error"]["message"]) == (404, "Item with id 'rs_abc' not found.")
 
 
 async def test_K127_an_item_is_the_key_s_that_made_it(tmp_path: Path) -> None:

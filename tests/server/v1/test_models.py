@@ -79,6 +79,27 @@ async def test_a_bare_name_is_answered_by_its_alias(tmp_path: Path) -> None:
     assert asked == [("/v1/messages", "ok"), ("/v1/chat/completions", "ok")]
 
 
+async def test_a_bare_name_may_stand_for_the_agent(tmp_path: Path) -> None:
+    keys = {"keys": [{"name": "app", "key_env": "APP_KEY", "scopes": ["models"]}]}
+    section: dict[str, Any] = {"drain_s": 0.05, "aliases": {"claude-*": "tailrace"}, **keys}
+    env = {"TAILRACE_API_KEY": "all", "APP_KEY": "app"}
+    async with dialect_server(tmp_path, sections={"server": section}, env=env) as server:
+        body = {"model": "claude-opus-4-8", "messages": QUESTION, "max_tokens": 9}
+        status, answer = await server.post("/v1/messages", body, authorization="Bearer all")
+        assert (status, answer["model"]) == (200, "claude-opus-4-8")
+        asked = {"model": "claude-opus-4-8", "input": "Go.", "store": False}
+        statuses = [
+            (await server.post("/v1/responses", asked, authorization="Bearer all"))[0],
+            (await server.post("/v1/messages/count_tokens", body, authorization="Bearer all"))[0],
+            (await server.post("/runs", {"model": "claude-opus-4-8", "input": "Go."}, authorization="Bearer all"))[0],
+            (await server.post("/v1/messages", body, authorization="Bearer app"))[0],
+            (await server.post("/v1/responses", asked, authorization="Bearer app"))[0],
+        ]
+        offered = server.provider.requests[0].json()["tools"]
+    assert "terminal" in [tool["function"]["name"] for tool in offered]
+    assert statuses == [200, 200, 201, 403, 403]
+
+
 async def test_a_bare_name_without_an_alias_is_not_found(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         status, body = await server.post("/v1/chat/completions", {"model": "some-model", "messages": QUESTION})

@@ -88,8 +88,6 @@ async def test_every_choice_comes_through(tmp_path: Path) -> None:
     [
         (CHAT, "up-anthropic/ok", {"n": 2}, "n"),
         (CHAT, "up-responses/ok", {"logprobs": True}, "logprobs"),
-        (CHAT, "up-responses/ok", {"stop": ["END"]}, "stop"),
-        (MESSAGES, "up-responses/ok", {"stop_sequences": ["END"]}, "stop_sequences"),
         (MESSAGES, "up-chat/ok", {"mcp_servers": [{"type": "url", "url": "https://example.com"}]}, "mcp_servers"),
         (MESSAGES, "up-chat/ok", {"speed": "fast"}, "speed"),
         (MESSAGES, "up-chat/ok", {"output_config": {"task_budget": {"tokens": 9}}}, "output_config.task_budget"),

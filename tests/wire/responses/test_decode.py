@@ -73,7 +73,7 @@ def test_every_kind_of_part_in_its_order() -> None:
     )
     assert (completion.refusal, completion.stop) == ("No.", "tools")
     call = ToolCallDelta(0, "call_0", "look", '{"a":1}')
-    sealed, searched = ({"encrypted_content": "secret"}, {"item": search})
+    sealed, searched = ({"encrypted_content": "secret", "reasoning": thought}, {"item": search})
     assert deltas == [
         NativeDelta("responses", sealed),
         NativeDelta("responses", searched),

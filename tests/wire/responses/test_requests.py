@@ -42,8 +42,11 @@ def items(*messages: Message, **fields: Any) -> list[JsonObject]:
     return encoded
 
 
+UNSTORED = {"store": False, "include": ["reasoning.encrypted_content"]}
+
+
 def test_the_least_request() -> None:
-    assert encode(user("Hi")) == {"model": "m", "input": [{"role": "user", "content": "Hi"}]}
+    assert encode(user("Hi")) == {"model": "m", "input": [{"role": "user", "content": "Hi"}], **UNSTORED}
     assert encode(user("Hi"), stream=True)["stream"] is True
     assert encode(user("Hi"), tool_choice="required") == encode(user("Hi"))  # nothing to choose among
 
@@ -69,6 +72,7 @@ def test_every_setting() -> None:
         "top_p": 0.5,
         "parallel_tool_calls": False,
         "reasoning": {"effort": "low"},
+        **UNSTORED,
     }
 
 

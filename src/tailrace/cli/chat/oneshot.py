@@ -47,7 +47,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     entry_to_json,
 )
-from tailrace.ports import without_reasoning
+from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.runs.recovery import follow
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once

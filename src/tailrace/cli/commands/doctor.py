@@ -25,15 +25,16 @@ from tailrace import __version__
 from tailrace.cli.main import DONE, FAILED
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.load import Config, load
-from tailrace.config.sections import ModelRef
-from tailrace.errors import ConfigError, PlatformError, TailraceError
-from tailrace.ports import RunState
+from tailrace.config.sections import ModelRef, without_credentials
+from tailrace.errors import ConfigError, JournalError, PlatformError, TailraceError
+from tailrace.ports import RunState, Versioned
 from tailrace.system.extras import install_command
 from tailrace.system.private_files import is_open_to_others
 
 State = Literal["ok", "note", "broken"]
 MARKS: Final[dict[State, str]] = {"ok": "✓", "note": "·", "broken": "✗"}
 REACH_TIMEOUT_S: Final = 5.0
+OPEN_TIMEOUT_S: Final = 30.0  # for the store, which may be brought to a new format first
 PARKED: Final[tuple[RunState, ...]] = ("parked",)
 # The module that is imported, and the extra that installs it.
 EXTRAS: Final = {
@@ -80,14 +81,15 @@ async def findings(*, offline: bool = False) -> AsyncIterator[Finding]:
             "broken", str(exc), "mend that line; `tailrace init --force` writes a new file and keeps a copy of this one"
         )
         return
-    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config), *_bus(config)):
+    for finding in (*_files(config), *_models(config), *_extras(config), *_secrets(config)):
         yield finding
     if not offline:
         async for finding in _endpoints(config):
             yield finding
         async for finding in _platforms(config):
             yield finding
-    yield await _database(config)
+    yield await _bus(config)
+    yield await _store(config)
 
 
 # ── on this machine ──────────────────────────────────────────────────────────────────────────────────────────
@@ -172,13 +174,20 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("ok", f"{key}: {module} is installed")
 
 
-def _bus(config: Config) -> Iterator[Finding]:
-    from tailrace.app.app import check_bus
+async def _bus(config: Config) -> Finding:
+    from tailrace.journal.open_journal import check_bus, make_bus
 
     try:
-        check_bus(config)
+        if make_bus(config.bus.url, config.store.url) is None:
+            return Finding("ok", "bus: none; processes hear of each other's runs through the store")
+        async with asyncio.timeout(REACH_TIMEOUT_S):
+            await check_bus(config.bus.url)
     except ConfigError as exc:
-        yield Finding("broken", str(exc), 'bus: {url: "memory://"}, or leave it out')
+        return Finding("broken", str(exc), "bus: {url: auto}, or leave it out")
+    except (JournalError, TimeoutError) as exc:
+        reason = str(exc) or f"no answer within {REACH_TIMEOUT_S:g} s"
+        return Finding("broken", f"bus: {reason}", "nothing is lost without it; viewers read the store meanwhile")
+    return Finding("ok", f"bus {without_credentials(config.bus.url)}: it answers")
 
 
 def _secrets(config: Config) -> Iterator[Finding]:
@@ -197,22 +206,34 @@ def _secrets(config: Config) -> Iterator[Finding]:
             yield Finding("note", f"providers.{name}: {provider.key_env} is not set", "export it to use that provider")
 
 
-async def _database(config: Config) -> Finding:
+async def _store(config: Config) -> Finding:
+    """Which store there is, its format, and whether it can be read and written."""
+    from tailrace.app.health import unavailable_parts
     from tailrace.journal.open_journal import open_journal
 
     file = config.database
+    shown = f"SQLite {file}" if file is not None else without_credentials(config.store.url)
     if file is not None and not file.exists():
-        return Finding("ok", f"database {file}: not there yet; the first run makes it")
+        return Finding("ok", f"store {shown}: not there yet; the first run makes it")
     try:
         if file is not None and (damage := await asyncio.to_thread(_damage, file)):
-            return Finding("broken", f"database {file}: {damage}", "stop every tailrace process and restore a copy")
-        async with open_journal(config.store.url, file) as journal:
+            return Finding("broken", f"store {shown}: {damage}", "stop every tailrace process and restore a copy")
+        async with asyncio.timeout(OPEN_TIMEOUT_S), open_journal(config.store.url, file) as journal:
             parked = await journal.runs(states=PARKED)
+            missing = await unavailable_parts(journal, timeout_s=REACH_TIMEOUT_S)
+            version = journal.schema_version if isinstance(journal, Versioned) else 0
+    except TimeoutError:
+        return Finding(
+            "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
+        )
     except (TailraceError, OSError, sqlite3.Error) as exc:
-        return Finding("broken", f"database: {exc}", "the message says what to do; nothing was changed")
+        return Finding("broken", f"store {shown}: {exc}", "the message says what to do; nothing was changed")
+    shown = f"store {shown}{f', format {version}' if version else ''}"
+    if "store" in missing:
+        return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")
     if parked:
-        return Finding("note", f"database: {len(parked)} runs are set aside", "tailrace runs --unfinished lists them")
-    return Finding("ok", f"database {file or config.store.url.partition(':')[0]}")
+        return Finding("note", f"{shown}: {len(parked)} runs are set aside", "tailrace runs --unfinished lists them")
+    return Finding("ok", f"{shown}: can be read and written")
 
 
 def _damage(file: Path) -> str:

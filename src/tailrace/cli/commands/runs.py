@@ -41,8 +41,9 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
-from tailrace.journal.open_journal import open_journal
-from tailrace.ports import ENDED, Journal, Run, RunState, without_reasoning
+from tailrace.journal.open_journal import make_bus, open_journal
+from tailrace.journal.viewed_lines import without_reasoning
+from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.recovery import follow, stop
 
 _NotShown: TypeAlias = (
@@ -83,7 +84,9 @@ def run(args: Namespace, config: Config) -> int:
 
 
 async def _run(args: Namespace, config: Config) -> int:
-    async with open_journal(config.store.url, config.database) as journal:
+    async with open_journal(
+        config.store.url, config.database, bus=make_bus(config.bus.url, config.store.url)
+    ) as journal:
         match args.command:
             case "runs":
                 return await _list(journal, args)

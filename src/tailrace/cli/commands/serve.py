@@ -3,6 +3,9 @@
 The first SIGINT or SIGTERM starts the drain: no new work, requests in flight have `server.drain_s`. If another process
 lives, runs go on there at once; otherwise they have as long, and the next process goes on with those that have not
 ended by then. The second signal ends it at once.
+
+With several workers a small parent starts this in each of them, at one address and over one store, and passes the
+signals on. When all of them are to end, none hands its runs over to another.
 """
 
 from __future__ import annotations
@@ -11,74 +14,187 @@ import argparse
 import asyncio
 import gc
 import logging
+import os
+import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tailrace.cli.argument_types import PORT
-from tailrace.cli.main import DONE, INTERRUPTED
+from tailrace.cli.argument_types import PORT, whole_number
+from tailrace.cli.main import DONE, FAILED, INTERRUPTED, print_error
 from tailrace.cli.signals import loop_factory, stop_event
 from tailrace.config.load import Config
-from tailrace.errors import TailraceError
+from tailrace.config.sections import without_credentials
+from tailrace.errors import ConfigError, TailraceError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from tailrace.app import App
     from tailrace.platforms.runtime.gateway import Gateway
+    from tailrace.server.http.address import SharedAddress
     from tailrace.server.http.pipeline import RequestPipeline
     from tailrace.server.http.route import Route
+    from tailrace.system.worker_processes import ParentLink
 
 log = logging.getLogger("tailrace.serve")
+GRACE_S: Final = 15.0  # for workers to close everything after the drain; then they are killed
+
+
+class _Worker(NamedTuple):
+    """What a worker has from its parent."""
+
+    link: ParentLink
+    address: SharedAddress
+    metrics_files: Sequence[int]
+    group: str  # of the workers of one parent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="the address to bind; any other than loopback needs a key")
     parser.add_argument("--port", type=PORT, help="0 takes any free port")
+    workers = "processes that share the port and the store; 0: one per core"
+    parser.add_argument("--workers", type=whole_number(0, 512), metavar="N", help=workers)
     parser.add_argument("--log", choices=("text", "json"), default="text", help="the format of the log on stderr")
 
 
 def run(args: argparse.Namespace, config: Config) -> int:
     """0 after an orderly stop. Raises `ConfigError` for an address that may not or cannot be bound."""
+    from tailrace.system.worker_processes import usable_cores
+
+    workers: int = config.server.workers if args.workers is None else args.workers
+    if (workers or usable_cores()) == 1:
+        return _run_process(args, config)
+    return _run_workers(args, config, workers or usable_cores())
+
+
+def _run_process(args: argparse.Namespace, config: Config, worker: _Worker | None = None) -> int:
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            runner.run(_serve(args, config))
+            runner.run(_serve(args, config, worker))
         except asyncio.CancelledError:
             return INTERRUPTED
     return DONE
 
 
-async def _serve(args: argparse.Namespace, config: Config) -> None:
+def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
+    """Everything is imported before the first fork, so that the workers share it."""
+    from tailrace.app.app import redactor_of
+    from tailrace.app.logging_setup import configure
+    from tailrace.platforms.runtime import gateway as _gateway  # noqa: F401 - imported for the workers
+    from tailrace.server.app import address_of
+    from tailrace.server.metrics.values import mark_dead, new_values_files
+    from tailrace.system.worker_processes import WorkerProcesses
+
+    _check_shared(config)
+    address = address_of(config, host=args.host, port=args.port).share(count)
+    configure(redactor_of(config), form=args.log, level=args.log_level or "info")
+    files, group = new_values_files(count), secrets.token_hex(6)
+
+    def work(link: ParentLink) -> int:
+        try:
+            return _run_process(args, config, _Worker(link, address, files, group))
+        except TailraceError as exc:
+            print_error(str(exc))
+            return FAILED
+
+    def on_first_ready() -> None:
+        _print_address(address.url())
+        _log_config(config)
+        log.info("%d workers share the address", count)
+
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy the pages that it shares with its parent
+    processes = WorkerProcesses(
+        count,
+        work,
+        grace_s=config.server.drain_s + GRACE_S,
+        on_first_ready=on_first_ready,
+        on_death=lambda index: mark_dead(files[index - 1]),
+    )
+    return processes.run()
+
+
+def _check_shared(config: Config) -> None:
+    """Raises `ConfigError` where workers cannot share what they must."""
+    if not hasattr(os, "fork"):
+        raise ConfigError("this system has no fork; use 1", key="server.workers")
+    if not config.store_is_kept:
+        message = "each worker would have a store of its own; use sqlite:///tailrace.db, or one worker"
+        raise ConfigError(message, key="store.url")
+    if config.store.durability == "memory":
+        message = "a run in memory is known to its own worker alone; use committed, or one worker"
+        raise ConfigError(message, key="store.durability")
+
+
+async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | None) -> None:
     from tailrace.app import open_app
     from tailrace.app.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
     from tailrace.server.metrics.call_metrics import count_calls, count_runs
     from tailrace.server.metrics.registry import Metrics
+    from tailrace.server.metrics.values import WorkerValues
 
-    stop = stop_event()
-    metrics = Metrics()
+    stop = stop_event(worker.link if worker else None)
+    metrics = Metrics(WorkerValues(worker.link.index, worker.metrics_files) if worker else None)
     counted, lag = [count_calls(metrics)], metrics.journal_lag
+    index = worker.link.index if worker else None
+    shared = worker.address if worker else None
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
-        configure(app.redactor, form=args.log, level=args.log_level or "info")
+        configure(app.redactor, form=args.log, level=args.log_level or "info", worker=index)
+        if worker is not None:
+            app.processes.join_group(worker.group)
         async with (
             app.processes,
             Gateway(app) as gateway,
-            serving(app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)]) as server,
+            serving(
+                app, host=args.host, port=args.port, metrics=metrics, extra=[_hooks(gateway)], shared=shared
+            ) as server,
         ):
             if recovered := await app.recover():
                 log.info("resuming %d unfinished runs", len(recovered))
-            print(f"tailrace listens on {server.url}", flush=True)  # noqa: T201 - this command's output
+            if worker is None:
+                _print_address(server.url)
+                _log_config(config)
+            else:
+                worker.link.ready()
             gc.collect()
             gc.freeze()  # what is here now stays: no collection looks at it again (L148)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(_warm_up(app)), group.create_task(app.keep_recovering())]
+                tasks = [group.create_task(app.keep_recovering())]
+                if index in (None, 1):  # each worker has an engine of its own: the others load it when they are asked
+                    tasks.append(group.create_task(_warm_up(app)))
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
             log.info("stopping; requests in flight have %g s to end", config.server.drain_s)
             server.pipeline.draining = True
+            if worker is not None and worker.link.told_to_stop:
+                app.processes.end_with_group()
             await gateway.hand_over()
             await app.hand_over()
+
+
+def _print_address(url: str) -> None:
+    print(f"tailrace listens on {url}", flush=True)  # noqa: T201 - this command's output
+
+
+def _log_config(config: Config) -> None:
+    """What this server was started with, in one line."""
+    from tailrace.platforms.runtime.registry import enabled
+    from tailrace.server.http.auth import Authoriser
+
+    file = config.home / "config.yaml"
+    model = config.model
+    log.info(
+        "config %s; store %s; bus %s; model %s/%s; platforms: %s; %s",
+        file if file.exists() else f"none at {file}",
+        config.database or without_credentials(config.store.url),
+        "none" if config.bus.url in ("auto", "memory://") else without_credentials(config.bus.url),
+        *(model.provider, model.name),
+        ", ".join(enabled(config)) or "none",
+        "a key is required" if Authoriser.of(config).required else "no key is required",
+    )
 
 
 async def _warm_up(app: App) -> None:

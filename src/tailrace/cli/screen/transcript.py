@@ -25,6 +25,7 @@ from tailrace.cli.screen.painter import (
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
 from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
 from tailrace.events import (
+    AnswerKept,
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalFact,
@@ -61,6 +62,7 @@ _NotShown: TypeAlias = (
     | MessageRecorded
     | HistoryCompressed
     | AttemptStarted
+    | AnswerKept
     | RelayFact
     | UsageRecorded
     | SequenceFact

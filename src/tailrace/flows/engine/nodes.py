@@ -27,6 +27,7 @@ from tailrace.flows.definition.definition import (
 from tailrace.flows.language.expressions import ExpressionError, evaluate, is_true, parse_condition
 from tailrace.flows.language.scope import BlockScope, Outputs
 from tailrace.flows.language.templates import resolved
+from tailrace.kept_answer import KeptAnswerFold
 
 Settled = Literal["open", "done", "failed", "cancelled"]
 B = TypeVar("B", bound=Block)
@@ -167,6 +168,10 @@ class Leaf(BlockNode[Step]):
     interrupted = False  # it had begun and is not executed now
     attempts = 0  # of its model, over all tries
     open_attempt = 0  # one whose end is not on record
+
+    def __init__(self, board: Board, parent: Node, block: Step, frame: BlockScope) -> None:
+        super().__init__(board, parent, block, frame)
+        self.kept = KeptAnswerFold()
 
     def begin(self) -> None:
         self.board.ready[self.path] = self

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, assert_never
 import msgspec
 
 from tailrace.events import (
+    AnswerKept,
     AnyEvent,
     ApprovalFact,
     AttemptDiscarded,
@@ -41,6 +42,7 @@ from tailrace.events import (
 from tailrace.flows.definition.definition import Definition, Step
 from tailrace.flows.engine.nodes import Board, Failure, Leaf, Row
 from tailrace.flows.language.scope import BlockScope
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Usage
 
 PAUSE, RESUME, CANCEL = "pause", "resume", "cancel"
@@ -49,7 +51,6 @@ _StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted 
 _Undecisive: TypeAlias = (
     RunStarted
     | StepCancelled
-    | LlmDelta
     | ReasoningChunk
     | StreamEvent
     | RelayFact
@@ -62,7 +63,8 @@ _Undecisive: TypeAlias = (
 
 class RunStep(msgspec.Struct, frozen=True):
     """Run this try of this step. `interrupted`: it had begun before, at `started_at`, and nobody knows how far it
-    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none."""
+    came. `open_attempt` is the attempt of its model that was under way then, 0 where there was none; `kept` its answer,
+    where the provider keeps it."""
 
     block_id: str
     step: Step
@@ -71,6 +73,7 @@ class RunStep(msgspec.Struct, frozen=True):
     interrupted: bool = False
     attempts: int = 0
     open_attempt: int = 0
+    kept: KeptAnswer | None = None
 
 
 class Plan:
@@ -116,7 +119,16 @@ class Plan:
         if self.paused or self.stopped:
             return []
         return [
-            RunStep(path, leaf.block, leaf.number, leaf.started_at, leaf.interrupted, leaf.attempts, leaf.open_attempt)
+            RunStep(
+                path,
+                leaf.block,
+                leaf.number,
+                leaf.started_at,
+                leaf.interrupted,
+                leaf.attempts,
+                leaf.open_attempt,
+                leaf.kept.current,
+            )
             for path, leaf in self._board.ready.items()
             if leaf.retry_at is None or leaf.retry_at <= now
         ]
@@ -168,6 +180,9 @@ class Plan:
             case StepStarted() | StepFinished() | StepFailed() | AttemptStarted() | AttemptDiscarded():
                 if (leaf := self._find(event.block_id)) is not None:
                     self._apply_to(leaf, event, attempt)
+            case AnswerKept() | LlmDelta():
+                if (leaf := self._find(event.block_id)) is not None:
+                    leaf.kept.apply(event, attempt)
             case SignalReceived():
                 self._hear(event)
             case StateChanged(state):
@@ -183,6 +198,7 @@ class Plan:
                 assert_never(event)
 
     def _apply_to(self, leaf: Leaf, event: _StepFact, attempt: int) -> None:
+        leaf.kept.apply(event, attempt)
         match event:
             case StepStarted(_, number, at):
                 leaf.start(number, at)

@@ -159,7 +159,7 @@ class InstanceRunner:
             self._record.add(StateChanged(state))
 
     def _start(self, group: asyncio.TaskGroup, command: RunStep) -> None:
-        if command.open_attempt:
+        if command.open_attempt and command.kept is None:
             discarded = AttemptDiscarded("interrupted", command.block_id)
             self._record.add(discarded, attempt=command.open_attempt)
         self._record.add(StepStarted(command.block_id, command.number, self._with.clock()))
@@ -182,14 +182,15 @@ class InstanceRunner:
     # ── one try of one step ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run_step(self, command: RunStep) -> None:
-        stream = StepStream(self._record, self.audience, command.block_id, command.attempts)
+        stream = StepStream(self._record, self.audience, command.block_id, command.attempts, command.kept)
         self.audience.streams.add(stream)
         try:
             output = _as_json(await self._try(command, stream))
             if self.plan.is_open(command.block_id):
                 stream.finish(StepFinished(command.block_id, output))
         except asyncio.CancelledError:
-            stream.discard("interrupted")
+            if stream.kept is None or not self._is_wanted(command.block_id):
+                stream.discard("interrupted")
             raise
         except JournalError:
             raise  # the run is no longer ours to write, or cannot be written
@@ -208,6 +209,10 @@ class InstanceRunner:
             if command.interrupted:
                 raise StepError(INTERRUPTED, code="interrupted")
             await self._record.commit()  # durable before it happens: after a crash it counts as begun (I106)
+        timeout_s = step.timeout_secs
+        if timeout_s is not None and handler.waits:
+            timeout_s = max(0.0, started_at + timeout_s - self._with.clock())
+        limit = asyncio.timeout(timeout_s)
         context = StepContext(
             instance_id=self._lease.run_id,
             block_id=command.block_id,
@@ -220,18 +225,20 @@ class InstanceRunner:
             has_retry=step.retry is not None,
             budget=self._with.budget,
             spent=dict(self.plan.usage_by_model),
+            is_wanted=lambda: not limit.expired() and self._is_wanted(command.block_id),
         )
-        timeout_s = step.timeout_secs
-        if timeout_s is not None and handler.waits:
-            timeout_s = max(0.0, started_at + timeout_s - self._with.clock())
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with limit:
                 return await (handler.dry_run if self._with.dry_run else handler.run)(params, context)
         except TimeoutError as exc:
             if limit.expired():
                 message = f"no result within {step.timeout_secs:g} s"
                 raise StepError(message, kind="retryable", code="timeout") from exc
             raise
+
+    def _is_wanted(self, block_id: str) -> bool:
+        """Whether the step goes on later, here or in another process."""
+        return self.plan.is_open(block_id) and not self.plan.stopped
 
     def _params(self, handler: Handler[Any], step: Step, block_id: str) -> Any:
         scope = WithNames(self.plan.scope(block_id), {"env": self._with.environment})

@@ -86,6 +86,7 @@ class StepContext(msgspec.Struct, frozen=True):
     has_retry: bool = False  # the step says itself how it is to be tried again
     budget: Budget | None = None
     spent: Mapping[tuple[str, str], Usage] = {}  # by the instance before this try, by provider and model
+    is_wanted: Callable[[], bool] = lambda: True  # the step's result, by this process or one that goes on with it
 
     @property
     def key(self) -> str:

@@ -211,11 +211,20 @@ class _CheckedCall:
         self._step = step
         self._schema = schema
         self._tried: list[str] = []
+        self._begun = step.log.kept  # an answer that was asked for before the process died or the instance was paused
         now = asyncio.get_running_loop().time
         self._ends_at = now() + params.total_timeout_secs if params.total_timeout_secs is not None else None
 
     async def answer(self, request: ModelRequest) -> _StepAnswer:
         """Raises `ProviderError`, or `StepError` where no repair has helped."""
+        try:
+            return await self._answer(request)
+        except asyncio.CancelledError:
+            if (kept := self._step.log.kept) is not None and not self._step.is_wanted():
+                await self._caller.cancel_kept(kept, self._routes)
+            raise
+
+    async def _answer(self, request: ModelRequest) -> _StepAnswer:
         rejected = _InvalidAnswer("", ())
         for repairs in range(self._params.max_repair_attempts + 1):
             outcome = await self._ask(request, repairs)
@@ -259,6 +268,14 @@ class _CheckedCall:
         budget_s = None
         if self._ends_at is not None:
             budget_s = max(0.001, self._ends_at - asyncio.get_running_loop().time())
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            result = await self._caller.read_on(
+                begun, request, self._routes, listener=listener, purpose="step", budget_s=budget_s
+            )
+            if result is not None:
+                return result
+            self._step.log.discard("the answer under way cannot be read on")
         return await self._caller.complete(request, self._routes, listener=listener, purpose="step", budget_s=budget_s)
 
     def _reject(self, listener: _SchemaListener, problems: Sequence[str] = ()) -> _InvalidAnswer:

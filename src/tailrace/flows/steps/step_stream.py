@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tailrace.events import AnyEvent, LlmDelta
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, TextDelta
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.delta_log import DeltaLog
@@ -53,28 +54,39 @@ class StepRecord(Protocol):
 class StepStream(DeltaLog):
     """One step's log of its model calls. `attempts` is how many its model has had before."""
 
-    def __init__(self, record: StepRecord, audience: Audience, block_id: str, attempts: int = 0) -> None:
+    def __init__(
+        self,
+        record: StepRecord,
+        audience: Audience,
+        block_id: str,
+        attempts: int = 0,
+        kept: KeptAnswer | None = None,
+    ) -> None:
         def write(attempt: int, events: Sequence[AnyEvent]) -> None:
             record.add(*events, attempt=attempt)
 
-        super().__init__(write, attempts=attempts, block_id=block_id)
+        shown = kept.text if kept is not None else ""
+        super().__init__(write, attempts=attempts, block_id=block_id, shown=shown, kept=kept)
         self._audience = audience
 
     def to_events(self, deltas: list[AnyDelta]) -> list[AnyEvent]:
         return [LlmDelta(self._block_id, text)] if (text := text_of(deltas)) else []
 
     def deltas(self, deltas: list[AnyDelta]) -> None:
-        if self._audience.there:
+        if self._audience.there or self._text_to_skip:
             self._add(self.to_events(deltas))
         else:
             self._pending += deltas
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
+        if not attempt.interrupted:
+            self.kept = None
         self.record_usage(attempt.usage, attempt.provider, attempt.model)
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         """What no viewer saw is dropped without a trace."""
         self._pending = []
+        self._forget_kept()
         if self._shown:
             super().attempt_discarded(number, reason)
 

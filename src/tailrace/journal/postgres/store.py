@@ -24,7 +24,7 @@ from tailrace.journal.postgres.address import Address, Connection, connect, pars
 from tailrace.journal.postgres.commits import Commits
 from tailrace.journal.postgres.following import Following
 from tailrace.journal.postgres.readers import Readers
-from tailrace.journal.postgres.schema import prepare
+from tailrace.journal.postgres.schema import MIGRATIONS, prepare
 from tailrace.journal.postgres.statements import Claimant
 from tailrace.journal.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
@@ -36,6 +36,8 @@ from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 class PostgresJournal(StoredJournal):
     """Open it with `open`. `clock` is for tests: without it, leases are counted by the database's clock. `on_lag` is
     called at each commit with the seconds that its oldest entry waited before it was shown."""
+
+    schema_version = len(MIGRATIONS)  # `open` brings the database to it
 
     def __init__(
         self, address: Address, clock: Callable[[], float] | None, on_lag: OnLag | None, bus: Bus | None

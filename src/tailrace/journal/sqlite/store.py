@@ -25,7 +25,7 @@ from tailrace.journal.sqlite import queries, statements
 from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
-from tailrace.journal.sqlite.schema import checkpoint, connect, prepare
+from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, StoredJournal
@@ -42,6 +42,8 @@ MIN_FREE_BYTES = 1 << 20  # with less space the journal counts as not writable
 class SqliteJournal(StoredJournal):
     """Open it with `open`. `clock` is the wall clock: processes compare leases by it. `on_lag` is called at each commit
     with the seconds that its oldest entry waited before it was shown."""
+
+    schema_version = len(MIGRATIONS)  # `open` brings the file to it
 
     def __init__(
         self,

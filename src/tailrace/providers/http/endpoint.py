@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -44,6 +44,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     socket_path: str = ""  # a unix socket to connect to instead of the host in `base_url`
     quirks: tuple[str, ...] = ()  # names of quirks that hold here whatever the host
     connect_timeout_s: float = 10.0
+    reattach: bool = False  # the provider is asked to keep its answers, so that a broken stream can be read on
 
     def __repr__(self) -> str:
         return f"Endpoint(name={self.name!r}, dialect={self.dialect!r}, host={self.host!r})"
@@ -62,8 +63,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def models_url(self) -> str:
         """Where the endpoint lists its models."""
+        return self.route_url("/models")
+
+    def route_url(self, route: str) -> str:
+        """Where another route of the same API is: `/embeddings`."""
         parts = urlsplit(self.url())
-        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + "/models"))
+        return urlunsplit(parts._replace(path=parts.path.removesuffix(_PATHS[self.dialect]) + route))
 
     def count_url(self) -> str | None:
         """Where the dialect counts the tokens of a request; None where it has no such route."""
@@ -71,6 +76,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             return None
         parts = urlsplit(self.url())
         return urlunsplit(parts._replace(path=parts.path + route))
+
+    def kept_url(self, answer_id: str, route: str = "", **query: str) -> str:
+        """Where an answer is kept; `route` is what is done with it."""
+        parts = urlsplit(self.url())
+        path = f"{parts.path}/{quote(answer_id, safe='')}{route}"
+        return urlunsplit(parts._replace(path=path, query="&".join(filter(None, (parts.query, urlencode(query))))))
 
     def request_headers(self) -> dict[str, str]:
         """Ours first, then the user's, which win in whatever case they are written."""

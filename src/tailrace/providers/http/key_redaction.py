@@ -37,12 +37,18 @@ _GROWING = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
 
 
 class RedactedAnswer:
-    """Satisfies `ports.AnswerStream`."""
+    """Satisfies `ports.AnswerStream`. `may_go_on` says after an error whether the answer may yet be read on: what waits
+    then waits for that, because the rest of a key may follow."""
 
     def __init__(
-        self, inner: AnswerStream, redactor: TextRedactor, completion_from_body: Callable[[JsonObject], Completion]
+        self,
+        inner: AnswerStream,
+        redactor: TextRedactor,
+        completion_from_body: Callable[[JsonObject], Completion],
+        may_go_on: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._inner = inner
+        self.inner = inner
+        self._may_go_on = may_go_on
         self._deltas = aiter(inner)
         self._redactor = redactor
         self._completion_from_body = completion_from_body
@@ -61,10 +67,9 @@ class RedactedAnswer:
         try:
             deltas = await anext(self._deltas)
         except (ProviderError, StopAsyncIteration) as exc:
-            held = self._release(None)
-            if self._waiting:
-                self._decided += held
-                held = self._resolved()
+            if isinstance(exc, ProviderError) and self._may_go_on():
+                raise
+            held = self.release_rest()
             if not held:
                 raise
             self._ending = exc
@@ -74,6 +79,14 @@ class RedactedAnswer:
         if not self._waiting and not any(isinstance(delta, EventDelta) for delta in deltas):
             return self._redacted(deltas)
         return self._relayed(deltas)
+
+    def release_rest(self) -> list[AnyDelta]:
+        """What waited, now that nothing follows."""
+        held = self._release(None)
+        if not self._waiting:
+            return held
+        self._decided += held
+        return self._resolved()
 
     def _holds(self) -> bool:
         """A text is undecided."""
@@ -96,7 +109,7 @@ class RedactedAnswer:
         return bool(self._redactor.words)
 
     def completion(self) -> Completion:
-        completion = self._inner.completion()
+        completion = self.inner.completion()
         body = redacted_json(completion.body, self._redactor)
         return completion if body is completion.body else self._completion_from_body(body)
 

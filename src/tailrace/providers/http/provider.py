@@ -6,38 +6,47 @@ however the block is left. Knows nothing of retries, deadlines or other provider
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Final, Literal
 
 import msgspec
 
-from tailrace.errors import PeerError, ProviderError, Rejected
+from tailrace.errors import PeerError, Permanent, ProviderError, Rejected
 from tailrace.messages import AnyDelta, Completion, Dialect, ErrorDelta, JsonObject, ModelRequest
-from tailrace.ports import AnswerStream, StreamDecoder
-from tailrace.providers.http.endpoint import Endpoint
+from tailrace.ports import AnswerStream
+from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.key_redaction import RedactedAnswer
 from tailrace.providers.http.quirks import adapted_body, merged, quirks_of, wire_quirks_of
-from tailrace.providers.http.refused_fields import RefusedFields, refused_field
+from tailrace.providers.http.refused_fields import OPTIONAL, RefusedFields, refused_field
+from tailrace.providers.http.relayed_reply import RelayedReply
+from tailrace.providers.http.stop_cut import StopCutAnswer
+from tailrace.providers.http.streamed_answer import KeptAnswerStream, StreamedAnswer, WholeAnswer
 from tailrace.providers.http.transport import HttpReply, Transport
 from tailrace.providers.retry.backoff import retry_after_s
 from tailrace.redact import TextRedactor
-from tailrace.wire.dialects import DIALECTS, Wire
+from tailrace.wire.dialects import DIALECTS
 from tailrace.wire.failure import failure, failure_in, to_exception
 from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
+from tailrace.wire.responses.decode import ResponsesDecoder
 
 log = logging.getLogger("tailrace.providers")
 MAX_BODY_BYTES = 64 * 1024 * 1024  # a whole answer that was not streamed
-MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was: no model says so much, an endless stream does
 MAX_ERROR_BYTES = 64 * 1024
 MAX_MODELS = 2000  # that are listed of one endpoint
 MAX_MODEL_CHARS = 200
-LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
+_UNSET = ModelRequest("", ())  # asks for nothing
+KEPT: Final[JsonObject] = {
+    "background": True,
+    "store": True,
+}  # how a provider of the dialect is asked to keep its answer
+_NOT_ENDED = ("queued", "in_progress")
+_STATUSES = (*_NOT_ENDED, "completed", "incomplete", "failed", "cancelled")
 # The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
 _COUNTED: dict[Dialect, frozenset[str]] = {
     "chat": frozenset(),
@@ -68,9 +77,9 @@ class HttpProvider:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
-        reply = await self._post(request, stream=True)
+        reply, kept = await self._post(request, stream=True)
         try:
-            yield self._without_key(await self._answer(reply, request))
+            yield self._cut(self._without_key(await self._answer(reply, request, kept=kept)), request)
         except ProviderError as exc:
             exc.provider = exc.provider or self.name
             raise
@@ -78,9 +87,9 @@ class HttpProvider:
             reply.close()
 
     async def complete(self, request: ModelRequest) -> Completion:
-        reply = await self._post(request, stream=False)
+        reply, _ = await self._post(request, stream=False)
         try:
-            answer = self._without_key(await self._answer(reply, request))
+            answer = self._cut(self._without_key(await self._answer(reply, request)), request)
             async for _ in answer:  # a peer that streams unasked is understood
                 pass
             return answer.completion()
@@ -91,15 +100,40 @@ class HttpProvider:
             reply.close()
 
     def _without_key(self, answer: AnswerStream) -> AnswerStream:
-        redactor = self._redactor
-        return answer if redactor.idle else RedactedAnswer(answer, redactor, self._wire.completion_from_body)
+        if self._redactor.idle:
+            return answer
+        return RedactedAnswer(
+            answer, self._redactor, self._wire.completion_from_body, may_go_on=lambda: bool(self.kept_id(answer))
+        )
+
+    def _cut(self, answer: AnswerStream, request: ModelRequest) -> AnswerStream:
+        """The Responses API has no stop strings: its answers are cut here."""
+        return StopCutAnswer(answer, request) if self._cuts(request) else answer
+
+    def _cuts(self, request: ModelRequest) -> bool:
+        return self.dialect == "responses" and bool(request.stop) and not request.verbatim
 
     def request_body(self, request: ModelRequest, *, stream: bool, refused: Collection[str] = ()) -> JsonObject:
         """What is sent: the request in the dialect's words, the user's own fields, and what the endpoint needs, without
         the fields of ours that it has `refused`."""
         endpoint = self._endpoint
         quirks = quirks_of(endpoint, request.model)
-        return adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
+        body = adapted_body(request, self._wire, quirks, extra=endpoint.extra_body, refused=refused, stream=stream)
+        return {**body, **KEPT} if stream and self._may_keep(request, refused) else body
+
+    def _may_keep(self, request: ModelRequest, refused: Collection[str]) -> bool:
+        """Whether the provider is asked to keep its answer: it does so, and neither the user nor the client forbids
+        it. An answer that is cut here is not: what follows the stop string would be paid for."""
+        if not self._endpoint.reattach or not KEPT.keys().isdisjoint(refused) or self._cuts(request):
+            return False
+        chosen = merged(self._endpoint.extra_body, request.extra)
+        return not any(chosen.get(name) is False for name in KEPT)
+
+    def left_out(self, request: ModelRequest) -> tuple[str, ...]:
+        """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
+        paths = self._refused.at((self.name, self._url, request.model))
+        sources = (field.source for field in OPTIONAL[self.dialect] if field.path in paths and field.source)
+        return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises
@@ -120,6 +154,24 @@ class HttpProvider:
             reply.close()
         return counted if isinstance(counted, int) and counted >= 0 else None
 
+    @asynccontextmanager
+    async def relay(
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING
+    ) -> AsyncGenerator[RelayedReply, None]:
+        """The reply of another route of the endpoint to this very body, once it is known to be a success. Leaving the
+        block closes the connection. Raises `ProviderError`."""
+        request = ModelRequest(text_of(body.get("model")), (), headers=dict(headers))
+        reply = await self._send(request, body, url=self._endpoint.route_url(route))
+        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
+            yield RelayedReply(reply, self._redactor, self._failed)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
+            raise
+        finally:
+            reply.close()
+
     async def list_models(self) -> tuple[str, ...]:
         """The names of the models that the endpoint lists, at most `MAX_MODELS`. Raises `ProviderError`."""
         endpoint = self._endpoint
@@ -138,9 +190,100 @@ class HttpProvider:
         names = (text_of(model.get("id")) for model in objects_of(listed))
         return tuple(dict.fromkeys(name for name in names if 0 < len(name) <= MAX_MODEL_CHARS))[:MAX_MODELS]
 
-    async def _post(self, request: ModelRequest, *, stream: bool) -> HttpReply:
-        """The reply, once it is known to be a success. A field of ours that the endpoint refuses by name is left out
-        and the request sent again, at most once for each."""
+    # ── answers that the provider keeps ──────────────────────────────────────────────────────────────────────
+
+    @property
+    def keeps_answers(self) -> bool:
+        return self._endpoint.reattach
+
+    def kept_id(self, answer: AnswerStream) -> str:
+        kept = _kept_answer(answer)
+        return kept.kept_id if kept is not None else ""
+
+    def is_queued(self, answer: AnswerStream) -> bool:
+        kept = _kept_answer(answer)
+        return kept is not None and kept.is_queued
+
+    @asynccontextmanager
+    async def read_on(
+        self, request: ModelRequest, kept_id: str, answer: AnswerStream | None = None
+    ) -> AsyncGenerator[AnswerStream, None]:
+        kept = _kept_answer(answer) if answer is not None else self._new_kept(request, kept_id)
+        if kept is None:
+            raise ValueError("the answer is not one that this provider keeps")
+        reply = await self._get_kept(request, kept_id, kept.last_number)
+        try:
+            await self._attach(kept, reply)
+            yield answer if answer is not None else self._without_key(kept)
+        except ProviderError as exc:
+            exc.provider = exc.provider or self.name
+            raise
+        finally:
+            reply.close()
+
+    def unread_rest(self, answer: AnswerStream) -> list[AnyDelta]:
+        return answer.release_rest() if isinstance(answer, RedactedAnswer) else []
+
+    async def cancel_kept(self, kept_id: str) -> None:
+        endpoint = self._endpoint
+        reply = await self._transport.post(
+            endpoint.kept_url(kept_id, "/cancel"),
+            headers=self._headers,
+            body=b"",
+            connect_timeout_s=endpoint.connect_timeout_s,
+            socket_path=endpoint.socket_path,
+        )
+        try:
+            if not 200 <= reply.status < 300:
+                raise await self._refusal(reply)
+        finally:
+            reply.close()
+
+    def _new_kept(self, request: ModelRequest, kept_id: str = "") -> KeptAnswerStream:
+        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
+        decoder = ResponsesDecoder(quirks, keep_events=request.keep_events)
+        return KeptAnswerStream(self._wire, decoder, self._failed, kept_id)
+
+    async def _get_kept(self, request: ModelRequest, kept_id: str, after: int) -> HttpReply:
+        """The events after this number. Where the provider no longer streams them, the response as it is now."""
+        endpoint = self._endpoint
+        starting_after = {"starting_after": str(after)} if after >= 0 else {}
+        streamed = endpoint.kept_url(kept_id, stream="true", **starting_after)
+        refusal: ProviderError | None = None
+        for url in (streamed, endpoint.kept_url(kept_id)):
+            try:
+                reply = await self._transport.get(
+                    url,
+                    headers=endpoint.headers_with(request.headers) if request.headers else self._headers,
+                    connect_timeout_s=endpoint.connect_timeout_s,
+                    socket_path=endpoint.socket_path,
+                )
+            except ProviderError as exc:
+                exc.provider = self.name
+                raise
+            if 200 <= reply.status < 300:
+                return reply
+            try:
+                refusal = refusal or await self._refusal(reply)
+            finally:
+                reply.close()
+            if not isinstance(refusal, Permanent):
+                break
+        raise refusal if refusal is not None else AssertionError("two addresses were asked")
+
+    async def _attach(self, kept: KeptAnswerStream, reply: HttpReply) -> None:
+        kind, head = await self._kind_of(reply)
+        if kind == "stream":
+            kept.attach(reply, head)
+        else:
+            body = await self._json_body(reply, head)
+            kept.take_whole(body if body.get("status") in _STATUSES else self._checked(body))
+
+    # ── one request ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _post(self, request: ModelRequest, *, stream: bool) -> tuple[HttpReply, bool]:
+        """The reply, once it is known to be a success, and whether the provider was asked to keep its answer. A field
+        of ours that the endpoint refuses by name is left out and the request sent again, at most once for each."""
         place = self.name, self._url, request.model
         known = self._refused.at(place)
         left_out: set[str] = set()
@@ -162,7 +305,7 @@ class HttpProvider:
             log.debug("%s/%s refuses %s: %s", self.name, request.model, field, error)
         if left_out:
             self._refused.remember(place, left_out)
-        return reply
+        return reply, stream and self._may_keep(request, known | left_out)
 
     async def _send(self, request: ModelRequest, body: JsonObject, *, url: str | None = None) -> HttpReply:
         endpoint = self._endpoint
@@ -202,41 +345,59 @@ class HttpProvider:
         redacted = msgspec.structs.replace(error, message=self._endpoint.redacted(error.message))
         return to_exception(redacted, provider=self.name, retry_after_s=retry_after)
 
-    async def _answer(self, reply: HttpReply, request: ModelRequest) -> AnswerStream:
-        """The content type decides what came, before any of it is decoded (A19)."""
+    async def _answer(self, reply: HttpReply, request: ModelRequest, *, kept: bool = False) -> AnswerStream:
+        kind, head = await self._kind_of(reply)
+        if kind == "whole":
+            body = self._checked(await self._json_body(reply, head))
+            if kept and body.get("status") in _NOT_ENDED:
+                answer = self._new_kept(request)
+                answer.take_whole(body)
+                return answer
+            return WholeAnswer(self._wire.completion_from_body(body))
+        if kept:
+            answer = self._new_kept(request)
+            answer.attach(reply, head)
+            return answer
+        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
+        decoder = self._wire.decoder(quirks, keep_events=request.keep_events)
+        return StreamedAnswer(self._wire, decoder, reply, head, self._failed)
+
+    async def _kind_of(self, reply: HttpReply) -> tuple[Literal["stream", "whole"], bytes]:
+        """What came, and the bytes that were read to tell. The content type decides, before any is decoded (A19)."""
         match _media_type(reply):
             case "text/event-stream":
-                head = b""
+                return "stream", b""
             case kind if kind == "application/json" or kind.endswith("+json"):
-                return _WholeAnswer(await self._whole(reply))
+                return "whole", b""
             case "text/html" | "application/xhtml+xml" as kind:
                 raise await self._not_a_stream(reply, kind)
             case kind:  # missing, or one that proxies put there: the first line tells
                 head = await _peek(reply)
                 if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-                    return _WholeAnswer(await self._whole(reply, head))
+                    return "whole", head
                 if not head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n").startswith(_EVENT_FIELDS):
                     raise await self._not_a_stream(reply, kind or "no content type", head)
-        quirks = wire_quirks_of(quirks_of(self._endpoint, request.model))
-        decoder = self._wire.decoder(quirks, keep_events=request.keep_events)
-        return _StreamedAnswer(self._wire, decoder, reply, head, self._failed)
+                return "stream", head
 
-    async def _whole(self, reply: HttpReply, head: bytes = b"") -> Completion:
-        """The answer that a body holds which was not streamed."""
+    async def _json_body(self, reply: HttpReply, head: bytes = b"") -> JsonObject:
+        """A body that was not streamed."""
         data = head + await _read_some(reply, MAX_BODY_BYTES + 1)
         if len(data) > MAX_BODY_BYTES:
             raise PeerError(f"the answer exceeds {MAX_BODY_BYTES} bytes", excerpt=data)
         try:
-            body = decode_object(data)
+            return decode_object(data)
         except PeerError:  # whose excerpt may hold the key
             safe = self._safe(data)
             raise PeerError(f"expected an answer in JSON, got {_excerpt(safe)}", excerpt=safe) from None
+
+    def _checked(self, body: JsonObject) -> JsonObject:
+        """The body of an answer. Raises `ProviderError` for one that reports a failure or is no answer."""
         if (error := failure_of_body(self.dialect, body)) is not None:
             raise self._failed(error)
         if not isinstance(body.get(_ANSWER_FIELD[self.dialect]), list):
-            safe = self._safe(data)
+            safe = self._safe(encode_object(body))
             raise PeerError(f"JSON, but not an answer in the {self.dialect} dialect: {_excerpt(safe)}", excerpt=safe)
-        return self._wire.completion_from_body(body)
+        return body
 
     async def _not_a_stream(self, reply: HttpReply, kind: str, head: bytes = b"") -> PeerError:
         safe = self._safe(head + await _read_some(reply, MAX_ERROR_BYTES))
@@ -248,85 +409,9 @@ class HttpProvider:
         return self._endpoint.redacted(data[:MAX_ERROR_BYTES].decode("utf-8", "replace")).encode()
 
 
-class _StreamedAnswer:
-    """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
-
-    def __init__(
-        self,
-        wire: Wire,
-        decoder: StreamDecoder,
-        reply: HttpReply,
-        head: bytes,
-        failed: Callable[[ErrorDelta], ProviderError],
-    ) -> None:
-        self._wire = wire
-        self._decoder = decoder
-        self._reply = reply
-        self._head = head
-        self._failed = failed
-        self._error: ProviderError | None = None
-        self._left = MAX_STREAM_BYTES
-
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        if self._error is not None:
-            raise self._error
-        decoder = self._decoder
-        if decoder.complete:
-            return await self._after_the_last_event()
-        if self._head:
-            data, self._head = self._head, b""
-        else:
-            data = await self._reply.read()
-        self._left -= len(data)
-        if self._left < 0:
-            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
-        deltas = decoder.feed(data) if data else decoder.close(cut=not _has_proper_end(self._reply))
-        if deltas:
-            if isinstance(last := deltas[-1], ErrorDelta):
-                return self._up_to(deltas, last)
-        elif not data:
-            raise StopAsyncIteration
-        return deltas
-
-    def completion(self) -> Completion:
-        return self._wire.completion_from_body(self._decoder.rebuilt_body())
-
-    def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
-        """What came before the error; the error itself is raised next."""
-        self._error = self._failed(error)
-        if len(deltas) == 1:
-            raise self._error
-        return deltas[:-1]
-
-    async def _after_the_last_event(self) -> list[AnyDelta]:
-        """Waits a moment for the end of the body; a server that keeps the connection open does not keep us."""
-        try:
-            async with asyncio.timeout(LINGER_S):
-                while not self._reply.at_end and (data := await self._reply.read()):
-                    if deltas := self._decoder.feed(data):
-                        return deltas
-        except (TimeoutError, ProviderError):
-            pass
-        raise StopAsyncIteration
-
-
-class _WholeAnswer:
-    """An answer that came in one piece although a stream was asked for."""
-
-    def __init__(self, completion: Completion) -> None:
-        self._completion = completion
-
-    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
-        return self
-
-    async def __anext__(self) -> list[AnyDelta]:
-        raise StopAsyncIteration
-
-    def completion(self) -> Completion:
-        return self._completion
+def _kept_answer(answer: AnswerStream) -> KeptAnswerStream | None:
+    inner = answer.inner if isinstance(answer, RedactedAnswer) else answer
+    return inner if isinstance(inner, KeptAnswerStream) else None
 
 
 def failure_of_body(dialect: Dialect, body: JsonObject) -> ErrorDelta | None:
@@ -348,12 +433,6 @@ def _with_param(error: ErrorDelta | None, body: JsonObject) -> ErrorDelta | None
 
 def _media_type(reply: HttpReply) -> str:
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _has_proper_end(reply: HttpReply) -> bool:
-    """The body has a length or a last chunk. Without them it ends when the connection does, for whatever reason."""
-    headers = reply.headers
-    return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()
 
 
 async def _peek(reply: HttpReply) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.messages import Dialect, JsonObject, ModelRequest, assistant, user
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
-from tailrace.providers.http.refused_fields import without_fields
+from tailrace.providers.http.refused_fields import CACHE_MARKS, without_fields
 from tailrace.wire.dialects import Wire
 from tailrace.wire.quirks import NONE, WireQuirks
 
@@ -155,6 +155,8 @@ def adapted_body(
     request, fields = _continued(request, quirks, chosen)
     if request.verbatim:
         request = request.without_settings()
+    if CACHE_MARKS in refused:
+        request = msgspec.structs.replace(request, cache_prompt=False)
     body = wire.encode_request(msgspec.structs.replace(request, extra={**fields, **chosen}), stream=stream)
     for quirk in quirks:
         if quirk.routing is not None:

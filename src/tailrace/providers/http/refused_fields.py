@@ -27,10 +27,13 @@ class OptionalField(msgspec.Struct, frozen=True):
     path: str  # dotted
     words: tuple[str, ...]  # by which an error names it
     source: str = ""  # the field of `ModelRequest` that it is made from
+    scattered: bool = False  # inside other fields, wherever `cache_prompt` puts it
 
 
 _EFFORT = "reasoning_effort"
 _PARALLEL = "parallel_tool_calls"
+_CACHE = "cache_prompt"
+CACHE_MARKS = "cache_control"
 OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
     "chat": (
         OptionalField("stream_options", ("stream_options", "include_usage")),
@@ -39,8 +42,11 @@ OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
         OptionalField("store", ("store",)),
     ),
     "responses": (
+        # Models that do not reason refuse it in these words.
+        OptionalField("include", ("reasoning.encrypted_content", "Encrypted content")),
         OptionalField("reasoning.effort", ("reasoning.effort", _EFFORT, "reasoning", "effort"), _EFFORT),
         OptionalField(_PARALLEL, (_PARALLEL,), _PARALLEL),
+        OptionalField("background", ("background", "Background")),
         OptionalField("store", ("store",)),
         OptionalField("include", ("include",)),
         OptionalField("stream_options", ("stream_options",)),
@@ -53,13 +59,15 @@ OPTIONAL: Mapping[Dialect, tuple[OptionalField, ...]] = {
             ("tool_choice.disable_parallel_tool_use", "disable_parallel_tool_use"),
             _PARALLEL,
         ),
+        OptionalField(CACHE_MARKS, (CACHE_MARKS,), _CACHE, scattered=True),
     ),
 }
 _STATUSES = frozenset({400, 404, 405, 406, 415, 422, 500, 501})
 _REFUSES = re.compile(
     r"unsupported|not (?:be |currently )?(?:support|allow|permit|availab|implement|recogni|expect|accept|valid)|"
     r"n.t (?:support|allow|accept)|unknown|unrecogni|unexpected|extra (?:inputs?|fields?)|extra_forbidden|"
-    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only ",
+    r"additional propert|invalid (?:parameter|argument|field|request|property)|no such|remove|disabled|only |"
+    r"must be false|cannot be (?:true|used|enabled)|zero.data.retention",
     re.IGNORECASE,
 )
 
@@ -72,11 +80,13 @@ def refused_field(
     if error.status not in _STATUSES or not _REFUSES.search(message := str(error)):
         return None
     for field in OPTIONAL[dialect]:
+        is_sent = request.cache_prompt if field.scattered else _has(body, field.path)
+        before = r"(?<![\w])" if field.scattered else r"(?<![\w.])"
         if (
-            _has(body, field.path)
+            is_sent
             and not _has(chosen, field.path)
             and not (field.source and field.source in request.required)
-            and any(re.search(rf"(?<![\w.]){re.escape(word)}(?![\w])", message) for word in field.words)
+            and any(re.search(rf"{before}{re.escape(word)}(?![\w])", message) for word in field.words)
         ):
             return field.path
     return None

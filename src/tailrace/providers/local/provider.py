@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from tailrace.errors import Rejected, Retryable, StreamCut
-from tailrace.messages import Completion, Dialect, ModelRequest
+from tailrace.messages import Completion, Dialect, JsonObject, ModelRequest
 from tailrace.ports import AnswerStream
 from tailrace.providers.http.endpoint import NOTHING, Endpoint
 from tailrace.providers.http.provider import HttpProvider
+from tailrace.providers.http.relayed_reply import RelayedReply
 from tailrace.providers.http.transport import Transport
 from tailrace.providers.local.server import MODEL_NAME, MODEL_PATH_KEY, Address, LocalServer
+from tailrace.wire.peer_json import text_of
 
 __all__ = ["MODEL_NAME", "Address", "LocalProvider", "LocalServer"]
 
@@ -44,7 +46,7 @@ class LocalProvider:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AnswerStream, None]:
-        provider = await self._at_address(request)
+        provider = await self._at_address(request.model)
         try:
             async with provider.stream(request) as answer:
                 yield answer
@@ -52,16 +54,28 @@ class LocalProvider:
             raise await self._explained(exc) from exc
 
     async def complete(self, request: ModelRequest) -> Completion:
-        provider = await self._at_address(request)
+        provider = await self._at_address(request.model)
         try:
             return await provider.complete(request)
         except Retryable as exc:
             raise await self._explained(exc) from exc
 
-    async def _at_address(self, request: ModelRequest) -> HttpProvider:
-        if not self._server.serves(request.model):
+    @asynccontextmanager
+    async def relay(
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = NOTHING
+    ) -> AsyncGenerator[RelayedReply, None]:
+        """As `HttpProvider.relay`."""
+        provider = await self._at_address(text_of(body.get("model")))
+        try:
+            async with provider.relay(route, body, headers) as reply:
+                yield reply
+        except Retryable as exc:
+            raise await self._explained(exc) from exc
+
+    async def _at_address(self, model: str) -> HttpProvider:
+        if not self._server.serves(model):
             raise Rejected(
-                f"the embedded model is {MODEL_NAME}, not {request.model}: set {MODEL_PATH_KEY} for another GGUF",
+                f"the embedded model is {MODEL_NAME}, not {model}: set {MODEL_PATH_KEY} for another GGUF",
                 code="model_not_found",
                 status=404,
                 provider=self.name,

@@ -10,6 +10,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from tailrace.messages import Completion, JsonObject
 from tailrace.wire.dialects import DIALECTS
 
@@ -35,7 +37,10 @@ def continued(last: Completion, *, shown: str, removed: int) -> Completion:
     else:
         _insert_text(last, body, shown)
     body[MARK] = {"continued": True, "shown_characters": len(shown)}
-    return DIALECTS[last.dialect].completion_from_body(body)
+    joined = DIALECTS[last.dialect].completion_from_body(body)
+    if not last.stop_sequence:
+        return joined
+    return msgspec.structs.replace(joined, finish_reason=last.finish_reason, stop_sequence=last.stop_sequence)
 
 
 def without_calls(partial: Completion) -> Completion:

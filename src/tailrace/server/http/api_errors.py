@@ -51,7 +51,7 @@ class ApiError(TailraceError):
         headers: Mapping[str, str] | None = None,
         details: JsonObject | None = None,
     ) -> None:
-        """`details` is an object that Anthropic's clients read."""
+        """`details` is an object for programs: Anthropic's clients read it, and `/readyz` names what is not there."""
         super().__init__(message)
         self.status = status
         self.code = code or _word(status)
@@ -92,6 +92,8 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
             plain: dict[str, Any] = {"kind": error.code, "message": message}
             if error.param is not None:
                 plain["param"] = error.param
+            if error.details is not None:
+                plain["details"] = error.details
             return {"error": plain, "request_id": request_id}
 
 

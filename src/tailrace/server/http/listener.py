@@ -1,27 +1,23 @@
-"""The listening socket: its address, the deadline for a connection's first request, the orderly shutdown.
+"""A server that listens: the deadline for a connection's first request, the connections' limits, the orderly shutdown.
 
-Owns the socket and the connections' limits. Requests are the pipeline's.
+Requests are the pipeline's, the listening socket is the address's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from tailrace.app.http_connection import connection_factory
 from tailrace.app.logging_setup import PEERS
-from tailrace.errors import ConfigError
 from tailrace.private_apis import request_count
+from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.pipeline import RequestPipeline
-
-BACKLOG: Final = 1024
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
@@ -39,8 +35,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 async def listening(
     pipeline: RequestPipeline,
     application: web.Application,
-    host: str,
-    port: int,
+    address: Address | SharedAddress,
     *,
     drain_s: float = 20.0,
     limits: ConnectionLimits | None = None,
@@ -62,9 +57,12 @@ async def listening(
     )
     await runner.setup()
     try:
-        server = await _listen(runner, host, port, limits)
+        server = await address.listen(_connections(runner, limits))
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
+            for listener in server.sockets:
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unacknowledged_s * 1000))
         try:
-            yield _address(host, server)
+            yield address.url(server.sockets[0].getsockname()[1])
         finally:
             # The socket still listens: a new connection is told 503 and when to retry, not refused.
             pipeline.draining = True
@@ -82,7 +80,7 @@ def _abort_if_silent(connection: web.RequestHandler) -> None:
         connection.transport.abort()
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits) -> asyncio.Server:
+def _connections(runner: web.AppRunner, limits: ConnectionLimits) -> Callable[[], web.RequestHandler]:
     loop, new_connection = asyncio.get_running_loop(), connection_factory(runner)
 
     def connect() -> web.RequestHandler:
@@ -90,23 +88,4 @@ async def _listen(runner: web.AppRunner, host: str, port: int, limits: Connectio
         loop.call_later(limits.headers_s, _abort_if_silent, connection)
         return connection
 
-    try:
-        server = await loop.create_server(connect, host or None, port, backlog=BACKLOG)
-    except OSError as exc:
-        # asyncio's own message repeats the address
-        reason = (
-            "another program uses it; choose another with --port"
-            if exc.errno == errno.EADDRINUSE
-            else exc.strerror or exc
-        )
-        raise ConfigError(f"cannot listen on {host}:{port}: {reason}", key="server.port") from exc
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # accepted sockets inherit it
-        for listener in server.sockets:
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(limits.unacknowledged_s * 1000))
-    return server
-
-
-def _address(host: str, server: asyncio.Server) -> str:
-    port = server.sockets[0].getsockname()[1]
-    shown = host or "0.0.0.0"  # noqa: S104 - only shown
-    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    return connect

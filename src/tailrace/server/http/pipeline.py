@@ -123,6 +123,7 @@ class RequestPipeline:
         claim = request[BODY_CLAIM] = self.body_budget.claim()
         task = _current_task()
         self._in_flight.add(task)
+        self.metrics.in_flight.inc()
         self._idle.clear()
         started = self._loop.time()
         response: web.StreamResponse | None = None
@@ -141,6 +142,7 @@ class RequestPipeline:
                 self.metrics.viewers.dec()
             claim.release()
             self._in_flight.discard(task)
+            self.metrics.in_flight.dec()
             if not self._in_flight:
                 self._idle.set()
             self._record_request(request, response, self._loop.time() - started)
@@ -187,7 +189,7 @@ class RequestPipeline:
             return
         if self.draining:
             raise _stopping()
-        if len(self._in_flight) > self._max_requests:
+        if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
 
     def _preflight(self, request: web.Request) -> web.Response:

@@ -1,13 +1,16 @@
 """The server's metrics, in the text format of Prometheus.
 
 Three instruments of our own instead of a library's: the inter-token histogram is updated for every read of every
-stream, and incrementing a list costs a tenth of a locked, labelled child. All updates happen on the loop: no locks.
+stream, and incrementing a cell costs a tenth of a locked, labelled child. All updates happen on the loop: no locks.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from tailrace.server.metrics.values import Cells, MetricValues, ProcessValues
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 # Seconds. A first token takes tenths to minutes; tokens follow each other within milliseconds to seconds.
@@ -25,13 +28,30 @@ class Counter:
     """Only grows. One value per combination of its labels."""
 
     kind = "counter"
+    of_the_dead = True  # what a worker has counted stays counted when it dies
 
-    def __init__(self, name: str, text: str, labels: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, store: MetricValues | None = None) -> None:
         self.name, self.text, self.labels = name, text, tuple(labels)
-        self.values: dict[tuple[str, ...], float] = {} if labels else {(): 0}
+        self._store = store if store is not None else ProcessValues()
+        self._cells: dict[tuple[str, ...], Cells] = {}
+        if not labels:
+            self._new_cells(())
+
+    def _new_cells(self, labels: tuple[str, ...]) -> Cells:
+        self._cells[labels] = cells = self._store.cells(self.name, labels, 1)
+        return cells
 
     def inc(self, *labels: str, by: float = 1) -> None:
-        self.values[labels] = self.values.get(labels, 0) + by
+        cells = self._cells.get(labels)
+        if cells is None:
+            cells = self._new_cells(labels)
+        cells[0] += by
+
+    @property
+    def values(self) -> dict[tuple[str, ...], float]:
+        """By the values of the labels, of all workers together."""
+        totals = self._store.totals(self.name, of_the_dead=self.of_the_dead)
+        return {labels: cells[0] for labels, cells in totals.items()}
 
     def samples(self) -> Iterator[str]:
         for values, number in self.values.items():
@@ -39,15 +59,28 @@ class Counter:
 
 
 class Gauge(Counter):
-    """Goes up and down."""
+    """Goes up and down. A dead worker's share is gone with it."""
 
     kind = "gauge"
+    of_the_dead = False
+
+    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, store: MetricValues | None = None) -> None:
+        super().__init__(name, text, labels, store=store)
+        self._store.reset(self.name)
 
     def dec(self, *labels: str) -> None:
         self.inc(*labels, by=-1)
 
     def set(self, value: float, *labels: str) -> None:
-        self.values[labels] = value
+        cells = self._cells.get(labels)
+        if cells is None:
+            cells = self._new_cells(labels)
+        cells[0] = value
+
+    @property
+    def value(self) -> float:
+        """Of a gauge without labels."""
+        return self.values[()]
 
 
 class Histogram:
@@ -55,50 +88,71 @@ class Histogram:
 
     kind = "histogram"
 
-    def __init__(self, name: str, text: str, bounds: Sequence[float]) -> None:
+    def __init__(self, name: str, text: str, bounds: Sequence[float], *, store: MetricValues | None = None) -> None:
         self.name, self.text = name, text
         self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.total = 0.0
+        self._store = store if store is not None else ProcessValues()
+        self._cells = self._store.cells(name, (), len(self.bounds) + 2)  # each bucket's count, then the sum
 
     def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+        cells = self._cells
+        cells[bisect_left(self.bounds, value)] += 1
+        cells[-1] += value
+
+    def _totals(self) -> list[float]:
+        return self._store.totals(self.name, of_the_dead=True)[()]
+
+    @property
+    def counts(self) -> list[float]:
+        """Of each bucket, of all workers together."""
+        return self._totals()[:-1]
+
+    @property
+    def total(self) -> float:
+        return self._totals()[-1]
 
     def samples(self) -> Iterator[str]:
-        running = 0
-        for bound, count in zip((*self.bounds, None), self.counts, strict=True):
+        *counts, total = self._totals()
+        running = 0.0
+        for bound, count in zip((*self.bounds, None), counts, strict=True):
             running += count
             le = "+Inf" if bound is None else f"{bound:g}"
-            yield f'{self.name}_bucket{{le="{le}"}} {running}'
-        yield f"{self.name}_sum {self.total:.9g}"
-        yield f"{self.name}_count {running}"
+            yield f'{self.name}_bucket{{le="{le}"}} {running:.17g}'
+        yield f"{self.name}_sum {total:.9g}"
+        yield f"{self.name}_count {running:.17g}"
 
 
 class Metrics:
-    """Every metric. `text` is the body of a scrape."""
+    """Every metric. `text` is the body of a scrape. `store` is where the values are, one process's by default."""
 
-    def __init__(self) -> None:
-        self.requests = Counter("tailrace_requests_total", "Requests answered.", ("route", "status"))
-        self.viewers = Gauge("tailrace_viewers", "Streams that are being read.")
-        self.running = Gauge("tailrace_runs_running", "Runs that this process executes.")
-        self.runs = Counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
-        self.calls = Counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))
-        self.tokens = Counter("tailrace_tokens_total", "Tokens as providers count them.", ("provider", "direction"))
-        self.retries = Counter(
+    def __init__(self, store: MetricValues | None = None) -> None:
+        store = store if store is not None else ProcessValues()
+        counter, gauge, histogram = (
+            partial(Counter, store=store),
+            partial(Gauge, store=store),
+            partial(Histogram, store=store),
+        )
+        self.requests = counter("tailrace_requests_total", "Requests answered.", ("route", "status"))
+        self.in_flight = gauge("tailrace_requests_in_flight", "Requests being answered, streams included.")
+        self.viewers = gauge("tailrace_viewers", "Streams that are being read.")
+        self.running = gauge("tailrace_runs_running", "Turns of the agent that this server executes.")
+        self.runs = counter("tailrace_runs_total", "Runs that ended here.", ("kind", "status"))
+        self.calls = counter("tailrace_model_calls_total", "Model calls.", ("provider", "outcome"))
+        self.tokens = counter("tailrace_tokens_total", "Tokens as providers count them.", ("provider", "direction"))
+        self.retries = counter(
             "tailrace_retries_total", "Attempts after the first at the same provider.", ("provider",)
         )
-        self.failovers = Counter(
+        self.failovers = counter(
             "tailrace_failovers_total", "Attempts that moved on to another provider.", ("provider",)
         )
-        self.stalls = Counter("tailrace_stalls_total", "Streams given up because they fell silent.", ("provider",))
-        self.first_token = Histogram(
+        self.stalls = counter("tailrace_stalls_total", "Streams given up because they fell silent.", ("provider",))
+        self.first_token = histogram(
             "tailrace_time_to_first_token_seconds", "From a call's start to its first piece.", FIRST_TOKEN_BUCKETS
         )
-        self.inter_token = Histogram(
+        self.inter_token = histogram(
             "tailrace_inter_token_seconds", "Between two reads that brought pieces.", INTER_TOKEN_BUCKETS
         )
-        self.journal_lag = Histogram(
+        self.journal_lag = histogram(
             "tailrace_journal_lag_seconds",
             "From the append of a commit's oldest entry to its being shown.",
             LAG_BUCKETS,

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from aiohttp import web
 
-from tailrace.errors import JournalError
+from tailrace.app.health import unavailable_parts
+from tailrace.errors import JournalError, StorageFailed
+from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError, as_api_error
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route, json_response
-
-READY_S: Final = 2.0  # a journal that takes longer counts as unavailable
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -22,13 +21,19 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """`running`: runs that this process executes; `requests`: in flight, this one included. `degraded`: what does not
-    work although new work is taken, and why: a chat platform that is not connected, say."""
+    """`running`: turns of the agent that are executed; `requests`: in flight, this one included; both of all workers.
+    `degraded`: what does not work although new work is taken, and why: the bus, or a chat platform that is not
+    connected."""
 
     running: int
     requests: int
     status: Literal["ready"] = "ready"
     degraded: dict[str, str] = {}
+
+
+def _reason(failure: JournalError) -> str:
+    """For a client: without the paths of this machine."""
+    return failure.reason if isinstance(failure, StorageFailed) else str(failure)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
@@ -37,21 +42,22 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         return json_response(Health())
 
     async def readiness(_: web.Request) -> web.Response:
-        """The process can take work: the journal can be read and written. Otherwise 503 with the reason."""
-        try:
-            async with asyncio.timeout(READY_S):
-                await pipeline.app.journal.check()
-        except TimeoutError as exc:
-            raise ApiError(503, "the journal does not answer", code="journal_unavailable") from exc
-        except JournalError as exc:
-            raise as_api_error(exc) from exc
-        app = pipeline.app
+        """The server can take work: the store can be read and written. Otherwise 503, which names what of store and bus
+        is not there, and why. A bus that is away is `degraded`: nothing is lost without it."""
+        app, metrics = pipeline.app, pipeline.metrics
+        missing = await unavailable_parts(app.journal, app.bus)
+        reasons: dict[str, str] = {part: app.redactor.redact(_reason(failure)) for part, failure in missing.items()}
+        if "store" in missing:
+            told = as_api_error(missing["store"])
+            unavailable: JsonObject = {"unavailable": reasons}
+            raise ApiError(503, str(told), code=told.code, headers=told.headers, details=unavailable)
         degraded = {name: app.redactor.redact(reason) for name, reason in app.degraded.items()}
-        return json_response(Readiness(len(app.agents.running), pipeline.in_flight, degraded=degraded))
+        return json_response(
+            Readiness(int(metrics.running.value), int(metrics.in_flight.value), degraded={**degraded, **reasons})
+        )
 
     async def metrics(_: web.Request) -> web.Response:
         """Prometheus metrics."""
-        pipeline.metrics.running.set(len(pipeline.app.agents.running))
         return web.Response(
             body=pipeline.metrics.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )

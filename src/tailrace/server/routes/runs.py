@@ -13,10 +13,11 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import TurnSpec
-from tailrace.app.models import named
+from tailrace.app.models import named, unaliased
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
-from tailrace.ports import ENDED, Run, sse_with_reasoning, sse_without_reasoning
+from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
+from tailrace.ports import ENDED, Run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -54,7 +55,7 @@ class Runs:
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
-        model = "" if body.model == AGENT else body.model
+        model = "" if AGENT in (body.model, unaliased(self._app.config, body.model)) else body.model
         self._app.models.routes(named(self._app.config, model))
         spec = turn_of(body, model=model, requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 from aiohttp import web
 
 from tailrace.events import AttemptStarted, ToolCallChunk
@@ -20,14 +21,15 @@ from tailrace.server.http.route import json_response
 from tailrace.server.v1.api_formats import Encoder, agent_completion, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only, progress_comment
-from tailrace.server.v1.model_target import agent_dialect, turn_spec
+from tailrace.server.v1.model_target import agent_dialect, turn_spec, with_turns_own_calls
 from tailrace.wire.message_deltas import message_deltas
 from tailrace.wire.sse import encode_comment
 
 
 async def answer_turn(call: ClientCall) -> web.StreamResponse:
     """Raises `ApiError`: 400 for a parameter that the agent does not support, the provider's status where it failed."""
-    turn = _AgentAnswer(call)
+    client_request = await with_turns_own_calls(call.pipeline.app, call.client_request, call.request[IDENTITY])
+    turn = _AgentAnswer(msgspec.structs.replace(call, client_request=client_request))
     return await (turn.answer_streamed() if call.client_request.stream else turn.answer_whole())
 
 
@@ -42,29 +44,23 @@ class _AgentAnswer:
         self._spec = turn_spec(self._app, call.client_request, requester=requester, history=call.history)
         note_ignored(call.request, self._spec.ignored)
         self._source: Dialect = agent_dialect(self._app)
-        self._log_to_deltas = LogToDeltas(
-            agent=True,
-            foreign=[tool.name for tool in self._spec.foreign],
-            reasoning=call.client_request.reasoning or self._app.config.agent.show_reasoning,
-            source=self._source,
-            last_message_only=is_last_message_only(self._spec),
-        )
 
     async def answer_whole(self) -> web.Response:
         run = await self._start_run()
+        log_to_deltas = self._reader_of(run)
         try:
             async for batch in follow(self._app.journal, run.id):
                 for entry in batch:
-                    self._log_to_deltas.take_entry(entry)
+                    log_to_deltas.take_entry(entry)
         except asyncio.CancelledError:
             await self._stop_run(run)
             raise
-        if (error := self._log_to_deltas.failure()) is not None:
+        if (error := log_to_deltas.failure()) is not None:
             raise error
         completion = agent_completion(
-            self._log_to_deltas.message(),
-            self._log_to_deltas.usage(),
-            self._log_to_deltas.stop(),
+            log_to_deltas.message(),
+            log_to_deltas.usage(),
+            log_to_deltas.stop(),
             source=self._source,
             target=self._call.api_format.dialect,
         )
@@ -74,6 +70,7 @@ class _AgentAnswer:
 
     async def answer_streamed(self) -> web.StreamResponse:
         run = await self._start_run()
+        log_to_deltas = self._reader_of(run)
         encoder = self._call.api_format.new_encoder(self._call.header(run, self._source))
         request = self._call.request
         stream = self._pipeline.stream(request, error_frame=lambda error: encoder.encode([error_delta(error)]))
@@ -83,34 +80,27 @@ class _AgentAnswer:
                 for entry in batch:
                     if isinstance(entry.event, AttemptStarted):
                         encoder.new_attempt(entry.event.provider)
-                if data := self._encoded(batch, None if at_once else encoder, begun=stream.begun):
+                if data := _encoded(batch, log_to_deltas, None if at_once else encoder, begun=stream.begun):
                     await stream.send_pieces(data)
                 await stream.caught_up()
         except asyncio.CancelledError:
             await self._stop_run(run)
             raise
-        if (error := self._log_to_deltas.failure()) is not None:
+        if (error := log_to_deltas.failure()) is not None:
             raise error
         if at_once:
-            said = self._log_to_deltas
-            await stream.send_pieces(encoder.encode([*message_deltas(said.message()), UsageDelta(said.usage())]))
-        return await stream.end(encoder.close(self._log_to_deltas.stop(), at=time.time()))
+            deltas = [*message_deltas(log_to_deltas.message()), UsageDelta(log_to_deltas.usage())]
+            await stream.send_pieces(encoder.encode(deltas))
+        return await stream.end(encoder.close(log_to_deltas.stop(), at=time.time()))
 
-    def _encoded(self, batch: Batch, encoder: Encoder | None, *, begun: bool) -> bytes:
-        """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
-        first text or tool begins no stream (D52). Without an encoder: the activity alone."""
-        out: list[bytes] = []
-        for entry in batch:
-            deltas = self._log_to_deltas.take_entry(entry)
-            if deltas and encoder is None:
-                continue
-            if deltas and encoder is not None:
-                data = encoder.encode(deltas)
-                if self._log_to_deltas.finished is None or begun or out:
-                    out.append(data)
-            elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
-                out.append(encode_comment(" ".join(line.split())))
-        return b"".join(out)
+    def _reader_of(self, run: Run) -> LogToDeltas:
+        return LogToDeltas(
+            turn_id=run.id,
+            foreign=[tool.name for tool in self._spec.foreign],
+            reasoning=self._call.client_request.reasoning or self._app.config.agent.show_reasoning,
+            source=self._source,
+            last_message_only=is_last_message_only(self._spec),
+        )
 
     async def _start_run(self) -> Run:
         disconnected = asyncio.Event()
@@ -128,3 +118,20 @@ class _AgentAnswer:
 
     async def _stop_run(self, run: Run) -> None:
         await self._pipeline.run_to_end(self._app.agents.stop(run.id))
+
+
+def _encoded(batch: Batch, log_to_deltas: LogToDeltas, encoder: Encoder | None, *, begun: bool) -> bytes:
+    """The answer's deltas as events, the agent's activity as comments. A turn that fails before its
+    first text or tool begins no stream (D52). Without an encoder: the activity alone."""
+    out: list[bytes] = []
+    for entry in batch:
+        deltas = log_to_deltas.take_entry(entry)
+        if deltas and encoder is None:
+            continue
+        if deltas and encoder is not None:
+            data = encoder.encode(deltas)
+            if log_to_deltas.finished is None or begun or out:
+                out.append(data)
+        elif (line := progress_comment(entry.event)) and (begun or out or isinstance(entry.event, ToolCallChunk)):
+            out.append(encode_comment(" ".join(line.split())))
+    return b"".join(out)

@@ -17,7 +17,7 @@ from tailrace.server.v1.raw_answer import answer_raw
 async def answer_call(call: ClientCall) -> web.StreamResponse:
     """The agent's answer or the raw model's; raises what they raise, and `ApiError` 403 for a key that may not use the
     agent."""
-    if is_agent(call.client_request):
+    if is_agent(call.pipeline.app, call.client_request):
         require_agent(call.request)
         return await answer_turn(call)
     return await answer_raw(call)

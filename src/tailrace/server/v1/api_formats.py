@@ -45,6 +45,8 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     fields: JsonObject = {}
     state: JsonObject = {}
     ended: float | None = None
+    legacy_calls: bool = False  # chat: the client knows `function_call` alone
+    hidden_thinking: bool = True  # messages: the client returns thinking that it cannot read
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
@@ -64,20 +66,25 @@ def _chat_encoder(header: AnswerHeader) -> Encoder:
         created=header.created,
         include_usage=header.include_usage,
         source=header.source,
+        legacy_calls=header.legacy_calls,
     )
 
 
 def _chat_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = chat.encode_body(completion, id=header.id, model=header.model, created=header.created)
+    body = chat.encode_body(
+        completion, id=header.id, model=header.model, created=header.created, legacy_calls=header.legacy_calls
+    )
     return {**body, "id": header.id, "model": header.model}
 
 
 def _messages_encoder(header: AnswerHeader) -> Encoder:
-    return anthropic.StreamEncoder(id=header.id, model=header.model, source=header.source)
+    return anthropic.StreamEncoder(
+        id=header.id, model=header.model, source=header.source, hidden_thinking=header.hidden_thinking
+    )
 
 
 def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = anthropic.encode_body(completion, id=header.id, model=header.model)
+    body = anthropic.encode_body(completion, id=header.id, model=header.model, hidden_thinking=header.hidden_thinking)
     return {**body, "id": header.id, "model": header.model}
 
 

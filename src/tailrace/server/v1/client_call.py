@@ -63,4 +63,6 @@ class ClientCall(msgspec.Struct, frozen=True):
             fields=self.fields,
             state=self.state,
             ended=ended,
+            legacy_calls=self.client_request.legacy_functions,
+            hidden_thinking=self.client_request.reasoning or bool(self.client_request.request.tools),
         )

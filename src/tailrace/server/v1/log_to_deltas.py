@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeAlias, assert_never
 
+from msgspec.structs import replace
+
+from tailrace.agent.client_calls import client_call_id
 from tailrace.agent.service import TurnSpec
 from tailrace.attempt_text import AttemptText
 from tailrace.events import (
@@ -106,7 +109,7 @@ class _LastMessage:
 
 
 class LogToDeltas:
-    """Reads one run. `agent`: the run is a turn, whose own tools the client does not see; else it is a raw call.
+    """Reads one run. `turn_id`: the run is a turn, whose own tools the client does not see; else it is a raw call.
     `foreign`: the names of the tools that the client runs. `last_message_only`: the text of a message is held until it
     is known to be the last one; what the agent said before its tools is not part of the answer (K134). `source`: the
     dialect of the model."""
@@ -114,16 +117,16 @@ class LogToDeltas:
     def __init__(
         self,
         *,
-        agent: bool,
+        turn_id: str | None = None,
         foreign: Collection[str] = (),
         reasoning: bool = False,
         last_message_only: bool = False,
         source: Dialect = "chat",
     ) -> None:
-        self._agent = agent
+        self._turn_id = turn_id
         self._last_message = _LastMessage() if last_message_only else None
         self._foreign = frozenset(foreign)
-        self._reasoning = reasoning or not agent
+        self._reasoning = reasoning or turn_id is None
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._source: Dialect = source
@@ -150,8 +153,9 @@ class LogToDeltas:
             case MessageStop(final):
                 self._gap = self._gap if final else bool(self._texts)
                 return []
-            case AttemptStarted(provider):
+            case AttemptStarted(provider, dialect=dialect):
                 self._provider = provider
+                self._source = dialect or self._source
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
                 return self._relayed(relayed)
@@ -180,6 +184,8 @@ class LogToDeltas:
                 for named in map(named_field, fields):
                     self._reasoning_field = self._reasoning_field if named is None else named
                 return [*fields] if self._reasoning else []
+            case ProviderEvents("anthropic", events):
+                return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
             case ProviderEvents(dialect, events):
                 return [EventDelta(dialect, event["type"], encode_object(event)) for event in events]
             case ProviderAnswer(dialect, body):
@@ -193,15 +199,23 @@ class LogToDeltas:
     def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:
         """The texts came in chunks; here comes what only the recorded message has."""
         self._stop = _STOPS.get(stop, "unknown")
-        calls = [call for call in message.tool_calls if not self._agent or call.name in self._foreign]
         rest: list[AnyDelta] = []
-        if not self._agent:
+        if self._turn_id is None:
             whole = message_deltas(message, texts=False)
             rest += [delta for delta in whole if isinstance(delta, (RefusalDelta, NativeDelta))]
-        for call in calls:
+        for call in self._shown_calls(message):
             rest.append(ToolCallDelta(len(self._calls), call.id, call.name, call.arguments))
             self._calls.append(call)
         return rest
+
+    def _shown_calls(self, message: Message) -> list[ToolCall]:
+        if self._turn_id is None:
+            return [*message.tool_calls]
+        calls = [call for call in message.tool_calls if call.name in self._foreign]
+        return [
+            replace(call, id=client_call_id(self._turn_id, number))
+            for number, call in enumerate(calls, len(self._calls))
+        ]
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -211,7 +225,9 @@ class LogToDeltas:
         finished = self.finished
         if finished is None:
             return ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
-        if finished.status in ("completed", "stopped") or (finished.status == "incomplete" and self._agent):
+        if finished.status in ("completed", "stopped") or (
+            finished.status == "incomplete" and self._turn_id is not None
+        ):
             return None
         if (error := finished.error) is None:
             return ApiError(502, "the run failed")

@@ -11,30 +11,35 @@ from typing import Final
 
 import msgspec
 
+from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App
-from tailrace.app.models import named
+from tailrace.app.models import named, unaliased
 from tailrace.messages import Dialect, JsonObject, Message, ModelRequest, NamedTool
+from tailrace.ports import FieldRefuser
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import ClientRequest, first_unsupported_param, ignored_params
+from tailrace.wire.client_request import ClientRequest, client_word, first_unsupported_param, ignored_params
 
 # How front ends begin the requests that they make by themselves: titles, tags, follow-up questions.
 _TASK_HEADING: Final = "### Task:"
 _TASK_MATERIAL: Final = "<chat_history>"
-_TITLE_PROMPT: Final = re.compile(
-    r"\s*(you are an? \w* ?title generator|generate (a|an|the)\b[^.\n]{0,60}\btitle\b)", re.IGNORECASE
+_TITLE_PROMPT: Final = re.compile(  # at the beginning, or after one line that says who the client is
+    r"\s*(?:[^\n]{0,200}\n\n)?(you are an? \w* ?title generator|generate (a|an|the)\b[^.\n]{0,60}\btitle\b)",
+    re.IGNORECASE,
 )
 
 
-def is_agent(client_request: ClientRequest) -> bool:
-    return client_request.model == AGENT
+def is_agent(app: App, client_request: ClientRequest) -> bool:
+    """Whether the agent answers: it is asked for by its name, or by a name that `server.aliases` gives it."""
+    return AGENT in (client_request.model, unaliased(app.config, client_request.model))
 
 
 def provider_dialect(app: App, client_request: ClientRequest) -> Dialect | None:
     """The dialect of the provider that a client's request to a raw model reaches; None where the agent answers. Raises
     `ConfigError` for a model that is not there."""
-    if is_agent(client_request):
+    if is_agent(app, client_request):
         return None
     return app.models.routes(named(app.config, client_request.model))[0].provider.dialect
 
@@ -53,7 +58,7 @@ def turn_spec(
     """The turn that answers this request. The client's tools are offered beside ours; the client runs them. Raises
     `ApiError` 400 for a parameter that the agent does not support, `ConfigError` where no model is configured."""
     request = client_request.request
-    ignored = ignored_params(client_request, agent_dialect(app), verbatim=False)
+    ignored = (*ignored_params(client_request, agent_dialect(app), verbatim=False), *_refused(app, client_request))
     _refuse_unsupported(app, client_request, ignored if app.config.server.strict else ())
     *before, last = (*history, *request.messages)
     if last.role == "assistant":
@@ -62,7 +67,7 @@ def turn_spec(
     own_tools = not frontend_task and request.tool_choice != "required"  # the client's tools end the turn, ours do not
     return TurnSpec(
         message=last,
-        request=msgspec.structs.replace(request, model="", messages=(), tools=()),
+        request=msgspec.structs.replace(request, model="", messages=(), tools=(), web_search=None),
         history=tuple(before),
         foreign=request.tools,
         requester=requester,
@@ -73,9 +78,29 @@ def turn_spec(
     )
 
 
+async def with_turns_own_calls(app: App, client_request: ClientRequest, caller: Identity) -> ClientRequest:
+    """The request to the agent, in which the calls that earlier turns made are as those turns recorded them."""
+    request = client_request.request
+    messages = await with_recorded_calls(
+        app.journal, request.messages, lambda run: caller.owns(run.new.input.get("requester", ""))
+    )
+    if messages is request.messages:
+        return client_request
+    return msgspec.structs.replace(client_request, request=msgspec.structs.replace(request, messages=messages))
+
+
 def agent_dialect(app: App) -> Dialect:
     """The dialect of the model behind the agent: it defines how tokens are counted."""
     return app.models.routes(app.config.model)[0].provider.dialect
+
+
+def _refused(app: App, client_request: ClientRequest) -> tuple[str, ...]:
+    """The client's parameters that the model behind the agent was found to refuse."""
+    route = app.models.routes(app.config.model)[0]
+    if not isinstance(route.provider, FieldRefuser):
+        return ()
+    fields = route.provider.left_out(msgspec.structs.replace(client_request.request, model=route.model))
+    return tuple(client_word(client_request, field) for field in fields)
 
 
 def _refuse_unsupported(app: App, client_request: ClientRequest, ignored: tuple[str, ...]) -> None:

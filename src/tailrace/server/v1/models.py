@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import web
 
-from tailrace.app.models import LOCAL, named
+from tailrace.app.models import LOCAL, named, unaliased
 from tailrace.config.load import Config
 from tailrace.providers.presets import PRESETS
 from tailrace.server.http.api_errors import ApiError
@@ -67,7 +67,7 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
 
     async def show(request: web.Request) -> web.Response:
         model_id = request.match_info["id"]
-        if model_id != AGENT:
+        if AGENT not in (model_id, unaliased(app.config, model_id)):
             return json_response(raw_model(app.config, model_id))
         request[IDENTITY].require("runs", f"the model {AGENT!r}, which is the agent,")
         return json_response(AGENT_MODEL)

@@ -18,8 +18,8 @@ from typing import Any
 
 from aiohttp import web
 
-from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog
-from tailrace.calls.raw_model import with_history
+from tailrace.calls.call_log import CALL_KIND, FLUSH_EVERY_S, REQUEST_LEASE_S, CallLog, RoutedRequest
+from tailrace.calls.raw_model import not_told, with_history
 from tailrace.errors import JournalError, ProviderError, Retryable, TimedOut
 from tailrace.events import RunFinished
 from tailrace.messages import AnyDelta, Dialect, JsonObject
@@ -33,7 +33,6 @@ from tailrace.server.http.route import json_response
 from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.api_formats import Encoder, error_delta
 from tailrace.server.v1.client_call import ClientCall, note_ignored
-from tailrace.wire.client_request import ignored_params
 from tailrace.wire.completion_deltas import deltas_of
 
 log = logging.getLogger("tailrace.server")
@@ -44,7 +43,7 @@ async def answer_raw(call: ClientCall) -> web.StreamResponse:
     app, client_request = call.pipeline.app, call.client_request
     routes = app.raw_routes(client_request)
     kept: JsonObject = {"api": call.api_format.dialect, "request": client_request.body}
-    if ignored := ignored_params(client_request, routes[0].provider.dialect):
+    if ignored := not_told(routes[0], client_request):
         note_ignored(call.request, ignored)
         kept["ignored"] = ignored
     new = NewRun(CALL_KIND, kept, client_request.model, durability="memory")
@@ -75,7 +74,8 @@ class _RawAnswer:
         self._lease = lease
 
     async def answer_whole(self) -> web.Response:
-        record = CallLog(self._pipeline.app.journal, self._lease, flush_every_s=FLUSH_EVERY_S)
+        journal, routed = self._pipeline.app.journal, RoutedRequest(self._call.client_request, self._routes)
+        record = CallLog(journal, self._lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         result = await self._complete(record)
         await self._pipeline.run_to_end(self._record(record.completed(result)))
         if result.incomplete is not None:
@@ -89,7 +89,13 @@ class _RawAnswer:
         app = self._pipeline.app
         at_once = app.config.streaming.api_server is False
         live = _LiveListener(
-            app.journal, self._lease, self._encoder, self._begin_attempt, can_go_on=can_go_on, at_once=at_once
+            app.journal,
+            self._lease,
+            self._encoder,
+            self._begin_attempt,
+            routed=RoutedRequest(self._call.client_request, self._routes),
+            can_go_on=can_go_on,
+            at_once=at_once,
         )
         live.stream = self._pipeline.stream(self._call.request, error_frame=live.error_frame)
         result = await self._complete(live)
@@ -101,19 +107,20 @@ class _RawAnswer:
             self._pipeline.track(asyncio.get_running_loop().create_task(self._record(live.completed(result))))
 
     def _encoder(self, provider: str) -> Encoder:
-        encoder = self._call.api_format.new_encoder(self._call.header(self._run, self._dialect_of(provider)))
+        """The answer begins: a parameter that its provider has refused meanwhile is named in its head."""
+        dialect = self._begin_attempt(provider)
+        encoder = self._call.api_format.new_encoder(self._call.header(self._run, dialect))
         encoder.new_attempt(provider)
         return encoder
 
     def _begin_attempt(self, provider: str) -> Dialect:
         """This provider answers: until the head is sent, it names what this provider is not told. Its dialect."""
-        dialect = self._dialect_of(provider)
-        note_ignored(self._call.request, ignored_params(self._call.client_request, dialect))
-        return dialect
+        route = self._route_to(provider)
+        note_ignored(self._call.request, not_told(route, self._call.client_request))
+        return route.provider.dialect
 
-    def _dialect_of(self, provider: str) -> Dialect:
-        dialects = {route.provider.name: route.provider.dialect for route in reversed(self._routes)}
-        return dialects.get(provider, self._routes[0].provider.dialect)
+    def _route_to(self, provider: str) -> Route:
+        return next((route for route in self._routes if route.provider.name == provider), self._routes[0])
 
     async def _complete(self, record: CallLog) -> CallResult:
         try:
@@ -123,7 +130,11 @@ class _RawAnswer:
             await self._pipeline.run_to_end(self._record(record.failed(exc)))
             raise
         except asyncio.CancelledError:
+            unwanted = record.kept
             await self._pipeline.run_to_end(self._record(record.stopped()))
+            if unwanted is not None:
+                caller = self._pipeline.app.caller
+                await self._pipeline.run_to_end(caller.cancel_kept(unwanted, self._routes))
             raise
 
     async def _record(self, end: Coroutine[Any, Any, RunFinished]) -> None:
@@ -148,10 +159,11 @@ class _LiveListener(CallLog):
         encoder_of: Callable[[str], Encoder],
         begin_attempt: Callable[[str], Dialect],
         *,
+        routed: RoutedRequest,
         can_go_on: bool,
         at_once: bool = False,
     ) -> None:
-        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S)
+        super().__init__(journal, lease, flush_every_s=FLUSH_EVERY_S, routed=routed)
         self._encoder_of = encoder_of
         self._begin_attempt = begin_attempt
         self._can_go_on = can_go_on

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.session import TURN_KIND
+from tailrace.calls.raw_model import not_told
 from tailrace.calls.service import CallSpec
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Run
@@ -23,12 +24,11 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_object
-from tailrace.server.http.route import Route, json_response
-from tailrace.server.v1.answer_route import answer_call, answer_route, require_agent
+from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
+from tailrace.server.v1.answer_route import answer_call, answer_route, request_schema, require_agent
 from tailrace.server.v1.api_formats import RESPONSES, answer_id
 from tailrace.server.v1.client_call import ClientCall, note_ignored, read_client_request
-from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec
-from tailrace.server.v1.responses_schemas import COUNT, DELETED, INPUT_ITEMS, REQUEST, RESPONSE
+from tailrace.server.v1.model_target import agent_dialect, is_agent, provider_dialect, turn_spec, with_turns_own_calls
 from tailrace.server.v1.stored_response import (
     Origin,
     StoredResponse,
@@ -40,12 +40,49 @@ from tailrace.server.v1.stored_response import (
     with_referenced_items,
 )
 from tailrace.server.v1.token_count import count_input_tokens
-from tailrace.wire.client_request import ClientRequest, converted, ignored_params
+from tailrace.wire.client_request import ClientRequest, converted
 from tailrace.wire.responses.client_request import items_of
-from tailrace.wire.responses.item_ids import is_reference
+from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference
 from tailrace.wire.responses.response_fields import echoed_fields
 
 _COUNT_ERRORS = (404, 408, 409, 413, 422, 429, 502, 504)
+# The bodies for `/openapi.json`: the fields that we read and promise; the rest is OpenAI's.
+_REQUEST_BODY: JsonObject = request_schema(
+    "OpenAI",
+    {},
+    input={"oneOf": [{**TEXT, "minLength": 1}, {**OBJECTS, "minItems": 1}]},
+    store=nullable("boolean"),
+    background=nullable("boolean"),
+    previous_response_id=nullable("string"),
+    conversation={"oneOf": [TEXT, object_schema({"id": TEXT}), {"type": "null"}]},
+)
+_NEEDED = ("input", "previous_response_id", "conversation")  # one of them: there is something to answer
+_REQUEST: JsonObject = {**_REQUEST_BODY, "anyOf": [{"required": [name]} for name in _NEEDED]}
+_RESPONSE: JsonObject = object_schema(
+    {
+        "id": TEXT,
+        "object": {"const": "response"},
+        "created_at": {"type": "integer"},
+        "status": {"enum": ["in_progress", "completed", "incomplete", "failed", "cancelled"]},
+        "model": TEXT,
+        "output": OBJECTS,
+    },
+    {"usage": nullable("object")},
+    additionalProperties=True,
+)
+_INPUT_ITEMS: JsonObject = object_schema(
+    {
+        "object": {"const": "list"},
+        "data": OBJECTS,
+        "first_id": nullable("string"),
+        "last_id": nullable("string"),
+        "has_more": {"type": "boolean"},
+    }
+)
+_COUNT: JsonObject = object_schema(
+    {"object": {"const": "response.input_tokens"}, "input_tokens": {"type": "integer", "minimum": 0}}
+)
+_DELETED: JsonObject = object_schema({"id": TEXT, "object": {"const": "response"}, "deleted": {"const": True}})
 
 
 class _Conversation(msgspec.Struct):
@@ -95,7 +132,7 @@ class Responses:
         Raises `ApiError` 400 and 404, and the provider's own error where there is no answer."""
         body, client_request = await self._read(request)
         storage = converted(body, _StorageOptions)
-        if is_agent(client_request):
+        if is_agent(self._app, client_request):
             require_agent(request)
         history = await self._history(storage, request[IDENTITY])
         if not history and not client_request.body.get("input"):
@@ -125,7 +162,7 @@ class Responses:
         body = {"input": [], **await read_object(request)}
         client_request = read_client_request(request, RESPONSES, body)
         given = body["input"]
-        if isinstance(given, list) and any(map(is_reference, given)):
+        if isinstance(given, list) and any(is_reference(item) or has_lost_its_seal(item) for item in given):
             knows = provider_dialect(self._app, client_request) == RESPONSES.dialect
             items = await with_referenced_items(self._journal, given, request[IDENTITY], provider_knows=knows)
             body = {**body, "input": items}
@@ -155,8 +192,9 @@ class Responses:
     ) -> Run:
         """The run, once it is recorded (shielded: a disconnect does not undo it). `body` is stored with it, as the
         client wrote it: a provider's reasoning is still under its seal there."""
-        agent, requester = is_agent(client_request), request[IDENTITY].name
-        source = agent_dialect(self._app) if agent else self._app.raw_routes(client_request)[0].provider.dialect
+        agent, requester = is_agent(self._app, client_request), request[IDENTITY].name
+        first = None if agent else self._app.raw_routes(client_request)[0]
+        source = agent_dialect(self._app) if first is None else first.provider.dialect
         shows = client_request.reasoning or self._app.config.agent.show_reasoning
         given = items_of(body["input"])
         background = bool(storage.background)
@@ -165,14 +203,15 @@ class Responses:
             Origin(client_request.model, source, fields, tuple(given), background, shows, requester, state)
         )
         durability = self._app.config.store.durability
-        if agent:
+        if first is None:
+            client_request = await with_turns_own_calls(self._app, client_request, request[IDENTITY])
             spec = turn_spec(self._app, client_request, requester=requester, history=history, origin=origin)
             note_ignored(request, spec.ignored)
             work = self._app.agents.submit(
                 msgspec.structs.replace(spec, busy="queue"), session=storage.session, durability=durability
             )
         else:
-            ignored = ignored_params(client_request, source)
+            ignored = not_told(first, client_request)
             note_ignored(request, ignored)
             call = CallSpec(body, history, origin, client_request.headers, ignored)
             work = self._app.calls.submit(
@@ -293,10 +332,10 @@ def _state(storage: _StorageOptions) -> JsonObject:
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
     api, route, path = Responses(pipeline), partial(Route, access="models"), "/v1/responses/{id}"
     return (
-        answer_route("/v1/responses", api.create, body=REQUEST, answer=RESPONSE),
-        route("POST", "/v1/responses/input_tokens", api.count, body=REQUEST, answer=COUNT, errors=_COUNT_ERRORS),
-        route("GET", path, api.show, query=ResponseQuery, answer=RESPONSE, streams=True, errors=(404, 409, 410)),
-        route("POST", f"{path}/cancel", api.cancel, answer=RESPONSE, errors=(404,)),
-        route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=INPUT_ITEMS, errors=(404,)),
-        route("DELETE", path, api.delete, answer=DELETED, errors=(404, 409)),
+        answer_route("/v1/responses", api.create, body=_REQUEST, answer=_RESPONSE),
+        route("POST", "/v1/responses/input_tokens", api.count, body=_REQUEST, answer=_COUNT, errors=_COUNT_ERRORS),
+        route("GET", path, api.show, query=ResponseQuery, answer=_RESPONSE, streams=True, errors=(404, 409, 410)),
+        route("POST", f"{path}/cancel", api.cancel, answer=_RESPONSE, errors=(404,)),
+        route("GET", f"{path}/input_items", api.input_items, query=ItemsQuery, answer=_INPUT_ITEMS, errors=(404,)),
+        route("DELETE", path, api.delete, answer=_DELETED, errors=(404, 409)),
     )

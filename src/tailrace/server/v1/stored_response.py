@@ -24,7 +24,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.v1.api_formats import RESPONSES, AnswerHeader, answer_id, error_delta, responses_encoder, run_id_of
 from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
-from tailrace.wire.responses.item_ids import is_reference, run_key_of
+from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relay import SNAPSHOTS
 
 SEARCHED_RUNS: Final = 50  # the newest calls, among which an item of a provider's is looked for by its id
@@ -77,7 +77,7 @@ class StoredResponse:
         self.origin = msgspec.convert(run.new.input["origin"], Origin)
         turn = msgspec.convert(run.new.input, TurnSpec) if run.new.kind == TURN_KIND else None
         self._log_to_deltas = LogToDeltas(
-            agent=turn is not None,
+            turn_id=run.id if turn is not None else None,
             foreign=[tool.name for tool in turn.foreign] if turn is not None else (),
             reasoning=self.origin.reasoning,
             source=self.origin.source,
@@ -117,7 +117,7 @@ class StoredResponse:
             if isinstance(entry.event, Snapshot):
                 raise ApiError(410, "the events of this response are no longer kept; its body is", code="compacted")
             if isinstance(entry.event, AttemptStarted):
-                self._encoder.new_attempt(entry.event.provider)
+                self._encoder.new_attempt(entry.event.provider, entry.event.dialect)
             deltas = self._log_to_deltas.take_entry(entry)
             if deltas:
                 out.append(self._encoder.encode(deltas))
@@ -197,11 +197,14 @@ async def with_referenced_items(
 ) -> list[JsonObject]:
     """The input, with the stored item in place of each reference to it. A reference to an item of a provider's making
     stays where that provider is asked, which is the one to know it; for any other target the item is looked for in the
-    caller's newest stored responses. Raises `ApiError` 404 for an item that is not found, or is another key's."""
+    caller's newest stored responses. Raises `ApiError` 404 for an item that is not found, or is another key's.
+    Reasoning of ours without its encrypted content gets it back where the response is stored (K131)."""
     known = _KnownItems(journal, caller)
     found: list[JsonObject] = []
     for item in items:
-        if not is_reference(item):
+        if has_lost_its_seal(item):
+            found.append(await known.with_its_seal(item))
+        elif not is_reference(item):
             found.append(item)
         elif (key := run_key_of(item)) is not None:
             found.append(await known.of_run(key, item))
@@ -228,6 +231,13 @@ class _KnownItems:
             self._by_run[key] = await self._items_of(run)
         return _item_in(self._by_run[key], reference)
 
+    async def with_its_seal(self, item: JsonObject) -> JsonObject:
+        try:
+            stored = await self.of_run(run_key_of(item) or "", item)
+        except ApiError:
+            return item
+        return {**item, "encrypted_content": stored.get("encrypted_content")}
+
     async def of_any_run(self, reference: JsonObject) -> JsonObject:
         if self._searched is None:
             self._searched = {}
@@ -237,8 +247,10 @@ class _KnownItems:
         return _item_in(self._searched, reference)
 
     async def _items_of(self, run: Run) -> dict[str, JsonObject]:
+        """By id. A reference that was left to its provider is none: it would stand for itself."""
+        asked = [item for item in input_items_of(run) if not is_reference(item)]
         answered = (await response_body(self._journal, run))["output"]
-        return {item["id"]: item for item in (*input_items_of(run), *answered) if isinstance(item.get("id"), str)}
+        return {item["id"]: item for item in (*asked, *answered) if isinstance(item.get("id"), str)}
 
 
 def _item_in(items: Mapping[str, JsonObject], reference: JsonObject) -> JsonObject:

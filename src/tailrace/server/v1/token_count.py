@@ -23,7 +23,7 @@ async def count_input_tokens(app: App, client_request: ClientRequest, history: t
     """The tokens of the input, with what was said before it. Raises `ProviderError` where the provider refuses the
     request, `UnsupportedParameter`, `ConfigError` for a model that is not there."""
     request = with_history(history, client_request.request)
-    if is_agent(client_request):
+    if is_agent(app, client_request):
         return input_tokens(request)
     route = app.raw_routes(client_request)[0]
     counted = None

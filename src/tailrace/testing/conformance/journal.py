@@ -49,6 +49,7 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.journal.fold import SEQUENCE, fold, is_fact, outputs_text
+from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.messages import Usage, assistant
 from tailrace.ports import (
     Batch,
@@ -59,8 +60,6 @@ from tailrace.ports import (
     Run,
     Signal,
     StoredLine,
-    sse_with_reasoning,
-    sse_without_reasoning,
 )
 from tailrace.testing.conformance.journal_values import KeyValuesConformance
 

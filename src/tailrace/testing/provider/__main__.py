@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 from tailrace.testing.provider.names import catalogue, scenario
 from tailrace.testing.provider.scenario import UnknownScenario
 from tailrace.testing.provider.server import FaultyProvider
+from tailrace.testing.provider.strict import Strict
+from tailrace.testing.provider.turns import UnreadableTurns, turns_of
+from tailrace.testing.scripted.reply import Reply
 
 
 class _Parser(argparse.ArgumentParser):
@@ -36,6 +43,30 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SCENARIO",
         help="scenarios for the first requests, in order, whatever model they name",
     )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse what the vendors' APIs refuse: unknown fields, ids and signatures that are not its own, …",
+    )
+    parser.add_argument(
+        "--returns-reasoning",
+        action="store_true",
+        help="with --strict, on chat: refuse tool calls that come back without their reasoning_content",
+    )
+    parser.add_argument(
+        "--turns",
+        type=_turns_file,
+        default={},
+        metavar="FILE",
+        help="JSON with the answers of whole agentic turns, by model name: "
+        '{"agentic": [[{"think": "…"}, {"call": "ls", "arguments": {}}], ["Done."]]}',
+    )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="append each request to this file, one JSON object a line: path, headers, body, scenario, refusal",
+    )
     parser.add_argument("--list", action="store_true", help="print every term a scenario can be made of, and end")
     return parser
 
@@ -54,6 +85,15 @@ def _scenario_name(text: str) -> str:
     return text
 
 
+def _turns_file(path: str) -> dict[str, list[Reply]]:
+    try:
+        return turns_of(Path(path).read_bytes())
+    except OSError as exc:
+        raise argparse.ArgumentTypeError(f"cannot read {path}: {(exc.strerror or str(exc)).lower()}") from None
+    except UnreadableTurns as exc:
+        raise argparse.ArgumentTypeError(f"{path}: {exc}") from None
+
+
 def _print_catalogue() -> None:
     sys.stdout.write("a scenario is terms joined by +, e.g. tools+crlf+cut@120 (N: bytes of the body, or N%)\n")
     for heading, terms in catalogue():
@@ -61,7 +101,7 @@ def _print_catalogue() -> None:
         sys.stdout.writelines(f"  {name:<26} {summary}\n" for name, summary in terms)
 
 
-async def _serve(host: str, port: int, script: list[str]) -> int:
+async def _serve(options: argparse.Namespace) -> int:
     """Until a signal comes; the exit status says which."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
@@ -72,13 +112,36 @@ async def _serve(host: str, port: int, script: list[str]) -> int:
 
     loop.add_signal_handler(signal.SIGINT, stop, 130)
     loop.add_signal_handler(signal.SIGTERM, stop, 0)
-    async with FaultyProvider(script, host=host, port=port) as server:
+    strict = Strict(returns_reasoning=options.returns_reasoning) if options.strict else None
+    async with FaultyProvider(
+        options.script, turns=options.turns, strict=strict, host=options.host, port=options.port
+    ) as server:
         sys.stdout.write(
             f"listening on {server.url} · OpenAI clients: base_url={server.openai_url} · "
             f"Anthropic clients: base_url={server.url} · any key, model=<scenario>\n"
         )
         sys.stdout.flush()
-        return await stopped
+        recording = asyncio.create_task(_record(server, options.record)) if options.record else None
+        try:
+            return await stopped
+        finally:
+            if recording is not None:
+                recording.cancel()
+
+
+async def _record(server: FaultyProvider, path: Path) -> None:
+    for number in itertools.count():
+        request = await server.request(number)
+        line = {
+            "method": request.method,
+            "path": request.path,
+            "headers": request.headers,
+            "body": request.body.decode(errors="replace"),
+            "scenario": request.scenario,
+            "refusal": request.refusal,
+        }
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(line) + b"\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,7 +150,7 @@ def main(arguments: list[str] | None = None) -> int:
         _print_catalogue()
         return 0
     try:
-        return asyncio.run(_serve(options.host, options.port, options.script))
+        return asyncio.run(_serve(options))
     except OSError as exc:
         reason = os.strerror(exc.errno) if exc.errno and exc.errno > 0 else exc.strerror or str(exc)
         sys.stderr.write(f"error: cannot listen on {options.host}:{options.port}: {reason.lower()}\n")

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject, Value
 from tailrace.testing.provider.edits import EDITS
-from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario, Status
 from tailrace.testing.scripted.chat import DONE
 from tailrace.testing.scripted.failures import BAD_REQUEST, BY_STATUS, NO_STREAMING, Failure, error_body, refused_field
@@ -54,6 +53,17 @@ class Response(Value):
 def compose(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
     """Raises `UnknownScenario` where the scenario has a term that the dialect has not."""
     scenario.check(dialect)
+    if (fault := instead_of_answer(scenario, dialect, request, streamed=request.streamed)) is not None:
+        return fault
+    if scenario.instead == "json" or not (request.streamed or scenario.instead == "sse"):
+        return _plain(scenario, dialect, request)
+    return _streamed(scenario, dialect, request)
+
+
+def instead_of_answer(
+    scenario: Scenario, dialect: Dialect, request: ScriptedRequest, *, streamed: bool
+) -> Response | None:
+    """What the scenario has instead of an answer, if anything."""
     if (field := next((name for name in scenario.refuses if _has(request.body, name)), None)) is not None:
         return failed(refused_field(field), dialect, request)
     if scenario.status is not None:
@@ -64,11 +74,9 @@ def compose(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> R
         return failed(BAD_REQUEST, dialect, request)
     if scenario.instead == "garbage":
         return Response(200, SSE, (GARBAGE,))
-    if scenario.instead == "no-streaming" and request.streamed:
+    if scenario.instead == "no-streaming" and streamed:
         return failed(NO_STREAMING, dialect, request)
-    if scenario.instead == "json" or not (request.streamed or scenario.instead == "sse"):
-        return _plain(scenario, dialect, request)
-    return _streamed(scenario, dialect, request)
+    return None
 
 
 def _has(body: JsonObject, field: str) -> bool:
@@ -79,12 +87,11 @@ def _has(body: JsonObject, field: str) -> bool:
 
 
 def failed(failure: Failure, dialect: Dialect, request: ScriptedRequest) -> Response:
-    return Response(failure.status, JSON, (_encode(error_body(dialect, failure, request)),))
+    return Response(failure.status, JSON, (encode_body(error_body(dialect, failure, request)),))
 
 
-def models(*, anthropic: bool) -> Response:
-    """What `GET /v1/models` says, in the words of the family that asked: every word that can be a model's name."""
-    names = list(REPLIES)
+def models(names: list[str], *, anthropic: bool) -> Response:
+    """What `GET /v1/models` says, in the words of the family that asked."""
     if anthropic:
         made = "2025-10-09T08:53:20Z"
         data = [{"type": "model", "id": name, "display_name": name, "created_at": made} for name in names]
@@ -92,7 +99,7 @@ def models(*, anthropic: bool) -> Response:
     else:
         listed = [{"id": name, "object": "model", "created": CREATED, "owned_by": "tailrace"} for name in names]
         said = {"object": "list", "data": listed}
-    return Response(200, JSON, (_encode(said),))
+    return Response(200, JSON, (encode_body(said),))
 
 
 def counted(dialect: Dialect, body: bytes) -> Response:
@@ -100,7 +107,7 @@ def counted(dialect: Dialect, body: bytes) -> Response:
     said: JsonObject = {"input_tokens": len(body) // 4}
     if dialect == "responses":
         said = {"object": "response.input_tokens", **said}
-    return Response(200, JSON, (_encode(said),))
+    return Response(200, JSON, (encode_body(said),))
 
 
 def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) -> Response:
@@ -113,7 +120,7 @@ def _error_status(status: Status, dialect: Dialect, request: ScriptedRequest) ->
 
 
 def _plain(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) -> Response:
-    whole = _encode(body_of(dialect, scenario.reply, request))
+    whole = encode_body(body_of(dialect, scenario.reply, request))
     if "gzip" in scenario.framing:
         return Response(200, JSON, tuple(_gzipped([whole])), {"content-encoding": "gzip"})
     return Response(200, JSON, (whole,))
@@ -123,6 +130,11 @@ def _streamed(scenario: Scenario, dialect: Dialect, request: ScriptedRequest) ->
     events = events_of(dialect, scenario.reply, request)
     for name in scenario.edits:
         events = EDITS[name].run(events, request)
+    return streamed_events(events, scenario, dialect)
+
+
+def streamed_events(events: list[Sse], scenario: Scenario, dialect: Dialect) -> Response:
+    """The events in the scenario's framing."""
     pieces = [part for event in _glued(events, scenario) for part in _framed(event, scenario)]
     if "no-last-blank" in scenario.framing:
         pieces[-1] = pieces[-1].rstrip(b"\r\n")
@@ -139,13 +151,13 @@ def _glued(events: list[Sse], scenario: Scenario) -> list[Sse]:
     """The second and third event become one with both objects in it."""
     if "glued" not in scenario.framing or len(events) < 4:
         return events
-    both = "".join(_encode(event.data).decode() for event in events[1:3] if isinstance(event.data, dict))
+    both = "".join(encode_body(event.data).decode() for event in events[1:3] if isinstance(event.data, dict))
     return [events[0], Sse(both, events[1].event), *events[3:]]
 
 
 def _framed(event: Sse, scenario: Scenario) -> list[bytes]:
     if isinstance(event.data, dict):
-        event = Sse(_encode(event.data).decode(), event.event)
+        event = Sse(encode_body(event.data).decode(), event.event)
     if "multi-data" in scenario.framing and isinstance(event.data, str) and event.data != DONE:
         event = Sse(json.dumps(json.loads(event.data), indent=0).replace("\n", "\ndata: "), event.event)
     framed = frame(event)
@@ -158,7 +170,8 @@ def _framed(event: Sse, scenario: Scenario) -> list[bytes]:
     return [COMMENT, framed] if "comments" in scenario.framing else [framed]
 
 
-def _encode(data: JsonObject) -> bytes:
+def encode_body(data: JsonObject) -> bytes:
+    """JSON as it stands in a body or an event."""
     encoded = msgspec.json.encode(data)
     return encoded.replace(SURROGATE.encode(), json.dumps("\ud83d")[1:-1].encode())
 

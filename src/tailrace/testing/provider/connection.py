@@ -12,18 +12,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from tailrace.messages import Dialect, JsonObject
 from tailrace.testing.provider.compose import COMMENT, Response, compose, counted, failed, models
 from tailrace.testing.provider.http import BadRequest, HttpRequest, RequestReader
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.scenario import Break, Scenario, UnknownScenario
 from tailrace.testing.scripted.failures import BY_STATUS, Failure
+from tailrace.testing.scripted.reply import Reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest, scripted_request
 
 KEEP_ALIVE_S = 5.0  # between the keep-alives of a scenario that sends them for ever
@@ -49,7 +52,9 @@ class RecordedRequest:
     body: bytes
     connection: int  # which connection it came on, counted from 0
     received_at: float
+    query: str = ""
     scenario: str = ""
+    refusal: str = ""  # why a strict provider refused it
     bytes_sent: int = 0  # of the response body
     finished_at: float | None = None  # when the server had sent all that it meant to send
     disconnected_at: float | None = None  # when the client was seen to leave before that
@@ -70,8 +75,23 @@ class ConnectionHost(Protocol):
 
     async def record(self, request: RecordedRequest) -> None: ...
 
+    def model_names(self) -> list[str]:
+        """What `GET /v1/models` lists."""
+
+    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], *, counting: bool) -> Failure | None:
+        """Why the vendor's API would not take the request."""
+
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What to answer. Raises `UnknownScenario`."""
+
+    def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
+        """The reply as it leaves the provider."""
+
+    def choose_for_kept(self) -> Scenario:
+        """How to deliver a response that is kept."""
+
+    @property
+    def kept(self) -> KeptResponses: ...
 
 
 class Connection(asyncio.Protocol):
@@ -139,7 +159,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: HttpRequest) -> bool:
         """Whether the connection can be used again."""
         record = RecordedRequest(
-            request.method, request.path, request.headers, request.body, self._number, self._loop.time()
+            request.method, request.path, request.headers, request.body, self._number, self._loop.time(), request.query
         )
         self._current = record
         played, response = self._respond(request, record)
@@ -150,12 +170,15 @@ class Connection(asyncio.Protocol):
         return reusable
 
     def _respond(self, request: HttpRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
-        dialect = _ROUTES.get(request.path)
         if request.path == "/v1/models" and request.method == "GET":
             anthropic = "anthropic-version" in request.headers  # their clients always send it
-            return Scenario(), models(anthropic=anthropic)
-        if (counts := _COUNT_ROUTES.get(request.path)) is not None and request.method == "POST":
-            return Scenario(), counted(counts, request.body)
+            return Scenario(), models(self._host.model_names(), anthropic=anthropic)
+        if self._host.kept.is_asked_for(request):
+            chosen = Scenario() if request.method == "POST" else self._host.choose_for_kept()
+            record.scenario = chosen.name
+            return chosen, self._host.kept.respond(request, chosen)
+        counts = _COUNT_ROUTES.get(request.path)
+        dialect = counts or _ROUTES.get(request.path)
         if dialect is None or request.method != "POST":
             missing = Failure(
                 404, f"no route {request.method} {request.path}", "invalid_request_error", "not_found_error"
@@ -166,15 +189,28 @@ class Connection(asyncio.Protocol):
         except msgspec.MsgspecError:
             return Scenario(), failed(BY_STATUS[400], dialect, scripted_request(dialect, {}))
         scripted = scripted_request(dialect, body)
+        refusal = self._host.refusal(scripted, request.headers, counting=counts is not None)
+        if refusal is not None:
+            record.refusal = refusal.message
+            return Scenario(), failed(refusal, dialect, scripted)
+        if counts is not None:
+            return Scenario(), counted(counts, request.body)
+        return self._chosen(scripted, record)
+
+    def _chosen(self, scripted: ScriptedRequest, record: RecordedRequest) -> tuple[Scenario, Response]:
         try:
             chosen = self._host.choose(scripted)
+            chosen = replace(chosen, reply=self._host.signed(chosen.reply, scripted))
             record.scenario = chosen.name
             if chosen.streams_only and not scripted.streamed:
                 chosen = Scenario(name=chosen.name, reply=chosen.reply, refuses=chosen.refuses)
-            return chosen, compose(chosen, dialect, scripted)
+            response = compose(chosen, scripted.dialect, scripted)
         except UnknownScenario as exc:
             unknown = Failure(404, str(exc), "invalid_request_error", "not_found_error", "model_not_found", "model")
-            return Scenario(), failed(unknown, dialect, scripted)
+            return Scenario(), failed(unknown, scripted.dialect, scripted)
+        if scripted.dialect == "responses" and response.status == 200:
+            self._host.kept.keep(chosen, scripted)
+        return chosen, response
 
     # playing a response
 

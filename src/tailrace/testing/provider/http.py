@@ -32,6 +32,10 @@ class HttpRequest(Value):
         return self.target.partition("?")[0]
 
     @property
+    def query(self) -> str:
+        return self.target.partition("?")[2]
+
+    @property
     def keeps_alive(self) -> bool:
         return self.headers.get("connection", "").lower() != "close"
 

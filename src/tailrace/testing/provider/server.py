@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from msgspec.structs import replace
+
 from tailrace.testing.provider.connection import Connection, RecordedRequest
+from tailrace.testing.provider.kept import KeptResponses
 from tailrace.testing.provider.names import scenario
+from tailrace.testing.provider.replies import REPLIES
 from tailrace.testing.provider.scenario import Scenario
+from tailrace.testing.provider.strict import Strict, VendorApi
+from tailrace.testing.provider.turns import AgenticTurns
+from tailrace.testing.scripted.failures import Failure
 from tailrace.testing.scripted.reply import Reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
@@ -17,19 +24,31 @@ from tailrace.testing.scripted.request_reader import ScriptedRequest
 class FaultyProvider:
     """An endpoint of all three dialects that answers as request, and keeps a log of who asked.
 
-    Each request takes the next item of `script`; when none is left, the request's model names the scenario.
+    Each request takes the next item of `script`; when none is left, the request's model names one of `turns` or a
+    scenario. With `strict`, it refuses first what the vendors' APIs refuse, and signs what it says as they do.
+    Responses that were asked for with `background` and `store` are kept: a GET for one takes the faults of the next
+    item.
 
         async with FaultyProvider(script=["status-529", "ok"]) as server:
             client = AsyncOpenAI(base_url=server.openai_url, api_key="any")
     """
 
     def __init__(
-        self, script: Iterable[str | Scenario | Reply] = (), *, host: str = "127.0.0.1", port: int = 0
+        self,
+        script: Iterable[str | Scenario | Reply] = (),
+        *,
+        turns: Mapping[str, Sequence[Reply]] | None = None,
+        strict: Strict | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
         """Raises `UnknownScenario` for a name in the script that is none."""
         self.requests: list[RecordedRequest] = []
         self.connections = 0  # ever accepted
+        self.kept = KeptResponses()
         self._script = [_as_scenario(item) for item in script]
+        self._turns = AgenticTurns(turns or {})
+        self._api = VendorApi(strict)
         self._host, self._port = host, port
         self._server: asyncio.Server | None = None
         self._open: set[Connection] = set()
@@ -56,6 +75,11 @@ class FaultyProvider:
     def extend(self, *items: str | Scenario | Reply) -> None:
         """More for the script. Raises `UnknownScenario`."""
         self._script += [_as_scenario(item) for item in items]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why requests were refused, in order; empty where all were as the vendors' APIs want them."""
+        return [request.refusal for request in self.requests if request.refusal]
 
     async def request(self, number: int = 0) -> RecordedRequest:
         """The request of that number, counted from 0, as soon as it has come."""
@@ -117,9 +141,32 @@ class FaultyProvider:
             self.requests.append(request)
             self._came.notify_all()
 
+    def model_names(self) -> list[str]:
+        """Every word that can be a model's name alone."""
+        return [*self._turns.names, *REPLIES]
+
+    def refusal(self, request: ScriptedRequest, headers: Mapping[str, str], *, counting: bool) -> Failure | None:
+        return self._api.refusal(request, headers, counting=counting)
+
+    def signed(self, reply: Reply, request: ScriptedRequest) -> Reply:
+        return self._api.signed(reply, request)
+
     def choose(self, request: ScriptedRequest) -> Scenario:
         """What this request gets. Raises `UnknownScenario`."""
-        return self._script.pop(0) if self._script else scenario(request.model)
+        if self._script:
+            return self._script.pop(0)
+        terms = request.model.split("+")
+        turn = next((term for term in terms if term in self._turns.names), None)
+        if turn is None:
+            return scenario(request.model)
+        terms.remove(turn)
+        faults = scenario("+".join(terms)) if terms else Scenario()
+        chosen = self._turns.reply(turn, request, self._api.conversation(request))
+        return replace(faults, name=request.model, reply=chosen)
+
+    def choose_for_kept(self) -> Scenario:
+        """How a response that is kept is delivered: the faults of the script's next item, else none."""
+        return self._script.pop(0) if self._script else Scenario()
 
 
 def _as_scenario(item: str | Scenario | Reply) -> Scenario:

@@ -21,6 +21,7 @@ class Failure(Value):
     anthropic_type: str
     openai_code: str | None = None
     param: str | None = None
+    details: JsonObject | None = None  # Anthropic: what a client can act on
 
 
 FAILURES: dict[str, Failure] = {
@@ -75,7 +76,9 @@ def refused_field(name: str) -> Failure:
 def error_body(dialect: Dialect, failure: Failure, request: ScriptedRequest) -> JsonObject:
     """The body that comes with the status."""
     if dialect == "anthropic":
-        said = {"type": failure.anthropic_type, "message": failure.message}
+        said: JsonObject = {"type": failure.anthropic_type, "message": failure.message}
+        if failure.details is not None:
+            said["details"] = failure.details
         return {"type": "error", "error": said, "request_id": request.id("req_01")}
     return {
         "error": {

@@ -29,6 +29,7 @@ class ScriptedRequest(Value):
 
     body: JsonObject
     digest: str
+    dialect: Dialect = "chat"
 
     @property
     def model(self) -> str:
@@ -60,7 +61,7 @@ class ScriptedRequest(Value):
 def scripted_request(dialect: Dialect, body: JsonObject) -> ScriptedRequest:
     said = {key: value for key, value in body.items() if key not in _HOW}
     seed = msgspec.json.encode([dialect, said], order="deterministic")
-    return ScriptedRequest(body, hashlib.sha256(seed).hexdigest())
+    return ScriptedRequest(body, hashlib.sha256(seed).hexdigest(), dialect)
 
 
 def logprob(piece: str) -> dict[str, Any]:

@@ -1,16 +1,27 @@
 """A reply in the words of OpenAI Responses: the response object, and the events that add up to it.
 
-Neighbouring texts and refusals are parts of one message item; each thought and each call is an item of its own.
+Neighbouring texts and refusals are parts of one message item; each thought and each call is an item of its own. A
+call of a custom tool is written with the one argument `input`, and of a tool in a namespace as `<namespace>__<name>`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import assert_never
+from typing import Any, assert_never
+
+import msgspec
 
 from tailrace.messages import JsonObject, Usage
-from tailrace.testing.scripted.reply import CallBlock, Citation, RefusalBlock, Reply, TextBlock, ThinkingBlock
+from tailrace.testing.scripted.reply import (
+    CallBlock,
+    Citation,
+    RefusalBlock,
+    Reply,
+    TextBlock,
+    ThinkingBlock,
+    pieces_of,
+)
 from tailrace.testing.scripted.request_reader import CREATED, ScriptedRequest, Sse, logprob
 
 _ECHOED: JsonObject = {  # what a response repeats of its request, and what it says where the request said nothing
@@ -63,7 +74,7 @@ def answer_events(reply: Reply, request: ScriptedRequest) -> list[Sse]:
     for index, blocks in enumerate(_items(reply)):
         item = whole["output"][index]
         sent.append({"type": "response.output_item.added", "item": _blank(item), "output_index": index})
-        sent += _item_events(blocks, {"item_id": item["id"], "output_index": index})
+        sent += _item_events(blocks, item, {"item_id": item["id"], "output_index": index})
         sent.append({"type": "response.output_item.done", "item": item, "output_index": index})
     sent.append({"type": f"response.{whole['status']}", "response": whole})
     return numbered(sent, request)
@@ -139,21 +150,38 @@ def _item(blocks: _Speech | ThinkingBlock | CallBlock, request: ScriptedRequest,
             summary = [{"type": "summary_text", "text": blocks.text}]
             return {"id": request.id("rs_", index), "type": "reasoning", **sealed, "summary": summary}
         case CallBlock():
-            return {
-                "id": request.id("fc_", index),
-                "type": "function_call",
-                "status": "completed",
-                "arguments": blocks.arguments,
-                "call_id": blocks.id or request.id("call_", index),
-                "name": blocks.name,
-            }
+            return _call(blocks, request, index)
         case _:
             assert_never(blocks)
 
 
+def _call(block: CallBlock, request: ScriptedRequest, index: int) -> JsonObject:
+    item: JsonObject = {
+        "id": request.id("fc_", index),
+        "type": "function_call",
+        "status": "completed",
+        "arguments": block.arguments,
+        "call_id": block.id or request.id("call_", index),
+        "name": block.name,
+    }
+    tools = [tool for tool in request.body.get("tools") or () if isinstance(tool, dict)]
+    if {"type": "custom", "name": block.name} in [_named(tool) for tool in tools]:
+        del item["arguments"]
+        text = msgspec.json.decode(block.arguments)["input"]
+        return {**item, "id": request.id("ctc_", index), "type": "custom_tool_call", "input": text}
+    namespace, apart, name = block.name.partition("__")
+    if apart and {"type": "namespace", "name": namespace} in [_named(tool) for tool in tools]:
+        item |= {"name": name, "namespace": namespace}
+    return item
+
+
+def _named(tool: dict[str, Any]) -> JsonObject:
+    return {"type": tool.get("type"), "name": tool.get("name")}
+
+
 def _blank(item: JsonObject) -> JsonObject:
     """The item as `output_item.added` announces it."""
-    empty: JsonObject = {"content": [], "summary": [], "arguments": "", "status": "in_progress"}
+    empty: JsonObject = {"content": [], "summary": [], "arguments": "", "input": "", "status": "in_progress"}
     return {key: empty.get(key, value) for key, value in item.items()}
 
 
@@ -168,13 +196,19 @@ def _part(block: TextBlock | RefusalBlock) -> JsonObject:
     }
 
 
-def _item_events(blocks: _Speech | ThinkingBlock | CallBlock, where: JsonObject) -> Iterator[JsonObject]:
+def _item_events(
+    blocks: _Speech | ThinkingBlock | CallBlock, item: JsonObject, where: JsonObject
+) -> Iterator[JsonObject]:
     match blocks:
         case tuple():
             for index, block in enumerate(blocks):
                 yield from _part_events(block, {"content_index": index, **where})
         case ThinkingBlock():
             yield from _thinking_events(blocks, {**where, "summary_index": 0})
+        case CallBlock() if "input" in item:
+            kind, text = "response.custom_tool_call_input", item["input"]
+            yield from ({"type": f"{kind}.delta", "delta": piece, **where} for piece in pieces_of(text))
+            yield {"type": f"{kind}.done", "input": text, **where}
         case CallBlock():
             kind = "response.function_call_arguments"
             yield from ({"type": f"{kind}.delta", "delta": piece, **where} for piece in blocks.pieces)

@@ -32,6 +32,7 @@ from tailrace.wire.client_request import (
 )
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.peer_json import objects_of, text_of
+from tailrace.wire.translation.web_search import from_tool, is_web_search
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),
@@ -107,6 +108,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         system=_system(fields.system),
         tools=_tools(fields.tools or [], choice, beyond),
         tool_choice=choice,
+        web_search=next((from_tool(tool) for tool in fields.tools or [] if is_web_search(tool)), None),
         parallel_tool_calls=parallel,
         max_tokens=fields.max_tokens,
         temperature=fields.temperature,
@@ -116,14 +118,16 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=_schema(config.get("format")),
     )
     thinks = fields.thinking is not None and fields.thinking.get("type") in ("enabled", "adaptive")
+    sent = with_thinking_of_providers(body)
     client_request = ClientRequest(
         "anthropic",
         request,
-        with_thinking_of_providers(body),
+        sent,
         stream=bool(fields.stream),
         user=(fields.metadata.user_id if fields.metadata else None) or "",
         opaque_at=conversation.opaque_at,
         reasoning=thinks,
+        withheld_fields=("thinking",) if sent.get("thinking") != body.get("thinking") else (),
     )
     return beyond.named_in(client_request)
 
@@ -223,6 +227,8 @@ def _only_shortens(management: object) -> bool:
 def _tools(tools: list[JsonObject], choice: ToolChoice, beyond: FieldsBeyond) -> tuple[ToolSpec, ...]:
     specs: list[ToolSpec] = []
     for index, tool in enumerate(tools):
+        if is_web_search(tool):
+            continue
         if (kind := tool.get("type")) not in (None, "custom"):  # a tool that Anthropic runs or defines
             beyond.optional.append(f"tools.{text_of(kind)}")
             if isinstance(choice, NamedTool) and choice.name == tool.get("name"):

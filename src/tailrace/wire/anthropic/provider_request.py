@@ -10,6 +10,8 @@ import re
 from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
 from tailrace.wire.anthropic.content import conversation, system_of
 from tailrace.wire.anthropic.output_schema import output_schema
+from tailrace.wire.anthropic.prompt_cache import with_cache_marks
+from tailrace.wire.translation.web_search import anthropic_tool
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (
@@ -34,15 +36,20 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         system = f"{system}\n\n{JSON_OBJECT}".strip()
     if system:
         body["system"] = system
-    if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
-    if request.tools or "tools" in request.extra:
+    tools = [_tool(tool) for tool in request.tools]
+    if request.web_search is not None:
+        tools.append(anthropic_tool(request.web_search))
+    if tools:
+        body["tools"] = tools
+    if tools or "tools" in request.extra:
         body |= _tool_choice(request)
     body |= _sampling(request)
     if output := _output_config(request):
         body["output_config"] = output
     if stream:
         body["stream"] = True
+    if request.cache_prompt:
+        body = with_cache_marks(body)
     return body | request.extra
 
 

@@ -9,7 +9,15 @@ import msgspec
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.wire.chat.messages import ChatConversation
 from tailrace.wire.client_request import ClientRequest, FieldsBeyond, InvalidRequest, Name, converted
-from tailrace.wire.openai_request import function_tools, is_json_object, offered_tools, response_schema, tool_choice
+from tailrace.wire.openai_request import (
+    function_tools,
+    is_json_object,
+    offered_tools,
+    response_schema,
+    service_tier,
+    tool_choice,
+)
+from tailrace.wire.translation.web_search import from_options
 
 # Fields that ask nothing of a model: the server keeps them with the request.
 _KEPT = frozenset({"metadata", "store", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
@@ -21,12 +29,9 @@ _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "logit_bias": ({},),
     "modalities": (["text"],),
-    "service_tier": ("auto", "default"),
-    "functions": ([],),
-    "function_call": ("auto", "none"),
 }
 # Several choices, log probabilities and sound are not in an answer of another dialect.
-_MEANING = frozenset({"n", "logprobs", "top_logprobs", "modalities", "audio", "functions", "function_call"})
+_MEANING = frozenset({"n", "logprobs", "top_logprobs", "modalities", "audio"})
 
 
 class _StreamOptions(msgspec.Struct):
@@ -54,6 +59,10 @@ class _Fields(msgspec.Struct):
     verbosity: str | None = None
     user: str | None = None
     safety_identifier: str | None = None
+    service_tier: str | None = None
+    web_search_options: JsonObject | None = None
+    functions: list[JsonObject] | None = None  # what `tools` and `tool_choice` were before
+    function_call: str | JsonObject | None = None
 
 
 _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
@@ -69,13 +78,17 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     for index, message in enumerate(fields.messages):
         conversation.add(message, f"messages[{index}]")
     options = fields.stream_options
+    tools, choice = fields.tools or [], fields.tool_choice
+    if legacy := bool(fields.functions) and not tools:
+        tools = [{"type": "function", "function": function} for function in fields.functions or []]
+        choice = _choice_of_function(fields.function_call)
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system="\n\n".join(conversation.system),
-        tools=offered_tools(function_tools(fields.tools or [], beyond, nested=True), fields.tool_choice, nested=True),
-        tool_choice=tool_choice(fields.tool_choice, beyond, nested=True),
-        parallel_tool_calls=fields.parallel_tool_calls,
+        tools=offered_tools(function_tools(tools, beyond, nested=True), choice, nested=True),
+        tool_choice=tool_choice(choice, beyond, nested=True),
+        parallel_tool_calls=False if legacy else fields.parallel_tool_calls,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         temperature=fields.temperature,
         top_p=fields.top_p,
@@ -85,6 +98,8 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=response_schema(fields.response_format, "response_format", beyond, nested=True),
         json_object=is_json_object(fields.response_format),
         verbosity=fields.verbosity,
+        service_tier=service_tier(fields.service_tier),
+        web_search=None if fields.web_search_options is None else from_options(fields.web_search_options),
     )
     client_request = ClientRequest(
         "chat",
@@ -94,5 +109,13 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         include_usage=bool(options and options.include_usage),
         user=fields.safety_identifier or fields.user or "",
         opaque_at=conversation.opaque_at,
+        legacy_functions=legacy,
     )
     return beyond.named_in(client_request)
+
+
+def _choice_of_function(choice: str | JsonObject | None) -> str | JsonObject | None:
+    """A legacy choice of a function in the words of today."""
+    if isinstance(choice, dict):
+        return {"type": "function", "function": choice}
+    return choice

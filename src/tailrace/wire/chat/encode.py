@@ -33,6 +33,7 @@ from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.reasoning_seal import named_field
+from tailrace.wire.translation.citations import Citation, citations_in, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -56,6 +57,7 @@ _REASON_OF = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
+_LEGACY_REASON = "function_call"
 _DONE = b"data: [DONE]\n\n"
 _CHOICES = b'"choices":[{'
 # In JSON text a bare quote is never part of a string: these match fields alone.
@@ -78,12 +80,16 @@ class StreamEncoder:
         created: int,
         include_usage: bool = False,
         source: Dialect = "chat",
+        legacy_calls: bool = False,
     ) -> None:
+        """`legacy_calls`: the client offered `functions`, and is told of one call in the words of that time."""
         head = {"id": id, "object": "chat.completion.chunk", "created": created, "model": model}
         self._head = b"data: " + _encode(head)[:-1]
         # Where the last chunk has the usage, the others have `usage: null` (H93).
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._include_usage = include_usage
+        self._said = self._part_start = 0  # characters of the text, and of what precedes its part
+        self._legacy_calls = legacy_calls
         self._source = source
         self._usage = usage_body(Usage(), source)
         self._open: dict[int, tuple[bytes, bytes]] = {}  # by choice: the bytes before and after a text
@@ -124,6 +130,7 @@ class StreamEncoder:
         self._relays = False
         match delta:
             case TextDelta(text=text, choice=choice):
+                self._said += len(text)
                 before, after = self._open.get(choice) or self._begin(choice, out)
                 out += (before, _encode(text), after)
             case ToolCallDelta(replaces=True):
@@ -132,13 +139,16 @@ class StreamEncoder:
                 self._begin(delta.choice, out)
                 if isinstance(delta, ToolCallDelta):
                     self._called.add(delta.choice)
-                out.append(self._chunk(delta.choice, _delta_fields(delta), None))
-            case NativeDelta() if named_field(delta) is not None:
-                pass
-            case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
+                if fields := self._fields_of(delta):
+                    out.append(self._chunk(delta.choice, fields, None))
+            case NativeDelta("chat", item, choice) if (
+                named_field(delta) is None
+            ):  # fields that only this dialect has, from its own decoder
                 self._begin(choice, out)
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
-            case NativeDelta() | EventDelta():
+            case NativeDelta():
+                self._cite(delta, out)
+            case EventDelta():
                 pass
             case FinishDelta(reason=reason, choice=choice):
                 self._reasons[choice] = _REASON_OF.get(reason, reason)
@@ -163,6 +173,8 @@ class StreamEncoder:
             reason = _REASONS[stop] if stop else self._reasons.get(choice, "stop")
             if reason == "stop" and choice in self._called:
                 reason = "tool_calls"  # clients run the calls only under this reason
+            if reason == "tool_calls" and self._legacy_calls:
+                reason = _LEGACY_REASON
             out.append(self._chunk(choice, {}, reason))
         if self._include_usage:
             out.append(b'%b,"choices":[],"usage":%b}\n\n' % (self._head, _encode(self._usage)))
@@ -264,6 +276,30 @@ class StreamEncoder:
         self._open[choice] = before, after
         return before, after
 
+    def _cite(self, native: NativeDelta, out: list[bytes]) -> None:
+        """The web pages that a text of another dialect rests on, as annotations of the whole text."""
+        cited: list[Citation] = []
+        match native:
+            case NativeDelta("responses", {"apart": _}):
+                self._part_start = self._said
+            case NativeDelta("responses", {"annotation": annotation}):
+                found = of_annotation(annotation)
+                cited = [] if found is None else [found.moved(self._part_start)]
+            case NativeDelta("anthropic", {"cited": _} as item):
+                cited = of_cited(item, self._said)
+            case _:
+                pass
+        if cited:
+            said = {"annotations": [citation.chat_annotation() for citation in cited]}
+            out.append(self._chunk(0, said, None))
+
+    def _fields_of(self, delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
+        """The fields of the chunk's delta; none for a call that has no place in it."""
+        if not self._legacy_calls or not isinstance(delta, ToolCallDelta):
+            return _delta_fields(delta)
+        name = {"name": delta.name} if delta.name else {}
+        return {"function_call": {**name, "arguments": delta.arguments}} if not delta.index else {}
+
     def _chunk(self, choice: int, delta: JsonObject, reason: str | None, logprobs: JsonObject | None = None) -> bytes:
         probable = {"logprobs": logprobs} if logprobs else {}
         said = _encode([{"index": choice, "delta": delta, **probable, "finish_reason": reason}])
@@ -310,21 +346,36 @@ def _delta_fields(delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonO
             assert_never(delta)
 
 
-def encode_body(completion: Completion, *, id: str = "", model: str = "", created: int = 0) -> JsonObject:  # noqa: A002
-    """The answer as a non-streaming body. An answer of this dialect keeps its own body, mended as its chunks are."""
+def encode_body(
+    completion: Completion,
+    *,
+    id: str = "",  # noqa: A002 - the field's name
+    model: str = "",
+    created: int = 0,
+    legacy_calls: bool = False,
+) -> JsonObject:
+    """The answer as a non-streaming body. An answer of this dialect keeps its own body, mended as its chunks are.
+    `legacy_calls` as in `StreamEncoder`."""
     if completion.dialect == "chat":
         return {"created": created, **own_body(completion.body)}
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
+    if cited := [citation.chat_annotation() for citation in citations_in(completion.message)]:
+        message["annotations"] = cited
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
-    if completion.tool_calls:
+    reason = _REASONS[completion.stop]
+    if completion.tool_calls and legacy_calls:
+        first = completion.tool_calls[0]
+        message["function_call"] = {"name": first.name, "arguments": first.arguments}
+        reason = _LEGACY_REASON if reason == "tool_calls" else reason
+    elif completion.tool_calls:
         message["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in completion.tool_calls
         ]
     elif message["content"] is None and completion.refusal is None:
         message["content"] = ""
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _REASONS[completion.stop]}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
     return {
         "id": id or completion.id,
         "object": "chat.completion",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.messages import Image, JsonObject, Message, Native, Part, Text, ToolResult
+from tailrace.messages import Image, JsonObject, Message, Part, Text, ToolResult
 from tailrace.wire.chat.completion import completion_from_body
 from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
@@ -29,17 +29,27 @@ class ChatConversation(Conversation):
             case "user":
                 self.messages.append(Message("user", tuple(self.parts_of(content, f"{where}.content"))))
             case "assistant":
-                self.messages.append(completion_from_body({"choices": [{"message": message}]}).message)
+                # A legacy call has no id: the number of its message tells it from others.
+                answer_id = f"m{len(self.messages)}" if message.get("function_call") else ""
+                body = {"id": answer_id, "choices": [{"message": message}]}
+                self.messages.append(completion_from_body(body).message)
             case "tool":
                 call_id = message.get("tool_call_id")
                 if not isinstance(call_id, str):
                     raise InvalidRequest("names the call that this is the result of", f"{where}.tool_call_id")
                 self.add_result(ToolResult(call_id, result_content(self.parts_of(content, f"{where}.content"))))
             case "function":
-                self.opaque_at = self.opaque_at or where
-                self.messages.append(Message("user", (Native("chat", message),)))
+                self._add_function_result(message, where)
             case role:
                 raise unknown_role(role, where)
+
+    def _add_function_result(self, message: JsonObject, where: str) -> None:
+        """The result of the legacy call before it, which has a name and no id."""
+        calls = self.messages[-1].tool_calls if self.messages else ()
+        if not calls or calls[-1].name != message.get("name"):
+            raise InvalidRequest("no message before it calls this function", f"{where}.name")
+        parts = self.parts_of(message.get("content"), f"{where}.content")
+        self.add_result(ToolResult(calls[-1].id, result_content(parts)))
 
     def part(self, part: object, where: str) -> Part:
         return part if isinstance(part, Image) else super().part(part, where)  # a step's images are read before

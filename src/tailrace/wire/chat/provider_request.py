@@ -20,7 +20,7 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.openai_request import file_fields, named_schema
+from tailrace.wire.openai_request import file_fields, named_schema, sendable
 from tailrace.wire.reasoning_seal import TEXT_FIELDS
 
 # OpenAI's reasoning models refuse `max_tokens`; most compatible servers know only that.
@@ -38,7 +38,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["response_format"] = {"type": "json_schema", "json_schema": named_schema(request.response_schema)}
     elif request.json_object:
         body["response_format"] = {"type": "json_object"}
-    return body | request.extra
+    return body | sendable(request.extra, stream=stream)
 
 
 def _sampling(request: ModelRequest) -> JsonObject:
@@ -52,6 +52,7 @@ def _sampling(request: ModelRequest) -> JsonObject:
         "seed": request.seed,
         "reasoning_effort": request.reasoning_effort,
         "verbosity": request.verbosity,
+        "service_tier": request.service_tier,
     }
     return {field: value for field, value in fields.items() if value is not None}
 

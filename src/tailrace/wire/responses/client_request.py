@@ -16,6 +16,7 @@ from tailrace.wire.openai_request import (
     is_json_object,
     offered_tools,
     response_schema,
+    service_tier,
     tool_choice,
 )
 from tailrace.wire.peer_json import text_of
@@ -23,6 +24,7 @@ from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.client_tools import as_functions, call_as_function, choice_as_function
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
+from tailrace.wire.translation.web_search import NAME, from_tool, is_allowed, is_web_search
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
 _KEPT = frozenset(
@@ -33,7 +35,6 @@ _KEPT = frozenset(
 )
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "truncation": ("disabled",),
-    "service_tier": ("auto", "default"),
     "top_logprobs": (0,),
 }
 _MEANING = frozenset({"top_logprobs", "prompt"})  # log probabilities, and a prompt that is stored at the provider
@@ -59,6 +60,7 @@ class _Fields(msgspec.Struct):
     include: list[str] | None = None
     user: str | None = None
     safety_identifier: str | None = None
+    service_tier: str | None = None
 
 
 _KNOWN = frozenset(_Fields.__struct_fields__) | _KEPT
@@ -78,13 +80,20 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     effort = reasoning.get("effort")
     form = fields.text or {}
     verbosity = form.get("verbosity")
-    functions = function_tools(as_functions(fields.tools or []), beyond, nested=False)
+    offered = fields.tools or []
+    searches = [from_tool(tool) for tool in offered if is_web_search(tool) and is_allowed(fields.tool_choice)]
+    others = [tool for tool in offered if not is_web_search(tool)]
+    functions = function_tools(as_functions(others), beyond, nested=False)
+    choice = fields.tool_choice
+    if searches and is_web_search(choice):
+        choice = {"type": "function", "name": NAME}
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
-        tools=offered_tools(functions, fields.tool_choice, nested=False),
-        tool_choice=tool_choice(choice_as_function(fields.tool_choice), beyond, nested=False),
+        tools=offered_tools(functions, choice, nested=False),
+        tool_choice=tool_choice(choice_as_function(choice), beyond, nested=False),
+        web_search=next(iter(searches), None),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
         temperature=fields.temperature,
@@ -93,6 +102,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         response_schema=response_schema(form.get("format"), "text.format", beyond, nested=False),
         json_object=is_json_object(form.get("format")),
         verbosity=verbosity if isinstance(verbosity, str) else None,
+        service_tier=service_tier(fields.service_tier),
     )
     client_request = ClientRequest(
         "responses",

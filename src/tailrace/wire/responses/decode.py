@@ -13,6 +13,7 @@ from tailrace.messages import AnyDelta, EventDelta, JsonObject
 from tailrace.wire.failure import protocol_error, stream_cut
 from tailrace.wire.peer_json import decode_object
 from tailrace.wire.quirks import NONE, WireQuirks
+from tailrace.wire.responses.output_items import NO_INDEX
 from tailrace.wire.responses.stream_events import TERMINAL, GrowingAnswer, Piece
 from tailrace.wire.sse import SseDecoder
 
@@ -20,13 +21,16 @@ _decode_piece = msgspec.json.Decoder(Piece).decode
 
 
 class ResponsesDecoder:
-    """Satisfies `ports.StreamDecoder`."""
+    """Satisfies `ports.StreamDecoder`. A stream that broke can be read on where the provider keeps the response: after
+    `reopen` come the bytes of another connection. Events up to `last_number` are ignored there."""
 
     def __init__(self, quirks: WireQuirks = NONE, *, keep_events: bool = False) -> None:
         self._sse = SseDecoder()
         self._keeps_events = keep_events and not quirks.cumulative_text  # whose events no client could read
         self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text, keep_events=self._keeps_events)
         self._head = b""  # the bytes before the data in the last block: nearly always the same in the next
+        self._ignored_to = NO_INDEX  # the last number that an earlier connection has brought
+        self.last_number = NO_INDEX  # the highest `sequence_number` that was read
 
     @property
     def complete(self) -> bool:
@@ -52,6 +56,9 @@ class ResponsesDecoder:
                     return out
             else:
                 delta = piece.delta
+                number = piece.sequence_number
+                if NO_INDEX < number <= self._ignored_to:
+                    continue
                 if delta and (
                     (
                         piece.type == growing.type
@@ -62,6 +69,7 @@ class ResponsesDecoder:
                     )
                     or answer.switch_to(piece, out)
                 ):
+                    self.last_number = max(self.last_number, number)
                     if self._keeps_events:
                         out.append(EventDelta("responses", piece.type, raw.replace(b"\n", b" ")))
                     growing.grow(piece, out)
@@ -82,6 +90,38 @@ class ResponsesDecoder:
     def rebuilt_body(self) -> JsonObject:
         return self._answer.rebuilt_body()
 
+    # ── a response that its provider keeps ───────────────────────────────────────────────────────────────────
+
+    @property
+    def response_id(self) -> str:
+        return self._answer.id
+
+    @property
+    def settled(self) -> bool:
+        """The provider has ended the response, whole or not."""
+        return self._answer.settled
+
+    @property
+    def is_queued(self) -> bool:
+        return self._answer.is_queued
+
+    def reopen(self) -> None:
+        """The bytes of another connection follow."""
+        self._sse = SseDecoder()
+        self._head = b""
+        self._ignored_to = self.last_number
+        self._answer.reopen()
+
+    def take_whole(self, response: JsonObject) -> list[AnyDelta]:
+        """The response as the provider gives it whole: what was not streamed of it follows. Of one that has not ended
+        only the state is taken."""
+        out: list[AnyDelta] = []
+        kind = next((kind for kind, status in TERMINAL.items() if status == response.get("status")), "")
+        if not kind:
+            kind, response = "response.in_progress", {**response, "output": []}
+        self._answer.apply(kind, {"type": kind, "response": response}, out)
+        return out
+
     def _is_terminal(self, block: bytes) -> bool:
         sent = self._sse.parse(block)
         try:
@@ -100,8 +140,15 @@ class ResponsesDecoder:
             event = decode_object(data)
         except PeerError as exc:
             out.append(answer.fail(protocol_error(str(exc), data)))
-        else:
-            answer.apply(_kind_of(sent.event, event), event, out)
+            return answer.ended
+        kind, number = _kind_of(sent.event, event), event.get("sequence_number")
+        if (
+            isinstance(number, int) and kind != "error"
+        ):  # an error may be the connection's own, with a number of its own
+            if NO_INDEX < number <= self._ignored_to:
+                return False
+            self.last_number = max(self.last_number, number)
+        answer.apply(kind, event, out)
         return answer.ended
 
 

@@ -26,6 +26,17 @@ def is_reference(item: object) -> bool:
     return isinstance(item, dict) and item.get("type") == "item_reference"
 
 
+def has_lost_its_seal(item: object) -> bool:
+    """Reasoning of our making that a client returns without its encrypted content, as for models that it thinks have
+    none."""
+    return (
+        isinstance(item, dict)
+        and item.get("type") == "reasoning"
+        and not item.get("encrypted_content")
+        and run_key_of(item) is not None
+    )
+
+
 def with_items_of_providers(body: JsonObject) -> JsonObject:
     """A request's body for a provider of this dialect: the same one where no item of ours is in it."""
     items = body.get("input")

@@ -1,11 +1,12 @@
 """`ModelRequest` to the body of a Responses API request.
 
-Owns the request body alone. The API has no `stop` and no `seed`: they are left out. Reasoning and native items of other
-dialects are dropped.
+Owns the request body alone. The API has no `stop` and no `seed`: they are left out, and answers are cut by their
+readers. Reasoning and native items of other dialects are dropped.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,13 +26,16 @@ from tailrace.messages import (
     ToolResult,
     ToolSpec,
 )
-from tailrace.wire.openai_request import file_fields, named_schema
+from tailrace.wire.openai_request import file_fields, named_schema, sendable
+from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
     "Your answer above was cut off in the middle. Continue it from exactly where it stopped: begin with the very next "
     "characters, repeat nothing of it, and write no preface."
 )
+
+_NO_REASONING = re.compile(r"(openai/)?(gpt-3|gpt-4|chatgpt-4)")  # OpenAI's models that refuse to be asked for it
 
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
@@ -41,13 +45,7 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         body["stream"] = True
     if request.system:
         body["instructions"] = request.system
-    if request.tools:
-        body["tools"] = [_tool(spec) for spec in request.tools]
-    if request.tools or "tools" in request.extra:  # the API refuses a tool_choice without tools
-        if isinstance(request.tool_choice, NamedTool):
-            body["tool_choice"] = {"type": "function", "name": request.tool_choice.name}
-        elif request.tool_choice is not None:
-            body["tool_choice"] = request.tool_choice
+    body |= _tools(request)
     if request.reasoning_effort is not None:
         body["reasoning"] = {"effort": request.reasoning_effort}
     if request.response_schema is not None:
@@ -61,9 +59,19 @@ def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
         "max_output_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
+        "service_tier": request.service_tier,
     }
     body |= {name: value for name, value in settings.items() if value is not None}
-    return _merged(body, request.extra)
+    if not request.verbatim:
+        body |= _unstored(request.model)
+    return _merged(body, sendable(request.extra, stream=stream))
+
+
+def _unstored(model: str) -> JsonObject:
+    """The conversation is ours to keep: the API keeps every response for a month unless it is told not to. Reasoning
+    then comes sealed, and goes back with the history."""
+    kept = {} if _NO_REASONING.match(model) else {"include": ["reasoning.encrypted_content"]}
+    return {"store": False, **kept}
 
 
 def _merged(base: JsonObject, over: Mapping[str, Any]) -> JsonObject:
@@ -72,6 +80,19 @@ def _merged(base: JsonObject, over: Mapping[str, Any]) -> JsonObject:
         below = merged.get(key)
         merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
     return merged
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    """The API refuses a `tool_choice` without tools."""
+    searches = [] if request.web_search is None else [responses_tool(request.web_search)]
+    tools, choice = [*map(_tool, request.tools), *searches], request.tool_choice
+    fields: JsonObject = {"tools": tools} if tools else {}
+    if choice is None or not (tools or "tools" in request.extra):
+        return fields
+    if is_chosen(choice, request.web_search):
+        return fields | {"tool_choice": {"type": NAME}}
+    named = {"type": "function", "name": choice.name} if isinstance(choice, NamedTool) else choice
+    return fields | {"tool_choice": named}
 
 
 def _tool(spec: ToolSpec) -> JsonObject:
@@ -88,12 +109,20 @@ def _tool(spec: ToolSpec) -> JsonObject:
 
 
 def _input_of(request: ModelRequest) -> Iterator[JsonObject]:
+    stored = request.verbatim or request.extra.get("store") is True
     for message in request.messages:
         items = _items_of(message)
-        yield from _without_dangling_reasoning(items) if message.role == "assistant" else items
+        if message.role == "assistant":
+            items = _without_dangling_reasoning(item for item in items if stored or not _is_only_named(item))
+        yield from items
     if request.prefill:
         yield _message("assistant", [{"type": "output_text", "text": request.prefill}])
         yield {"role": "user", "content": CONTINUE}
+
+
+def _is_only_named(item: JsonObject) -> bool:
+    """Reasoning that the provider would have to look up: it has neither its thoughts nor their seal."""
+    return item.get("type") == "reasoning" and not item.get("encrypted_content") and not item.get("content")
 
 
 def _items_of(message: Message) -> Iterator[JsonObject]:
@@ -139,8 +168,8 @@ def _item(part: Part, role: str) -> JsonObject | None:
     match part:
         case ToolResult(call_id, content):
             return {"type": "function_call_output", "call_id": call_id, "output": _output(part, content)}
-        case Native("responses", item):
-            return item
+        case Native("responses", item):  # of a text with citations the text is enough
+            return None if item.get("type") == "output_text" else item
         case ToolCall(call_id, name, arguments) if role == "assistant":
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning(dialect="responses", native=native) if role == "assistant":

@@ -65,7 +65,7 @@ _DELTAS: dict[TextKind, type[AnyDelta]] = {
 
 
 class Piece(msgspec.Struct, gc=False):
-    """The fields of a `*.delta` event. The others (`sequence_number`, `obfuscation`) have no place in the body."""
+    """The fields of a `*.delta` event that are read. The others (`obfuscation`) have no place in the body."""
 
     type: str = ""
     delta: str = ""
@@ -74,6 +74,7 @@ class Piece(msgspec.Struct, gc=False):
     content_index: int = 0
     summary_index: int = 0
     logprobs: list[Any] | None = None
+    sequence_number: int = NO_INDEX
 
 
 class Growing:
@@ -106,6 +107,7 @@ class GrowingAnswer:
         self._keeps_events = keep_events
         self.ended = False  # by the terminal event or an error: nothing after it counts
         self.complete = False
+        self.settled = False  # the provider has ended the response, whole or not
         self._cumulative = cumulative_text
         self._output = Output()
         self._response: JsonObject = {}
@@ -192,6 +194,22 @@ class GrowingAnswer:
             self._response |= {"status": "failed", "error": {"code": error.code, "message": error.message}}
         return error
 
+    def reopen(self) -> None:
+        """The stream broke and is read on: what it was ended with no longer counts, unless the provider ended it."""
+        if self.ended and not self.settled:
+            self.ended = False
+            if self._response.get("status") == "failed":
+                self._response |= {"status": "in_progress", "error": None}
+        self.growing.type = None
+
+    @property
+    def id(self) -> str:
+        return text_of(self._response.get("id"))
+
+    @property
+    def is_queued(self) -> bool:
+        return self._response.get("status") == "queued" and not self._output.items
+
     def rebuilt_body(self) -> JsonObject:
         body = {"object": "response", **self._response}
         if not objects_of(body.get("output")):  # none at all, or `[]` though items were streamed (D54)
@@ -259,7 +277,7 @@ class GrowingAnswer:
         if status not in TERMINAL.values():
             status = default_status
         self._response |= {**response, "status": status}
-        self.ended = True
+        self.ended = self.settled = True
         self._catch_up(objects_of(response.get("output")), out)
         if isinstance(response.get("usage"), dict):
             out.append(UsageDelta(usage_of(response["usage"])))
@@ -301,7 +319,8 @@ class GrowingAnswer:
             self._announce(item, out)
         elif item.type == "reasoning":
             if whole.get("encrypted_content"):
-                out.append(NativeDelta("responses", {"encrypted_content": whole["encrypted_content"]}))
+                sealed = {"encrypted_content": whole["encrypted_content"], "reasoning": whole}
+                out.append(NativeDelta("responses", sealed))
         elif item.type != "message":
             out.append(NativeDelta("responses", {"item": whole}))
 

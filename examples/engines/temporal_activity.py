@@ -1,0 +1,65 @@
+"""A model call as a Temporal activity: watched live, never paid for twice.
+
+pip install tailrace temporalio
+temporal server start-dev
+python examples/engines/temporal_activity.py "Name three rivers."
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+with workflow.unsafe.imports_passed_through():
+    import tailrace
+
+HEARTBEAT = timedelta(seconds=20)
+
+
+@activity.defn
+async def ask(question: str) -> dict[str, Any]:
+    """Attempts of one activity have one key: a second one returns the answer of the first or goes on with it."""
+    info = activity.info()
+    heart = asyncio.create_task(beat())
+    try:
+        return await tailrace.llm_call(
+            prompt=question,
+            idempotency_key=f"{info.workflow_id}/{info.workflow_run_id}/{info.activity_id}",
+            stop_on_cancel=lambda: not activity.is_worker_shutdown(),  # the next worker goes on where this one stopped
+        )
+    finally:
+        heart.cancel()
+
+
+async def beat() -> None:
+    """Temporal notices by this that the worker is alive, and tells the activity by it that it is cancelled."""
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(HEARTBEAT.total_seconds() / 3)
+
+
+@workflow.defn
+class Research:
+    @workflow.run
+    async def run(self, question: str) -> str:
+        output = await workflow.execute_activity(
+            ask, question, start_to_close_timeout=timedelta(minutes=30), heartbeat_timeout=HEARTBEAT
+        )
+        text: str = output["message"]["content"]
+        return text
+
+
+async def main(question: str) -> None:
+    client = await Client.connect("localhost:7233")
+    async with Worker(client, task_queue="research", workflows=[Research], activities=[ask]):
+        print(await client.execute_workflow(Research.run, question, id=f"research-{question}", task_queue="research"))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

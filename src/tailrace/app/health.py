@@ -1,0 +1,38 @@
+"""Whether the parts that every request needs are there: the store, and the bus where one is configured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+from tailrace.errors import JournalError, StorageFailed
+from tailrace.journal.bus import Bus
+from tailrace.ports import Journal
+
+ANSWER_S: Final = 2.0  # a part that takes longer counts as unavailable
+Part = Literal["store", "bus"]
+
+
+async def unavailable_parts(
+    journal: Journal, bus: Bus | None = None, *, timeout_s: float = ANSWER_S
+) -> dict[Part, JournalError]:
+    """What is not there now, and why. Without the store nothing can be done. Without the bus nothing is lost: viewers
+    of other machines' runs read the store, a little later."""
+    checks: dict[Part, Callable[[], Awaitable[None]]] = {"store": journal.check}
+    if bus is not None:
+        checks["bus"] = bus.check
+    failures = await asyncio.gather(*(_failure(check, timeout_s) for check in checks.values()))
+    return {part: failure for part, failure in zip(checks, failures, strict=True) if failure is not None}
+
+
+async def _failure(check: Callable[[], Awaitable[None]], timeout_s: float) -> JournalError | None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await check()
+    except TimeoutError:
+        message = f"no answer within {timeout_s:g} s"
+        return StorageFailed(message, reason=message)
+    except JournalError as exc:
+        return exc
+    return None

@@ -1,0 +1,73 @@
+"""The base of all events, and the facts that the attempts of a model call leave in a run's log.
+
+Part of `events`, which has them all: import them from there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, dataclass_transform
+
+import msgspec
+
+from tailrace.messages import Dialect, Usage
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+@dataclass_transform(frozen_default=True)  # what mypy must know of the subclasses
+class Event(msgspec.Struct, frozen=True, tag=_snake):
+    """Base of everything that can stand in a run's log."""
+
+
+class AttemptStarted(Event, omit_defaults=True):
+    """An attempt of a call at one provider begins. Its number is the entry's `attempt`: counted from 1 within the run,
+    or within the block for the call of a step."""
+
+    provider: str = ""
+    model: str = ""
+    block_id: str = ""
+    dialect: Dialect | None = None  # of the provider, where it is asked for a client of one of our APIs
+    ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
+
+
+class AnswerKept(Event, omit_defaults=True):
+    """The provider keeps the answer of the entry's `attempt` under this id. Whoever goes on with the run reads the
+    answer there instead of asking for another one."""
+
+    provider: str
+    model: str
+    answer_id: str
+    block_id: str = ""
+
+
+class AttemptDiscarded(Event, omit_defaults=True):
+    """The text of the entry's `attempt` is withdrawn: viewers that can redraw remove it."""
+
+    reason: str = ""
+    block_id: str = ""
+
+
+class ProviderEvents(Event):
+    """Events of a raw model's provider with all their fields, for clients of its dialect that resume the answer. The
+    chunks beside them say the same in short. Hidden unless asked for, like reasoning."""
+
+    dialect: Dialect
+    events: tuple[dict[str, Any], ...]
+
+
+class ProviderAnswer(Event):
+    """The whole body of a raw model's answer, as its provider gives it to a client that does not stream."""
+
+    dialect: Dialect
+    body: dict[str, Any]
+
+
+class UsageRecorded(Event):
+    """Tokens of one attempt, also of one that failed or was cancelled."""
+
+    usage: Usage
+    provider: str = ""
+    model: str = ""

@@ -1,0 +1,63 @@
+"""Entries of a log as viewers are shown them: as server-sent events, and without what the model thought.
+
+Pure. An entry that needs no change is framed from the bytes in storage, without decoding it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tailrace.events import (
+    Entry,
+    MessageRecorded,
+    ReasoningChunk,
+    RelayFact,
+    Snapshot,
+    TextSoFar,
+    from_json,
+    to_json,
+)
+from tailrace.messages import Reasoning
+from tailrace.ports import StoredLine
+
+
+def sse_with_reasoning(line: StoredLine) -> bytes:
+    """The entry as a server-sent event: `id` is the seq, `event` the type, `data` what `entry_to_json` returns."""
+    seq, attempt, json = line
+    return b'id: %d\nevent: %b\ndata: {"seq":%d,"attempt":%d,%b\n\n' % (seq, line.type, seq, attempt, json[1:])
+
+
+def sse_without_reasoning(line: StoredLine) -> bytes:
+    """The same for a viewer that did not ask what the model thought: empty for such an entry."""
+    if line.type not in _WITH_REASONING:
+        return sse_with_reasoning(line)
+    entry = Entry(line.seq, from_json(line.json), line.attempt)
+    shown = [StoredLine(line.seq, line.attempt, to_json(each.event)) for each in without_reasoning([entry])]
+    return b"".join(map(sse_with_reasoning, shown))
+
+
+_WITH_REASONING = frozenset(
+    {b"reasoning_chunk", b"provider_events", b"provider_answer", b"message_recorded", b"snapshot"}
+)
+
+
+def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The same entries for a viewer that did not ask for reasoning."""
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, ReasoningChunk | RelayFact):
+            continue
+        if isinstance(event, Snapshot) and event.reasoning.text:
+            yield Entry(entry.seq, msgspec.structs.replace(event, reasoning=TextSoFar()), entry.attempt)
+        elif isinstance(event, MessageRecorded):
+            yield Entry(entry.seq, _without_thoughts(event), entry.attempt)
+        else:
+            yield entry
+
+
+def _without_thoughts(recorded: MessageRecorded) -> MessageRecorded:
+    message = recorded.message
+    said = tuple(part for part in message.parts if not isinstance(part, Reasoning))
+    return msgspec.structs.replace(recorded, message=msgspec.structs.replace(message, parts=said))

@@ -1,0 +1,97 @@
+"""An answer that its provider keeps, as a run's log tells of it: its id, and how much of it the log has.
+
+Pure. A process that goes on with the run reads the answer from its beginning, and passes over what the log has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tailrace.events import (
+    AnswerKept,
+    AnyEvent,
+    AttemptDiscarded,
+    AttemptStarted,
+    Entry,
+    LlmDelta,
+    MessageChunk,
+    MessageRecorded,
+    ProviderEvents,
+    ReasoningChunk,
+    RunFinished,
+    StepFailed,
+    StepFinished,
+)
+
+_ENDS = (AttemptStarted, MessageRecorded, StepFinished, StepFailed, RunFinished)
+
+
+class KeptAnswer(msgspec.Struct, frozen=True):
+    """An answer that was not whole when the log ended."""
+
+    provider: str
+    model: str
+    id: str
+    attempt: int = 1  # whose answer it is
+    text: str = ""  # as far as it is on record
+    reasoning_chars: int = 0  # on record
+    last_event: int = -1  # the number of the last of the provider's own events on record
+
+
+class KeptAnswerFold:
+    """The answer that the newest attempt is giving, where its provider keeps it."""
+
+    def __init__(self) -> None:
+        self._kept: AnswerKept | None = None
+        self._begin(0)
+
+    def _begin(self, attempt: int) -> None:
+        self._attempt = attempt
+        self._pieces: list[str] = []
+        self._reasoning_chars = 0
+        self._last_event = -1
+
+    @property
+    def current(self) -> KeptAnswer | None:
+        kept = self._kept
+        if kept is None:
+            return None
+        return KeptAnswer(
+            kept.provider,
+            kept.model,
+            kept.answer_id,
+            self._attempt,
+            "".join(self._pieces),
+            self._reasoning_chars,
+            self._last_event,
+        )
+
+    def apply(self, event: AnyEvent, attempt: int) -> None:
+        if isinstance(event, AnswerKept):
+            self._kept = event
+            self._begin(attempt)
+        elif self._kept is None:
+            return  # nearly always
+        elif isinstance(event, _ENDS) or (isinstance(event, AttemptDiscarded) and attempt == self._attempt):
+            self._kept = None
+        elif attempt != self._attempt:
+            return
+        elif isinstance(event, MessageChunk):
+            self._pieces.append(event.text)
+        elif isinstance(event, LlmDelta):
+            self._pieces.append(event.delta)
+        elif isinstance(event, ReasoningChunk):
+            self._reasoning_chars += len(event.text)
+        elif isinstance(event, ProviderEvents):
+            numbers = (each.get("sequence_number") for each in event.events)
+            self._last_event = max(self._last_event, *(number for number in numbers if isinstance(number, int)), -1)
+
+
+def kept_in(entries: Iterable[Entry]) -> KeptAnswer | None:
+    """The answer that was under way when this log ended, where its provider keeps it."""
+    state = KeptAnswerFold()
+    for entry in entries:
+        state.apply(entry.event, entry.attempt)
+    return state.current

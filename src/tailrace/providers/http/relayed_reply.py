@@ -1,0 +1,103 @@
+"""The reply of a route that no dialect here covers: read as JSON or as events, and passed on as it came.
+
+Owns the reading of such a reply, its errors and its limits, and that the key it was asked for with is not in it (J114).
+Knows of its content only where completions have their texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from tailrace.errors import PeerError, ProviderError
+from tailrace.messages import ErrorDelta, JsonObject
+from tailrace.providers.http.transport import HttpReply
+from tailrace.redact import REDACTED, RedactingStream, TextRedactor
+from tailrace.wire.failure import failure_in, stream_cut
+from tailrace.wire.peer_json import decode_object, objects_of, text_of
+from tailrace.wire.sse import SseDecoder
+
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+_LARGE_BYTES = 1 << 20  # decoded in a thread: a list of embeddings would hold the loop
+_DONE = b"[DONE]"
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class RelayedReply:
+    """One reply. `on_bytes` is told of each read, for deadlines."""
+
+    def __init__(self, reply: HttpReply, redactor: TextRedactor, failed: Callable[[ErrorDelta], ProviderError]) -> None:
+        self._reply = reply
+        self._redactor = redactor
+        self._failed = failed
+        self._texts: dict[int, RedactingStream] = {}
+        self.on_bytes: Callable[[], None] = lambda: None
+
+    @property
+    def is_stream(self) -> bool:
+        return self._reply.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+    async def fields(self) -> dict[str, msgspec.Raw]:
+        """The fields of a whole reply, each as it came. Raises `ProviderError`."""
+        pieces: list[bytes] = []
+        size = 0
+        while data := await self._reply.read():
+            self.on_bytes()
+            pieces.append(data)
+            size += len(data)
+            if size > MAX_REPLY_BYTES:
+                raise PeerError(f"the answer exceeds {MAX_REPLY_BYTES} bytes")
+        whole = self._without_key(b"".join(pieces))
+        return await asyncio.to_thread(self._decoded, whole) if size > _LARGE_BYTES else self._decoded(whole)
+
+    def _decoded(self, data: bytes) -> dict[str, msgspec.Raw]:
+        try:
+            fields = _decode_fields(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            raise PeerError("expected an answer in JSON", excerpt=data[:300]) from exc
+        if "error" in fields and (error := failure_in(decode_object(data))) is not None:
+            raise self._failed(error)
+        return fields
+
+    async def events(self) -> AsyncIterator[list[JsonObject]]:
+        """The events of a stream, those of one read together, up to `[DONE]`. Raises `ProviderError`, also for a stream
+        that ends without it."""
+        decoder = SseDecoder()
+        while data := await self._reply.read():
+            self.on_bytes()
+            events: list[JsonObject] = []
+            for sent in decoder.feed(data):
+                if sent.data.strip() == _DONE:
+                    yield events
+                    return
+                if sent.data.strip():
+                    events.append(self._event(sent.data))
+            if decoder.error is not None:
+                raise decoder.error
+            yield events
+        raise self._failed(stream_cut("the stream ended without [DONE]"))
+
+    def _event(self, data: bytes) -> JsonObject:
+        event = decode_object(self._without_key(data))
+        if (error := failure_in(event)) is not None:
+            raise self._failed(error)
+        if self._redactor.idle:
+            return event
+        return {**event, **({"choices": self._choices(event)} if event.get("choices") else {})}
+
+    def _choices(self, event: JsonObject) -> list[JsonObject]:
+        """The choices; the end of a text that may be the beginning of a key waits for what follows."""
+        choices: list[JsonObject] = []
+        for choice in objects_of(event.get("choices")):
+            index = choice.get("index")
+            stream = self._texts.setdefault(index if isinstance(index, int) else 0, self._redactor.stream())
+            text = stream.feed(text_of(choice.get("text")))
+            choices.append({**choice, "text": text + stream.close() if choice.get("finish_reason") else text})
+        return choices
+
+    def _without_key(self, data: bytes) -> bytes:
+        for secret in self._redactor.secrets:
+            data = data.replace(msgspec.json.encode(secret)[1:-1], REDACTED.encode())
+        return data

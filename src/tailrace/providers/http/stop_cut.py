@@ -1,0 +1,104 @@
+"""An answer that ends at a stop string, of an API that has no such parameter: the Responses API.
+
+Owns the cut, streamed and whole: nothing of the stop string or after it is shown, and the stream ends there, so that
+its caller closes the connection. What may be the beginning of a stop string waits for what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from tailrace.errors import ProviderError
+from tailrace.messages import (
+    AnyDelta,
+    Completion,
+    FinishDelta,
+    ModelRequest,
+    NativeDelta,
+    TextDelta,
+    Usage,
+    UsageDelta,
+)
+from tailrace.ports import AnswerStream
+from tailrace.wire.responses.completion import completion_from_body
+from tailrace.wire.responses.response_fields import usage_body
+from tailrace.wire.token_estimate import input_tokens, message_tokens
+from tailrace.wire.translation.stop_cut import cut_at_stop, without_last
+from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
+
+STOPPED = "stop_sequence"  # the finish reason, as Anthropic's API names it
+
+
+class StopCutAnswer:
+    """Satisfies `ports.AnswerStream`."""
+
+    def __init__(self, inner: AnswerStream, request: ModelRequest) -> None:
+        self._inner = inner
+        self._deltas = aiter(inner)
+        self._request = request
+        self._strings = StopStrings(request.stop)
+        self._matcher = StopMatcher(self._strings)
+        self._stopped = False
+        self._ended = False
+        self._unshown = 0  # characters that were held back when the stream failed
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        if self._stopped or self._ended:
+            raise StopAsyncIteration
+        try:
+            deltas = await anext(self._deltas)
+        except ProviderError:
+            self._unshown = len(self._matcher.release())
+            raise
+        except StopAsyncIteration:
+            self._ended = True
+            if not (held := self._matcher.release()):
+                raise
+            return [TextDelta(held)]
+        return self._cut(deltas)
+
+    def completion(self) -> Completion:
+        """Its usage is an estimate where it ended before the provider has said it."""
+        received = self._inner.completion()
+        body, stop = cut_at_stop(received.body, self._strings)
+        if not stop:
+            return completion_from_body(without_last(body, self._unshown)) if self._unshown else received
+        if not body.get("usage"):
+            said = Usage(input_tokens(self._request), message_tokens((received.message,)))
+            body["usage"] = usage_body(said, "responses")
+        cut = completion_from_body(body)
+        reason = STOPPED if cut.stop == "end" else cut.finish_reason
+        return msgspec.structs.replace(cut, finish_reason=reason, stop_sequence=stop)
+
+    def _cut(self, deltas: list[AnyDelta]) -> list[AnyDelta]:
+        out: list[AnyDelta] = []
+        for delta in deltas:
+            if isinstance(delta, TextDelta):
+                text, stop = self._matcher.feed(delta.text)
+                if text:
+                    out.append(TextDelta(text))
+                if stop:
+                    self._stopped = True
+                    return [*out, *self._ending(stop)]
+            else:
+                if _parts_texts(delta) and (held := self._matcher.release()):
+                    out.append(TextDelta(held))
+                out.append(delta)
+        return out
+
+    def _ending(self, stop: str) -> list[AnyDelta]:
+        completion = self.completion()
+        named = NativeDelta("anthropic", {"stop_sequence": stop})
+        return [named, UsageDelta(completion.usage), FinishDelta(completion.finish_reason)]
+
+
+def _parts_texts(delta: AnyDelta) -> bool:
+    """Whether a text that follows this is another one. An annotation stands in the middle of its text."""
+    if isinstance(delta, NativeDelta):
+        return "apart" in delta.item or "item" in delta.item
+    return not isinstance(delta, UsageDelta)

@@ -1,0 +1,182 @@
+"""An answer over one connection or several: bytes through the decoder, as they come.
+
+Owns what is read of one answer. Which connection it is read from, and when it is read on from another one, is the
+provider's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from tailrace.errors import PeerError, ProviderError, StreamCut
+from tailrace.messages import AnyDelta, Completion, ErrorDelta, JsonObject
+from tailrace.ports import StreamDecoder
+from tailrace.providers.http.transport import HttpReply
+from tailrace.wire.dialects import Wire
+from tailrace.wire.responses.decode import ResponsesDecoder
+
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # a whole answer that was streamed: no model says so much, an endless stream does
+LINGER_S = 0.25  # after the last event: how long to wait for the end of the body, so that the connection can be reused
+_KEPT_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:~-]{0,255}")  # what may stand in the path of an address
+
+
+class StreamedAnswer:
+    """Bytes through the decoder, as they come. One list per read, empty where the read completed nothing."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        decoder: StreamDecoder,
+        reply: HttpReply,
+        head: bytes,
+        failed: Callable[[ErrorDelta], ProviderError],
+    ) -> None:
+        self._wire = wire
+        self._decoder = decoder
+        self._reply = reply
+        self._head = head
+        self._failed = failed
+        self._error: ProviderError | None = None
+        self._left = MAX_STREAM_BYTES
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        if self._error is not None:
+            raise self._error
+        decoder = self._decoder
+        if decoder.complete:
+            return await self._after_the_last_event()
+        if self._head:
+            data, self._head = self._head, b""
+        else:
+            data = await self._reply.read()
+        self._left -= len(data)
+        if self._left < 0:
+            raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
+        deltas = decoder.feed(data) if data else decoder.close(cut=not _has_proper_end(self._reply))
+        if deltas:
+            if isinstance(last := deltas[-1], ErrorDelta):
+                return self._up_to(deltas, last)
+        elif not data:
+            raise StopAsyncIteration
+        return deltas
+
+    def completion(self) -> Completion:
+        return self._wire.completion_from_body(self._decoder.rebuilt_body())
+
+    def _up_to(self, deltas: list[AnyDelta], error: ErrorDelta) -> list[AnyDelta]:
+        """What came before the error; the error itself is raised next."""
+        self._error = self._failed(error)
+        if len(deltas) == 1:
+            raise self._error
+        return deltas[:-1]
+
+    async def _after_the_last_event(self) -> list[AnyDelta]:
+        """Waits a moment for the end of the body; a server that keeps the connection open does not keep us."""
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while not self._reply.at_end and (data := await self._reply.read()):
+                    if deltas := self._decoder.feed(data):
+                        return deltas
+        except (TimeoutError, ProviderError):
+            pass
+        raise StopAsyncIteration
+
+
+class KeptAnswerStream(StreamedAnswer):
+    """An answer that the provider keeps. It can be read on from another connection, after the last event that came.
+    `kept_id`: where the id is known before the first event."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        decoder: ResponsesDecoder,
+        failed: Callable[[ErrorDelta], ProviderError],
+        kept_id: str = "",
+    ) -> None:
+        self._decoder: ResponsesDecoder
+        super().__init__(wire, decoder, _NO_REPLY, b"", failed)
+        self._known_id = kept_id
+        self._whole: list[AnyDelta] | None = None  # what a body brought that was not streamed
+        self._polled = False  # the last connection said no more than that the answer is not ready
+
+    @property
+    def kept_id(self) -> str:
+        """Empty where the provider has ended the answer."""
+        known = self._known_id or self._decoder.response_id
+        return known if _KEPT_ID.fullmatch(known) and not self._decoder.settled else ""
+
+    @property
+    def is_queued(self) -> bool:
+        return self._polled or self._decoder.is_queued
+
+    @property
+    def last_number(self) -> int:
+        return self._decoder.last_number
+
+    def attach(self, reply: HttpReply, head: bytes = b"") -> None:
+        """The events come from this connection now."""
+        self._decoder.reopen()
+        self._reply, self._head, self._error = reply, head, None
+        self._whole, self._polled = None, False
+
+    def take_whole(self, body: JsonObject) -> None:
+        """The provider gave the response whole, as far as it has come."""
+        self._decoder.reopen()
+        self._reply, self._error = _NO_REPLY, None
+        self._whole = self._decoder.take_whole(body)
+        self._polled = not self._decoder.settled
+
+    async def __anext__(self) -> list[AnyDelta]:
+        if self._whole:
+            deltas, self._whole = self._whole, []
+            return self._up_to(deltas, deltas[-1]) if isinstance(deltas[-1], ErrorDelta) else deltas
+        if self._whole is not None and self._error is None:
+            if self._decoder.complete:
+                raise StopAsyncIteration
+            raise StreamCut("the provider has not finished the answer and does not stream it")
+        return await super().__anext__()
+
+
+class _NoReply:
+    """Stands where there is no connection."""
+
+    status = 0
+    headers: Final[dict[str, str]] = {}
+    at_end = True
+
+    async def read(self) -> bytes:
+        return b""
+
+    def close(self) -> None:
+        pass
+
+
+_NO_REPLY: Final = _NoReply()
+
+
+class WholeAnswer:
+    """An answer that came in one piece although a stream was asked for."""
+
+    def __init__(self, completion: Completion) -> None:
+        self._completion = completion
+
+    def __aiter__(self) -> AsyncIterator[list[AnyDelta]]:
+        return self
+
+    async def __anext__(self) -> list[AnyDelta]:
+        raise StopAsyncIteration
+
+    def completion(self) -> Completion:
+        return self._completion
+
+
+def _has_proper_end(reply: HttpReply) -> bool:
+    """The body has a length or a last chunk. Without them it ends when the connection does, for whatever reason."""
+    headers = reply.headers
+    return "content-length" in headers or "chunked" in headers.get("transfer-encoding", "").lower()

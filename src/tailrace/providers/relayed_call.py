@@ -1,0 +1,116 @@
+"""One request to a route that no dialect here covers, passed on as it is: completions and embeddings.
+
+Owns its attempts at one model, and their deadlines. There are no stand-ins: another model's vectors cannot be compared
+with this one's. Ends in one answer or one typed error, and reports its attempts to a listener as any call does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from tailrace.errors import ProviderError
+from tailrace.messages import JsonObject, Usage
+from tailrace.providers.attempt import Route
+from tailrace.providers.call_listener import AttemptOutcome, CallListener
+from tailrace.providers.deadlines import DeadlineWatch, deadlines_of
+from tailrace.providers.http.relayed_reply import RelayedReply
+from tailrace.providers.retry.route_order import RouteOrder
+from tailrace.wire.chat.usage import usage_of
+
+_BYTES_PER_TOKEN = 4
+
+
+@runtime_checkable
+class Relay(Protocol):
+    """A provider with other routes than its dialect's."""
+
+    def relay(
+        self, route: str, body: JsonObject, headers: Mapping[str, str] = ...
+    ) -> AbstractAsyncContextManager[RelayedReply]:
+        """As `HttpProvider.relay`."""
+
+
+class RelayedCall:
+    """`send` is given the events of a stream, those of one read together. Runs once."""
+
+    def __init__(
+        self,
+        route: Route,
+        provider: Relay,
+        path: str,
+        body: JsonObject,
+        *,
+        headers: Mapping[str, str],
+        listener: CallListener,
+        send: Callable[[list[JsonObject]], None],
+    ) -> None:
+        self._route = route
+        self._provider = provider
+        self._path = path
+        self._body = body
+        self._headers = headers
+        self._listener = listener
+        self._send = send
+        self._sent = False
+        self._usage = Usage()
+
+    async def run(self) -> dict[str, msgspec.Raw] | None:
+        """The fields of a whole answer; None where it was streamed. An attempt that failed before anything was sent is
+        followed by another, as the route's policy has it. Raises `ProviderError`."""
+        route, now = self._route, asyncio.get_running_loop().time
+        order = RouteOrder([route.policy], random.Random())  # noqa: S311 - spreads retries, guards nothing
+        number = 0
+        error: ProviderError | None = None
+        while (leg := order.next(now())) is not None:
+            await asyncio.sleep(leg[1])
+            number += 1
+            outcome = AttemptOutcome(number, route.provider.name, route.model)
+            self._listener.attempt_started(number, outcome.provider, outcome.model)
+            try:
+                answer = await self._attempt()
+            except ProviderError as exc:
+                self._end(outcome, error=exc)
+                if self._sent:
+                    raise
+                order.failed(exc, now())
+                error = exc
+            except asyncio.CancelledError:
+                self._end(outcome, interrupted=True)
+                raise
+            else:
+                self._end(outcome)
+                return answer
+        if error is None:
+            raise AssertionError("a route has at least one attempt")
+        raise error
+
+    async def _attempt(self) -> dict[str, msgspec.Raw] | None:
+        route = self._route
+        tokens = len(msgspec.json.encode(self._body)) // _BYTES_PER_TOKEN
+        deadlines = deadlines_of(route.policy, purpose="turn", context_tokens=tokens, local=route.local)
+        watch = DeadlineWatch(deadlines, provider=route.provider.name)
+        async with watch, self._provider.relay(self._path, self._body, self._headers) as reply:
+            reply.on_bytes = lambda: watch.note_bytes(advanced=True)
+            if not reply.is_stream:
+                fields = await reply.fields()
+                if "usage" in fields:
+                    self._usage = usage_of(msgspec.json.decode(fields["usage"]))
+                return fields
+            async for events in reply.events():
+                for event in events:
+                    if event.get("usage"):
+                        self._usage = usage_of(event["usage"])
+                if events:
+                    self._sent = True
+                    self._send(events)
+            return None
+
+    def _end(self, outcome: AttemptOutcome, *, error: ProviderError | None = None, interrupted: bool = False) -> None:
+        ended = msgspec.structs.replace(outcome, usage=self._usage, error=error, interrupted=interrupted)
+        self._listener.attempt_ended(ended)

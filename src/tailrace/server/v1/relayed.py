@@ -1,0 +1,107 @@
+"""`/v1/completions` and `/v1/embeddings`: passed on to a provider that has them, for editors and for search.
+
+Owns what is ours of them: the model's name on the way in and out, and the error for a model that has no such route.
+Nothing is translated and nothing is recorded: there is no run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from tailrace.app.models import named
+from tailrace.messages import JsonObject, ModelRequest
+from tailrace.providers.call_listener import CallListener
+from tailrace.providers.relayed_call import Relay, RelayedCall
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import read_object
+from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
+from tailrace.server.v1.answer_route import request_schema
+from tailrace.server.v1.models import AGENT
+from tailrace.wire.client_request import FORWARDED_HEADERS, InvalidRequest
+from tailrace.wire.peer_json import encode_object
+
+_DONE: Final = b"data: [DONE]\n\n"
+_ERRORS: Final = (404, 408, 413, 422, 429, 502, 504)
+_COMPLETION: Final = object_schema(
+    {"model": TEXT, "choices": OBJECTS}, {"usage": nullable("object")}, additionalProperties=True
+)
+_EMBEDDINGS: Final = object_schema(
+    {"model": TEXT, "data": OBJECTS}, {"usage": nullable("object")}, additionalProperties=True
+)
+
+
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    async def complete(request: web.Request) -> web.StreamResponse:
+        """A completion of a text, by a provider that has this route.
+
+        With `suffix` it is the text in between, where the model can do that."""
+        return await _relayed(pipeline, request, "/completions", "completions")
+
+    async def embed(request: web.Request) -> web.StreamResponse:
+        """The embeddings of texts, by a provider that has this route."""
+        return await _relayed(pipeline, request, "/embeddings", "embeddings")
+
+    completion = request_schema("OpenAI", {}, prompt={"type": ["string", "array"]})
+    embedding = request_schema("OpenAI", {"input": {"type": ["string", "array"]}})
+    return (
+        Route(
+            "POST",
+            "/v1/completions",
+            complete,
+            "models",
+            body=completion,
+            answer=_COMPLETION,
+            streams=True,
+            errors=_ERRORS,
+        ),
+        Route("POST", "/v1/embeddings", embed, "models", body=embedding, answer=_EMBEDDINGS, errors=_ERRORS),
+    )
+
+
+async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, noun: str) -> web.StreamResponse:
+    """Raises `ApiError` 404 where the model has no such route, and the provider's own error."""
+    body = await read_object(request)
+    name = body.get("model")
+    if not isinstance(name, str) or not name:
+        raise InvalidRequest("expected the name of a model", "model")
+    if name == AGENT:
+        raise _no_route(f"the agent has no {noun}; name a model as <provider>/<model>")
+    route = pipeline.app.models.routes(named(pipeline.app.config, name))[0]
+    provider = route.provider
+    if provider.dialect == "anthropic" or not isinstance(provider, Relay):
+        raise _no_route(f"{provider.name} has no {noun}: its API ({provider.dialect}) has no such route")
+    stream = pipeline.stream(request) if body.get("stream") and path == "/completions" else None
+    at_once = pipeline.app.config.streaming.api_server is False
+    held: list[bytes] = []
+
+    def send(events: list[JsonObject]) -> None:
+        data = b"".join(b"data: %b\n\n" % encode_object({**event, "model": name}) for event in events)
+        if stream is None or at_once:
+            held.append(data)
+        else:
+            stream.send(data)
+
+    headers = {each: request.headers[each] for each in FORWARDED_HEADERS["chat"] if each in request.headers}
+    listener = pipeline.app.caller.watched(ModelRequest(route.model, ()), (route,), CallListener())
+    call = RelayedCall(
+        route, provider, path, {**body, "model": route.model}, headers=headers, listener=listener, send=send
+    )
+    fields = await call.run()
+    if fields is not None:
+        fields["model"] = msgspec.Raw(msgspec.json.encode(name))
+    if stream is not None:
+        if fields is not None:  # it came whole although a stream was asked for
+            held.append(b"data: %b\n\n" % msgspec.json.encode(fields))
+        return await stream.end(b"".join((*held, _DONE)))
+    if fields is None:
+        raise ApiError(502, f"{provider.name} streamed an answer that was asked for whole")
+    return json_response(fields)
+
+
+def _no_route(message: str) -> ApiError:
+    return ApiError(404, message, code="unsupported_route", param="model")

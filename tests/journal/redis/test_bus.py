@@ -1,0 +1,190 @@
+"""The bus between two processes, on a real Redis server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from redis_server import RedisServer, redis_server
+from tailrace.errors import ConfigError, JournalError
+from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished
+from tailrace.journal.bus import Committed
+from tailrace.journal.redis import bus as bus_module
+from tailrace.journal.redis.bus import RedisBus
+from tailrace.journal.redis.streams import batch_of, fields_of, stream_of
+from tailrace.ports import Batch
+
+RUN = "run_1"
+
+
+class Heard:
+    """What the journal of a process is told."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[Entry]] = {}
+        self.misses = 0
+        self._changed = asyncio.Event()
+
+    def arrived(self, run_id: str, batch: Batch) -> None:
+        self.entries.setdefault(run_id, []).extend(batch)
+        self._changed.set()
+
+    def missed(self) -> None:
+        self.misses += 1
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def texts(self, run_id: str = RUN) -> str:
+        return "".join(e.event.text for e in self.entries.get(run_id, []) if isinstance(e.event, MessageChunk))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with redis_server(tmp_path) as server:
+        yield server
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[RedisBus, Heard]]:
+    bus, heard = RedisBus(url), Heard()
+    await bus.open(heard)
+    try:
+        await there(bus, heard)
+        yield bus, heard
+    finally:
+        await bus.close()
+
+
+async def there(bus: RedisBus, heard: Heard, *, misses: int = 1) -> None:
+    """Returns when both connections are made."""
+    await heard.until(lambda: heard.misses >= misses)
+    await until(lambda: bus.connected)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - the bus tells nobody of its connections
+            await asyncio.sleep(0)
+
+
+def batch(first: int, *events: AnyEvent, attempt: int = 1) -> Batch:
+    return Batch(Entry(first + number, event, attempt) for number, event in enumerate(events))
+
+
+def chunks(first: int, *texts: str) -> Committed:
+    return Committed(RUN, batch(first, *map(MessageChunk, texts)))
+
+
+async def test_entries_reach_the_process_that_watches_the_run(server: RedisServer) -> None:
+    async with connected(server.url) as (sender, own), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        sender.publish([chunks(1, "a", "b"), Committed("run_2", batch(1, MessageChunk("not watched")))])
+        sender.publish([chunks(3, "c")])
+        await heard.until(lambda: len(heard.entries.get(RUN, [])) == 3)
+        assert heard.texts() == "abc"
+        assert [entry.seq for entry in heard.entries[RUN]] == [1, 2, 3]
+        assert "run_2" not in heard.entries
+        assert not own.entries
+
+
+async def test_a_watcher_that_comes_later_gets_what_follows_its_cursor(server: RedisServer) -> None:
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        sender.publish([chunks(1, "a"), chunks(2, "b")])
+        watcher.watch(RUN, after=1)
+        await heard.until(lambda: heard.texts() == "b")
+        watcher.unwatch(RUN)
+        watcher.watch(RUN, after=2)
+        sender.publish([chunks(3, "c")])
+        await heard.until(lambda: heard.texts() == "bc")
+
+
+async def test_repeated_and_late_entries_are_refused_by_their_ids(server: RedisServer) -> None:
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        sender.publish([chunks(1, "a"), chunks(2, "b"), chunks(2, "b"), chunks(1, "a"), chunks(3, "c")])
+        await heard.until(lambda: heard.texts().endswith("c"))
+        assert heard.texts() == "abc"
+        assert sender.connected
+
+
+async def test_redis_gone_and_back_is_told_and_what_follows_arrives(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tailrace.journal")
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        sender.publish([chunks(1, "a")])
+        await heard.until(lambda: heard.texts() == "a")
+        server.kill()
+        sender.publish([chunks(2, "b")])
+        await until(lambda: not sender.connected)
+        with pytest.raises(JournalError, match=r"Redis \(127.0.0.1:\d+\) is not there"):
+            await sender.check()
+        sender.publish([chunks(3, "c")])  # lost, and nothing waits for it
+        before = heard.misses
+        server.start()
+        await there(sender, heard, misses=before + 1)  # the watcher was told to read from storage
+        sender.publish([chunks(4, "d")])
+        await heard.until(lambda: heard.texts() == "ad")
+    assert "is gone" in caplog.text
+    assert "other nodes read from storage" in caplog.text
+
+
+async def test_a_long_entry_is_left_to_storage(server: RedisServer) -> None:
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        before = heard.misses
+        sender.publish([chunks(1, "x" * 300_000), chunks(2, "b")])
+        await heard.until(lambda: heard.texts() == "b")
+        assert heard.misses == before + 1
+
+
+async def test_streams_are_trimmed_and_removed_after_the_end(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "KEPT_BATCHES", 10)
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        sender.publish([chunks(seq, "a") for seq in range(1, 1001)])
+        await heard.until(lambda: 1000 in [entry.seq for entry in heard.entries.get(RUN, [])[-1:]])
+        redis = Redis.from_url(server.url)
+        assert await redis.xlen(stream_of(RUN)) < 250  # Redis trims by whole nodes of its tree
+        assert 0 < await redis.ttl(stream_of(RUN)) <= bus_module.KEPT_S
+        sender.publish([Committed(RUN, batch(1001, RunFinished("completed", "")))])
+        await heard.until(lambda: heard.entries[RUN][-1].seq == 1001)
+        assert 0 < await redis.ttl(stream_of(RUN)) <= bus_module.KEPT_AFTER_END_S
+        await redis.aclose()
+
+
+async def test_the_outbox_is_bounded(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(server.url) as (sender, _), connected(server.url) as (watcher, heard):
+        watcher.watch(RUN, after=0)
+        sender.publish([chunks(seq, "a") for seq in range(1, bus_module.MAX_OUTBOX + 101)])
+        await heard.until(lambda: heard.entries.get(RUN, [Entry(0, MessageChunk(""))])[-1].seq > bus_module.MAX_OUTBOX)
+        assert heard.entries[RUN][0].seq >= 101
+    assert "100 commits were not sent" in caplog.text
+
+
+async def test_an_address_that_can_never_work_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"bus.url"):
+        await RedisBus("redis://127.0.0.1:not-a-port/").open(Heard())
+
+
+def test_batches_are_read_back_as_they_were_written() -> None:
+    entries = Batch((Entry(7, MessageChunk("a\nb\u2028"), 1), Entry(8, MessageChunk("c"), 2)))
+    for one in (entries, batch(3, MessageChunk("a"), MessageChunk("b"), attempt=4)):
+        back = batch_of(fields_of(one))
+        assert back == one
+        assert back is not None
+        assert back.page == one.page
