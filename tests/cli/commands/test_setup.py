@@ -199,14 +199,16 @@ async def test_doctor_and_chat_say_what_is_wrong_with_postgresql_in_one_line(
         return [finding.what for finding in await patient.broken()]
 
     at = f"127.0.0.1:{postgres_server.port}/postgres"
-    assert await examined(f"postgresql://{LOCKED_USER}:wrong@{at}") == [
-        f'database: store.url: PostgreSQL at {at} refuses: password authentication failed for user "{LOCKED_USER}"'
-    ]
+    (locked,) = await examined(f"postgresql://{LOCKED_USER}:hunter2@{at}x")
+    assert f"store.url: PostgreSQL at {at}x refuses: " in locked
+    assert "hunter2" not in locked
     port = free_port()
     (away,) = await examined(f"postgresql://ann:hunter2@127.0.0.1:{port}/x")
-    assert away == f"database: PostgreSQL at 127.0.0.1:{port}/x cannot be reached: connection refused"
+    said = f"PostgreSQL at 127.0.0.1:{port}/x cannot be reached: connection refused"
+    assert away.endswith(said)
+    assert "hunter2" not in away
     done = tailrace(patient.home, "chat", "-q", "Hello?")
-    assert (done.returncode, done.stderr) == (1, f"error: {away.removeprefix('database: ')}\n")
+    assert (done.returncode, done.stderr) == (1, f"error: {said}\n")
     assert await examined(postgres_url) == []
 
 
