@@ -76,9 +76,13 @@ class PostgresJournal(StoredJournal):
             finally:
                 connection.terminate()
             journal = cls(address, clock, on_lag, bus)
-            if bus is not None:
-                await bus.open(journal._following)
             await journal._commits.open()
+            try:
+                if bus is not None:
+                    await bus.open(journal._following)
+            except BaseException:
+                await journal._commits.close()
+                raise
         journal._tasks = [asyncio.create_task(task) for task in (journal._listener.run(), journal._following.run())]
         return journal
 
