@@ -178,8 +178,7 @@ class RunFinished(Event):
 
 
 class AttemptStarted(Event, omit_defaults=True):
-    """An attempt of a call at one provider begins. Its number is the entry's `attempt`: counted from 1 within the run,
-    or within the block for the call of a step."""
+    """An attempt of a call begins. The entry's `attempt` counts them from 1 within the run, or the block of a step."""
 
     provider: str = ""
     model: str = ""

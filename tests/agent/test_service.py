@@ -128,6 +128,25 @@ async def test_I101_a_queued_message_waits_for_its_turn(tmp_path: Path) -> None:
     assert len(server.requests[1].json()["messages"]) == 4
 
 
+async def test_I101_a_message_that_waits_is_stopped_from_another_process_at_once(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[STALLED, reply("Third.")]) as server:
+        config = config_for(server, tmp_path)
+        async with open_app(config, directory=tmp_path) as app, open_app(config, directory=tmp_path) as other:
+            first = await app.agents.submit(TurnSpec(user("one")), session="s")
+            await shown(app, first.id)
+            second = await app.agents.submit(TurnSpec(user("two"), busy="queue"), session="s")
+            await other.agents.stop(second.id)
+            end = await other.agents.finished(second.id)
+            still = (await app.journal.get(first.id)).state
+            third = await other.agents.submit(TurnSpec(user("three")), session="s")
+            await other.agents.finished(third.id)
+            asked = [
+                message["content"] for message in server.requests[1].json()["messages"] if message["role"] == "user"
+            ]
+    assert (end.status, still) == ("stopped", "running")
+    assert asked == ["one", "two", "three"]
+
+
 async def test_an_idempotency_key_starts_one_run(tmp_path: Path) -> None:
     async with opened(tmp_path, reply("Once.")) as (app, server):
         runs = [await app.agents.submit(TurnSpec(user("go")), idempotency_key="k") for _ in range(3)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.installed import client_environment
+from tailrace.messages import JsonObject
 
 LONGEST_S = 90  # of one run: a second or two on an idle core
 KEY = "the-clients-key"
@@ -85,6 +86,18 @@ def codex(home: Path, url: str, *, model: str, retries: int | None = None) -> Co
         text += f"request_max_retries = {retries}\nstream_max_retries = {retries}\n"
     config.write_text(text, encoding="utf-8")
     return _agent("codex", home, {"TAILRACE_API_KEY": KEY})
+
+
+def thoughts_in(body: JsonObject) -> list[str]:
+    """The reasoning that a provider of whichever dialect is given back, as signed or encrypted as it was."""
+    if "input" in body:
+        items = [item for item in body["input"] if item.get("type") == "reasoning" and item["encrypted_content"]]
+        return [item["summary"][0]["text"] for item in items]
+    answers = [message for message in body["messages"] if message["role"] == "assistant"]
+    if any("reasoning_content" in answer for answer in answers):
+        return [answer["reasoning_content"] for answer in answers if "reasoning_content" in answer]
+    blocks = [block for answer in answers if isinstance(answer["content"], list) for block in answer["content"]]
+    return [block["thinking"] for block in blocks if block.get("type") == "thinking"]
 
 
 def _agent(name: str, home: Path, variables: Mapping[str, str]) -> CodingAgent:

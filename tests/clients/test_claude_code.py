@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clients.coding_agents import LONGEST_S, QUIET, Ended, claude_code
+from clients.coding_agents import LONGEST_S, QUIET, Ended, claude_code, thoughts_in
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply, think
@@ -66,6 +66,7 @@ async def test_a_whole_turn(tmp_path: Path, model: str) -> None:
     assert (claude.directory / "wheel.txt").read_text(encoding="utf-8") == "it turned 7 times\n"
     asked = [json.dumps(body) for body in steps_of(provider)]
     assert ["1\\tit turned 7 times" in body for body in asked] == [False, False, True, True]
+    assert all(thoughts_in(body) == ["First I must turn it."] for body in steps_of(provider)[1:])
     assert (went_on["result"], went_on["session_id"]) == (ANSWER, turned["session_id"])
 
 

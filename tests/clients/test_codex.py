@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clients.coding_agents import LONGEST_S, CodingAgent, codex
+from clients.coding_agents import LONGEST_S, CodingAgent, codex, thoughts_in
 from server.dialect_api import dialect_server
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply, think
@@ -17,13 +17,14 @@ from tailrace.testing.provider import FaultyProvider, Reply, Strict, call, reply
 MODELS = ["up-responses/turn", "up-chat/turn", "up-anthropic/turn", "tailrace"]
 ANSWER = "The wheel turns."
 PATCH = "*** Begin Patch\n*** Update File: wheel.txt\n@@\n-it turned 7 times\n+it turned 8 times\n*** End Patch\n"
+THOUGHTS = ["First I must turn it.", "And once more."]
 TURN = (
     reply(
-        think("First I must turn it."),
+        think(THOUGHTS[0]),
         "Let me turn it.",
         call("exec_command", {"cmd": "echo it turned 7 times | tee wheel.txt"}),
     ),
-    reply(think("And once more."), call("apply_patch", {"input": PATCH})),
+    reply(think(THOUGHTS[1]), call("apply_patch", {"input": PATCH})),
     reply(ANSWER),
 )
 AGENT_MODEL = {"provider": "up-chat", "name": "turn"}
@@ -60,7 +61,8 @@ async def test_a_whole_turn(tmp_path: Path, target: str) -> None:
     assert (done[1]["aggregated_output"], done[1]["exit_code"]) == ("it turned 7 times\n", 0)
     assert (agent.directory / "wheel.txt").read_text(encoding="utf-8") == "it turned 8 times\n"
     assert [items[-1]["text"], went_on[-1]["text"]] == [ANSWER, ANSWER]
-    assert len(provider.requests) == 4
+    returned = [thoughts_in(request.json()) for request in provider.requests]
+    assert returned == [[], THOUGHTS[:1], THOUGHTS, THOUGHTS]
 
 
 @pytest.mark.parametrize("model", MODELS)

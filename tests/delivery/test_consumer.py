@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -33,6 +33,7 @@ class Scene:
         self.platform = MemoryPlatform(capabilities, latency_s=latency_s)
         self.lines = ChatLines(self.platform)
         self.asked: list[ApprovalAsked] = []
+        self.may_send: Callable[[], bool] = lambda: True
 
     async def start_run(self, key: str = "") -> Lease:
         new = NewRun("agent", idempotency_key=key)
@@ -68,6 +69,7 @@ class Scene:
             self.lines.to(place),
             ledger,  # type: ignore[arg-type]
             on_approval=self.asked.append,
+            may_send=self.may_send,
         )
 
     @property

@@ -1,6 +1,6 @@
-"""A process that executes one run for the tests of two processes on one file.
+"""A process that executes one run for the tests of two processes on one database.
 
-    python executor.py DATABASE CHUNKS [die]
+    python executor.py URL CHUNKS [die]
 
 Prints the run's id, waits for a line on stdin, writes CHUNKS chunks one commit each and ends the run; with CHUNKS 0 it
 waits for a stop signal first. With `die` it says "ready" instead of ending and waits to be killed.
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 
+from journal.stores import Store
 from tailrace.events import MessageChunk, RunFinished
-from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import NewRun
 from tailrace.runs.lease import held
 
@@ -24,7 +23,7 @@ def say(text: str) -> None:
 
 
 async def main() -> None:
-    journal = await SqliteJournal.open(Path(sys.argv[1]))
+    journal = await Store(sys.argv[1]).open()
     chunks = int(sys.argv[2])
     run, lease = await journal.start(NewRun("call"), "the executor")
     assert lease is not None

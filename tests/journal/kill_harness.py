@@ -1,10 +1,10 @@
-"""Kills a writing process with SIGKILL, again and again, on one database file, and holds it to its word.
+"""Kills a writing process with SIGKILL, again and again, on one database, and holds it to its word.
 
-    python kill_harness.py DATABASE SEED KILLS
+    python kill_harness.py URL SEED KILLS
 
 Each victim is a process of its own, forked from this one (which has no loop and no threads) so that starting it takes
 milliseconds. It takes over what the one before left, writes, and has viewers that say on a pipe what they have seen.
-Whatever was seen must be in the file after the kill, with the same number and content, for ever. Prints what happened
+Whatever was seen must be in storage after the kill, with the same number and content, for ever. Prints what happened
 as JSON; any broken promise is an assertion.
 """
 
@@ -16,18 +16,19 @@ import os
 import random
 import select
 import signal
-import sqlite3
 import sys
 import time
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
+from journal.stores import AnyStored, Store
 from tailrace.events import MessageChunk, MessageStop, RunFinished, Snapshot, entry_to_json
 from tailrace.journal.fold import fold
-from tailrace.journal.sqlite.queries import list_runs, read_all
+from tailrace.journal.sqlite.queries import read_all
 from tailrace.journal.sqlite.schema import connect
-from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import ENDED, Durability, Lease, NewRun
+from tailrace.ports import ENDED, Batch, Durability, Lease, NewRun
 from tailrace.runs.recovery import recover
 
 WRITERS = 4
@@ -35,14 +36,16 @@ CHUNKS_PER_RUN = 40
 LIFE_S = 0.06  # a victim's longest life after it has shown its first entry
 CHECK_EVERY = 4  # looking clears the write-ahead log up: the victims in between must do that themselves
 NEVER_PARK = 1_000_000
+LEASES_APART_S = 40.0
 Seen = dict[tuple[str, int], str]
 
 
 # ── the victim ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def live(database: Path, pipe: int, seed: int, *, until_done: bool) -> None:
-    journal = await SqliteJournal.open(database)
+async def live(store: Store, pipe: int, seed: int, generation: int, *, until_done: bool) -> None:
+    clock = partial(later, generation * LEASES_APART_S) if store.is_postgres else None
+    journal = await store.open(clock=clock)
     chance = random.Random(seed)
     owner = f"victim-{os.getpid()}"
     async with asyncio.TaskGroup() as group:
@@ -55,8 +58,13 @@ async def live(database: Path, pipe: int, seed: int, *, until_done: bool) -> Non
     await journal.close()
 
 
+def later(by_s: float) -> float:
+    """Nothing but a lease tells PostgreSQL that a process is dead: each victim lives after its predecessor's leases."""
+    return time.time() + by_s
+
+
 async def write_runs(
-    journal: SqliteJournal, owner: str, pipe: int, chance: random.Random, group: asyncio.TaskGroup
+    journal: AnyStored, owner: str, pipe: int, chance: random.Random, group: asyncio.TaskGroup
 ) -> None:
     while True:
         durability: Durability = "fsync" if chance.random() < 0.05 else "committed"
@@ -66,7 +74,7 @@ async def write_runs(
         await write(journal, lease, chance)
 
 
-async def write(journal: SqliteJournal, lease: Lease, chance: random.Random) -> None:
+async def write(journal: AnyStored, lease: Lease, chance: random.Random) -> None:
     state = (await journal.snapshot(lease.run_id)).event
     assert isinstance(state, Snapshot)
     text = [state.output]
@@ -83,7 +91,7 @@ async def write(journal: SqliteJournal, lease: Lease, chance: random.Random) -> 
     await journal.seal(lease, RunFinished("completed", "".join(text)))
 
 
-async def watch(journal: SqliteJournal, run_id: str, pipe: int) -> None:
+async def watch(journal: AnyStored, run_id: str, pipe: int) -> None:
     async for batch in journal.tail(run_id):
         os.write(pipe, b"".join(b"%b %b\n" % (run_id.encode(), entry_to_json(entry)) for entry in batch))
 
@@ -91,14 +99,14 @@ async def watch(journal: SqliteJournal, run_id: str, pipe: int) -> None:
 # ── the killer ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def victim(database: Path, seed: int, life_s: float | None) -> bytes:
+def victim(store: Store, seed: int, generation: int, life_s: float | None) -> bytes:
     """What the victim's viewers said before it was killed, or before it was done (no `life_s`)."""
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ours)
         try:
-            asyncio.run(live(database, theirs, seed, until_done=life_s is None))
+            asyncio.run(live(store, theirs, seed, generation, until_done=life_s is None))
             os._exit(0)
         except BaseException as exc:  # noqa: BLE001 - the parent must hear of it
             print(f"victim: {exc!r}", file=sys.stderr)  # noqa: T201
@@ -144,47 +152,67 @@ def note(seen: Seen, said: bytes) -> set[str]:
     return runs
 
 
-def check(connection: sqlite3.Connection, seen: Seen, run_ids: set[str]) -> None:
-    stored = {
-        (run_id, entry.seq): entry_to_json(entry).decode()
-        for run_id in run_ids
-        for entry in read_all(connection, run_id, 0, None)
-    }
+async def check(store: Store, seen: Seen, run_ids: set[str]) -> None:
+    async with reading(store) as read:
+        stored = {
+            (run_id, entry.seq): entry_to_json(entry).decode() for run_id in run_ids for entry in await read(run_id)
+        }
     for key, entry in seen.items():
         if key[0] in run_ids:
             assert stored.get(key) == entry, f"{key} was seen and is not there: {entry} / {stored.get(key)}"
 
 
-def check_ends(connection: sqlite3.Connection) -> int:
-    runs = list_runs(connection, {"limit": 1_000_000})
+@asynccontextmanager
+async def reading(store: Store) -> AsyncIterator[Callable[[str], Awaitable[Batch]]]:
+    """Reads whole logs and leaves the database as it is."""
+    if store.is_postgres:
+        journal = await store.open()
+        yield journal.read
+        await journal.close()
+        return
+
+    async def read(run_id: str) -> Batch:
+        return read_all(connection, run_id, 0, None)
+
+    with closing(connect(Path(store.url.removeprefix("sqlite:///")), writer=False)) as connection:
+        yield read
+        (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
+        assert integrity == "ok"
+
+
+async def check_ends(store: Store) -> int:
+    journal = await store.open()
+    runs = await journal.runs(limit=1_000_000)
     for run in runs:
-        entries = read_all(connection, run.id, 0, None)
+        entries = await journal.read(run.id)
         assert run.state in ENDED, run
         assert [entry.seq for entry in entries] == list(range(1, run.last_seq + 1))
         ends = [entry.event for entry in entries if isinstance(entry.event, RunFinished)]
         assert ends == [entries[-1].event]
         assert ends == [run.finished]
         assert fold(entries).output == ends[0].output
+    await journal.close()
     return len(runs)
 
 
 def main() -> None:
-    database, seed, kills = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    store, seed, kills = Store(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     chance = random.Random(seed)
     seen: Seen = {}
     unchecked: set[str] = set()
     for number in range(1, kills + 1):
-        unchecked |= note(seen, victim(database, seed * 1_000_003 + number, chance.uniform(0.0, LIFE_S)))
+        unchecked |= note(
+            seen,
+            victim(
+                store, seed * 1_000_003 + number, number, chance.uniform(0.0, LIFE_S * (5 if store.is_postgres else 1))
+            ),
+        )
         if number % CHECK_EVERY == 0:
-            with closing(connect(database, writer=False)) as connection:
-                check(connection, seen, unchecked)
+            asyncio.run(check(store, seen, unchecked))
             unchecked.clear()
-    note(seen, victim(database, seed, None))
-    with closing(connect(database, writer=False)) as connection:
-        check(connection, seen, {run_id for run_id, _ in seen})
-        ended = check_ends(connection)
-        (integrity,) = connection.execute("PRAGMA integrity_check").fetchone()
-    assert integrity == "ok"
+    note(seen, victim(store, seed, kills + 1, None))
+    asyncio.run(check(store, seen, {run_id for run_id, _ in seen}))
+    ended = asyncio.run(check_ends(store))
     print(json.dumps({"kills": kills, "seen": len(seen), "runs": ended}))  # noqa: T201
 
 

@@ -4,30 +4,29 @@ entry is lost or repeated."""
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
+from journal.stores import AnyStored, Store
 from tailrace.errors import CursorAhead, StorageFailed
 from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.live_tail import Tail
-from tailrace.journal.sqlite import store
-from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.journal.postgres import following
+from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.journal.sqlite import store as sqlite_store
 from tailrace.ports import Batch, Journal, Lease
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
 
-T = TypeVar("T")
 MOST_STEPS = 12  # more than a viewer has; a longer delay is the same as none of its steps seeing the commit
 
 
 class Steps:
     """Counts the reads of a journal, and calls back before or after one of them."""
 
-    def __init__(self, journal: SqliteJournal, at: int, callback: Callable[[], None]) -> None:
-        self._query = journal._readers.query
+    def __init__(self, journal: AnyStored, at: int, callback: Callable[[], None]) -> None:
+        self._query: Callable[..., Any] = journal._readers.query
         self._at = at
         self._callback = callback
         self.count = 0
@@ -38,7 +37,7 @@ class Steps:
             self._callback()
         self.count += 1
 
-    async def query(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def query(self, work: object) -> Any:
         self._step()
         try:
             return await self._query(work)
@@ -52,29 +51,28 @@ async def read_then_tail(journal: Journal, run_id: str) -> list[Entry]:
     return entries + await everything(journal.tail(run_id, after=entries[-1].seq))
 
 
-async def finish(journal: SqliteJournal, lease: Lease) -> None:
+async def finish(journal: Journal, lease: Lease) -> None:
     await written(journal, lease, [MessageChunk("b")])
     await journal.seal(lease, RunFinished("completed", "ab"))
 
 
 @pytest.mark.parametrize("delay", range(MOST_STEPS))
-async def test_a_commit_that_is_published_late_in_its_own_process(tmp_path: Path, delay: int) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_commit_that_is_published_late_in_its_own_process(store: Store, delay: int) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
-    settle, committed = journal._commits._writer._settle, asyncio.Event()
+    settle, committed = journal._commits._settle, asyncio.Event()
     held: list[Any] = []
-    loop = asyncio.get_running_loop()
 
     def hold(group: Any) -> None:
         held.append(group)
-        loop.call_soon_threadsafe(committed.set)
+        committed.set()
 
     def publish() -> None:
-        journal._commits._writer._settle = settle
+        journal._commits._settle = settle  # type: ignore[method-assign]
         while held:
             settle(held.pop(0))
 
-    journal._commits._writer._settle = hold
+    journal._commits._settle = hold  # type: ignore[method-assign]
     journal.append(lease, [MessageChunk("a")])
     await committed.wait()
     steps = Steps(journal, delay, publish)
@@ -94,19 +92,19 @@ async def test_a_commit_that_is_published_late_in_its_own_process(tmp_path: Path
 
 @pytest.mark.parametrize("delay", range(MOST_STEPS))
 async def test_a_commit_that_is_published_late_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delay: int
+    store: Store, monkeypatch: pytest.MonkeyPatch, delay: int
 ) -> None:
-    ours = await SqliteJournal.open(tmp_path / "runs.db")
-    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    ours, theirs = await store.open(), await store.open()
     run, lease = await started(ours)
     kept = await theirs.attach(run.id)  # an earlier viewer's
-    follow, published = theirs._follow, asyncio.Event()
+    follower, name = (theirs._following, "_read") if isinstance(theirs, PostgresJournal) else (theirs, "_follow")
+    follow, published = getattr(follower, name), asyncio.Event()
 
-    async def follow_late(run_id: str, tail: Tail) -> Any:
+    async def follow_late(*args: Any) -> Any:
         await published.wait()
-        return await follow(run_id, tail)
+        return await follow(*args)
 
-    monkeypatch.setattr(theirs, "_follow", follow_late)
+    monkeypatch.setattr(follower, name, follow_late)
     await written(ours, lease, [MessageChunk("a")])
     steps = Steps(theirs, delay, published.set)
     watching = asyncio.ensure_future(read_then_tail(theirs, run.id))
@@ -124,8 +122,8 @@ async def test_a_commit_that_is_published_late_in_another_process(
     await theirs.close()
 
 
-async def test_a_cursor_ahead_of_storage_is_refused_by_what_storage_has(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_cursor_ahead_of_storage_is_refused_by_what_storage_has(store: Store) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
     await written(journal, lease, [MessageChunk("a")])
     with pytest.raises(CursorAhead, match="has 2 entries; the cursor says 3"):
@@ -153,25 +151,36 @@ def test_entries_that_storage_told_of_first_are_not_added_again() -> None:
     assert (tail.last_seq, seqs_after(tail, 6), seqs_after(tail, 8)) == (9, None, [9])
 
 
-async def test_a_run_that_could_not_be_read_is_followed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
-    ours = await SqliteJournal.open(tmp_path / "runs.db")
-    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_run_that_could_not_be_read_is_followed_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sqlite_store, following):
+        monkeypatch.setattr(module, "RETRY_FIRST_S", 0.001)
+    ours, theirs = await store.open(), await store.open()
     run, lease = await started(ours)
+    query: Callable[..., Any] = theirs._readers.query
+    failing, in_flight = False, 0
+
+    async def fail_for_a_while(work: object) -> object:
+        nonlocal in_flight
+        if failing:
+            raise StorageFailed("busy")
+        in_flight += 1
+        try:
+            return await query(work)
+        finally:
+            in_flight -= 1
+
+    monkeypatch.setattr(theirs._readers, "query", fail_for_a_while)
     tail = await theirs.attach(run.id)
-    page, failures = theirs.page, [StorageFailed("busy"), StorageFailed("busy")]
-
-    async def fail_twice(run_id: str, after: int) -> Batch:
-        if failures:
-            raise failures.pop()
-        return await page(run_id, after)
-
-    monkeypatch.setattr(theirs, "page", fail_twice)
     waiting = asyncio.ensure_future(anext(theirs.tail(run.id, after=1)))
+    await asyncio.sleep(0)
+    while in_flight:  # noqa: ASYNC110 - a read that has begun would see what is written below
+        await asyncio.sleep(0)
+    failing = True
     await written(ours, lease, [MessageChunk("a")])
     async with asyncio.timeout(10):
         with pytest.raises(StorageFailed):
             await waiting
+        failing = False
         while tail.last_seq < 2:
             await tail.next_time().wait()
         assert texts_of(await anext(theirs.tail(run.id, after=1))) == ["a"]

@@ -9,13 +9,23 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
+from postgres_server import PostgresServer
 from tailrace.errors import OutputMismatch, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import AnyEvent, AttemptDiscarded, Entry, MessageChunk, MessageStop, RunFinished, RunStarted
 from tailrace.journal.fold import fold, is_fact
+from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Lease, NewRun
+from tailrace.ports import Journal, Lease, NewRun
 from tailrace.testing.conformance.journal import WallClock, everything
 
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
@@ -40,25 +50,27 @@ class Model:
 
 
 class JournalMachine(RuleBasedStateMachine):
-    """The file is real. A crash is the file as it stands, copied, and a new journal on the copy."""
+    """Needs a store: how its journal is opened, and how it is left by a process that crashes."""
 
     runs = Bundle("runs")
+    journal: Journal
+    survives_crashes = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-machine-"))
-        self.generation = 0
         self.clock = WallClock()
         self.runner = asyncio.Runner()
         self.models: dict[str, Model] = {}
 
-    @property
-    def path(self) -> Path:
-        return self.directory / f"runs{self.generation}.db"
+    async def open_journal(self) -> Journal:
+        raise NotImplementedError
+
+    async def leave_by_crash(self) -> None:
+        raise NotImplementedError
 
     @initialize()
     def open(self) -> None:
-        self.journal = self.runner.run(SqliteJournal.open(self.path, clock=self.clock))
+        self.journal = self.runner.run(self.open_journal())
 
     @rule(target=runs)
     def start(self) -> str:
@@ -141,10 +153,9 @@ class JournalMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """What was not committed may be gone; what was seen may not, and no number of it is given out again."""
-        for suffix in ("", "-wal"):
-            shutil.copy(f"{self.path}{suffix}", self.directory / f"runs{self.generation + 1}.db{suffix}")
-        self.runner.run(self.journal.close())
-        self.generation += 1
+        if not self.survives_crashes:
+            return
+        self.runner.run(self.leave_by_crash())
         self.clock.now += 31.0
         self.open()
         for run_id, model in self.models.items():
@@ -180,10 +191,80 @@ class JournalMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.runner.run(self.journal.close())
         self.runner.close()
+
+
+class MemoryMachine(JournalMachine):
+    """Memory does not outlive its process: there is nothing to find after a crash."""
+
+    survives_crashes = False
+
+    async def open_journal(self) -> Journal:
+        return MemoryJournal(clock=self.clock)
+
+
+class SqliteMachine(JournalMachine):
+    """The file is real. A crash is the file as it stands, copied, and a new journal on the copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="tailrace-machine-"))
+        self.generation = 0
+
+    @property
+    def path(self) -> Path:
+        return self.directory / f"runs{self.generation}.db"
+
+    async def open_journal(self) -> Journal:
+        return await SqliteJournal.open(self.path, clock=self.clock)
+
+    async def leave_by_crash(self) -> None:
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{self.path}{suffix}", self.directory / f"runs{self.generation + 1}.db{suffix}")
+        await self.journal.close()
+        self.generation += 1
+
+    def teardown(self) -> None:
+        super().teardown()
         shutil.rmtree(self.directory)
 
 
-TestJournalMachine = JournalMachine.TestCase
-TestJournalMachine.settings = settings(
-    max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class PostgresMachine(JournalMachine):
+    """The server is real. A crash is the end of the process's tasks and connections, whatever they are at."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+
+    async def open_journal(self) -> Journal:
+        return await PostgresJournal.open(self.url, clock=self.clock)
+
+    async def leave_by_crash(self) -> None:
+        journal = self.journal
+        assert isinstance(journal, PostgresJournal)
+        assert journal._commits._writing is not None
+        tasks = [*journal._tasks, journal._commits._writing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if journal._commits._connection is not None:
+            journal._commits._connection.terminate()
+        journal._readers.close()
+
+
+SETTINGS = settings(max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def test_memory() -> None:
+    run_state_machine_as_test(MemoryMachine, settings=SETTINGS)
+
+
+def test_sqlite() -> None:
+    run_state_machine_as_test(SqliteMachine, settings=SETTINGS)
+
+
+def test_postgres(postgres_server: PostgresServer) -> None:
+    class Machine(PostgresMachine):
+        def __init__(self) -> None:
+            super().__init__(postgres_server.url())
+
+    run_state_machine_as_test(Machine, settings=settings(SETTINGS, max_examples=15))

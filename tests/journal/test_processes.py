@@ -1,4 +1,4 @@
-"""Two processes on one file: who owns what, who is alive, and viewers that are woken and do not poll."""
+"""Two processes on one database: who owns what, who is alive, and viewers that are woken and do not poll."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from journal.stores import Store
 from tailrace.errors import JournalError, RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
-from tailrace.journal.sqlite import store
+from tailrace.journal.sqlite import store as sqlite_store
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import Batch, Run, Signal
@@ -28,10 +30,15 @@ EXECUTOR = Path(__file__).with_name("executor.py")
 
 
 @asynccontextmanager
-async def executor(database: Path, *args: str) -> AsyncIterator[tuple[Process, str]]:
+async def executor(store: Store, *args: str) -> AsyncIterator[tuple[Process, str]]:
     """The process and the run it executes; it begins to write when it gets a line."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(EXECUTOR), str(database), *args, stdin=PIPE, stdout=PIPE
+        sys.executable,
+        str(EXECUTOR),
+        *(store.url, *args),
+        stdin=PIPE,
+        stdout=PIPE,
+        env={**os.environ, "PYTHONPATH": str(EXECUTOR.parent.parent)},
     )
     assert process.stdout is not None
     try:
@@ -48,9 +55,9 @@ def go(process: Process) -> None:
     process.stdin.write(b"\n")
 
 
-async def test_viewers_of_another_processs_run_share_one_tail_and_see_all(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
-    async with executor(tmp_path / "runs.db", "50") as (process, run_id):
+async def test_viewers_of_another_processs_run_share_one_tail_and_see_all(store: Store) -> None:
+    journal = await store.open()
+    async with executor(store, "50") as (process, run_id):
         async with asyncio.TaskGroup() as group:
             watching = [group.create_task(everything(journal.tail(run_id))) for _ in range(20)]
             await asyncio.sleep(0)
@@ -65,7 +72,7 @@ async def test_viewers_of_another_processs_run_share_one_tail_and_see_all(tmp_pa
 
 async def test_a_viewer_of_another_processs_run_does_not_poll(tmp_path: Path) -> None:
     journal = await SqliteJournal.open(tmp_path / "runs.db")
-    async with executor(tmp_path / "runs.db", "1") as (process, run_id):
+    async with executor(Store(f"sqlite:///{tmp_path / 'runs.db'}"), "1") as (process, run_id):
         viewer = journal.tail(run_id)
         await anext(viewer)
         waiting = asyncio.ensure_future(anext(viewer))
@@ -80,9 +87,9 @@ async def test_a_viewer_of_another_processs_run_does_not_poll(tmp_path: Path) ->
     await journal.close()
 
 
-async def test_the_second_process_is_told_who_owns_a_run_and_that_it_lives(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
-    async with executor(tmp_path / "runs.db", "1") as (process, run_id):
+async def test_the_second_process_is_told_who_owns_a_run_and_that_it_lives(store: Store) -> None:
+    journal = await store.open()
+    async with executor(store, "1") as (process, run_id):
         with pytest.raises(RunOwned, match="the executor"):
             await journal.claim(run_id, "me")
         assert await journal.orphans() == []
@@ -94,7 +101,7 @@ async def test_the_second_process_is_told_who_owns_a_run_and_that_it_lives(tmp_p
 async def test_I101_a_dead_owners_run_is_taken_over_at_once(tmp_path: Path) -> None:
     """No lease has run out: the pipe says that the process is gone."""
     journal = await SqliteJournal.open(tmp_path / "runs.db")
-    async with executor(tmp_path / "runs.db", "3", "die") as (process, run_id):
+    async with executor(Store(f"sqlite:///{tmp_path / 'runs.db'}"), "3", "die") as (process, run_id):
         go(process)
         assert process.stdout is not None
         assert await process.stdout.readline() == b"ready\n"
@@ -108,9 +115,28 @@ async def test_I101_a_dead_owners_run_is_taken_over_at_once(tmp_path: Path) -> N
     await journal.close()
 
 
-async def test_a_stop_reaches_the_process_that_executes_the_run(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
-    async with executor(tmp_path / "runs.db", "0") as (process, run_id):
+async def test_I101_a_dead_owners_run_is_taken_over_when_its_lease_has_run_out(postgres_url: str) -> None:
+    """Nothing but its lease says that a process of another machine is dead."""
+    store = Store(postgres_url)
+    async with executor(store, "3", "die") as (process, run_id):
+        go(process)
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"ready\n"
+        process.kill()
+        await process.wait()
+    early, late = await store.open(), await store.open(clock=lambda: time.time() + 60.0)
+    assert await early.orphans() == []
+    (found,) = [found async for found in recover(late, "me")]
+    assert (found.run.id, found.run.kills, found.lease.epoch) == (run_id, 1, 2)
+    assert await written(late, found.lease, [MessageChunk("3 ")], attempt=2) == 5
+    await late.seal(found.lease, RunFinished("completed", "0 1 2 3 "))
+    await early.close()
+    await late.close()
+
+
+async def test_a_stop_reaches_the_process_that_executes_the_run(store: Store) -> None:
+    journal = await store.open()
+    async with executor(store, "0") as (process, run_id):
         go(process)
         asked = await stop(journal, run_id, "me", at=1.0)
         assert asked.state == "running" or asked.finished
@@ -121,11 +147,11 @@ async def test_a_stop_reaches_the_process_that_executes_the_run(tmp_path: Path) 
     await journal.close()
 
 
-async def test_a_fenced_writer_in_another_process_stops_writing(tmp_path: Path) -> None:
-    """Two journals on one file stand for two processes: claims go through the file alone."""
+async def test_a_fenced_writer_in_another_process_stops_writing(store: Store) -> None:
+    """Two journals on one database stand for two processes: claims go through the database alone."""
     now = 1000.0
-    ours = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: now)
-    theirs = await SqliteJournal.open(tmp_path / "runs.db", clock=lambda: now + 60.0)
+    ours = await store.open(clock=lambda: now)
+    theirs = await store.open(clock=lambda: now + 60.0)
     run, lease = await started(ours)
     watching = asyncio.ensure_future(everything(ours.tail(run.id)))
     await written(ours, lease, [MessageChunk("a")])
@@ -142,9 +168,9 @@ async def test_a_fenced_writer_in_another_process_stops_writing(tmp_path: Path) 
     await theirs.close()
 
 
-async def test_a_signal_from_another_process_wakes_the_owner(tmp_path: Path) -> None:
-    ours = await SqliteJournal.open(tmp_path / "runs.db")
-    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_signal_from_another_process_wakes_the_owner(store: Store) -> None:
+    ours = await store.open()
+    theirs = await store.open()
     run, lease = await started(ours)
     waiting = asyncio.ensure_future(ours.signals(lease))
     await asyncio.sleep(0)
@@ -158,7 +184,7 @@ async def test_without_pipes_other_processes_are_looked_at_on_a_timer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "mkfifo")
-    monkeypatch.setattr(store, "POLL_S", 0.001)
+    monkeypatch.setattr(sqlite_store, "POLL_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
@@ -239,8 +265,8 @@ def test_a_process_that_cannot_make_its_pipe_again_does_not_look_dead(
 async def test_viewers_are_served_while_the_pipe_cannot_be_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
-    monkeypatch.setattr(store, "RETRY_MAX_S", 0.001)
+    monkeypatch.setattr(sqlite_store, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(sqlite_store, "RETRY_MAX_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
@@ -282,10 +308,10 @@ def test_a_new_process_wakes_the_others_and_is_woken_back(tmp_path: Path) -> Non
 
 
 async def test_what_is_committed_while_a_viewer_arrives_is_not_missed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = await SqliteJournal.open(tmp_path / "runs.db")
-    theirs = await SqliteJournal.open(tmp_path / "runs.db")
+    ours = await store.open()
+    theirs = await store.open()
     run, lease = await started(ours)
     get = theirs.get
 
@@ -306,7 +332,7 @@ async def test_what_is_committed_while_a_viewer_arrives_is_not_missed(
 async def test_wakeups_come_back_after_their_directory_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(sqlite_store, "RETRY_FIRST_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)
@@ -334,7 +360,7 @@ async def test_wakeups_come_back_after_their_directory_was_removed(
 async def test_a_failure_of_any_kind_does_not_end_wakeups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(store, "RETRY_FIRST_S", 0.001)
+    monkeypatch.setattr(sqlite_store, "RETRY_FIRST_S", 0.001)
     ours = await SqliteJournal.open(tmp_path / "runs.db")
     theirs = await SqliteJournal.open(tmp_path / "runs.db")
     run, lease = await started(ours)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from journal.stores import Store
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished, entry_to_json, event_type
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_ENTRIES, WINDOW_ENTRIES, Tail
 from tailrace.journal.memory import MemoryJournal
@@ -37,10 +38,15 @@ from tailrace.testing.conformance.journal import started
 from test_events import FACTS, STREAM_EVENTS
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
     journal: Journal
-    journal = MemoryJournal() if request.param == "memory" else await SqliteJournal.open(tmp_path / "runs.db")
+    if request.param == "memory":
+        journal = MemoryJournal()
+    else:
+        postgres = request.param == "postgres"
+        url = request.getfixturevalue("postgres_url") if postgres else f"sqlite:///{tmp_path / 'runs.db'}"
+        journal = await Store(url).open()
     yield journal
     await journal.close()
 
@@ -79,8 +85,8 @@ async def test_a_thousand_runs_with_a_viewer_each(journal: Journal) -> None:
     assert all(task.result() == list(range(1, 11)) for task in watching)
 
 
-async def test_F72_F73_stalled_viewers_cost_a_cursor_and_lose_nothing(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_F72_F73_stalled_viewers_cost_a_cursor_and_lose_nothing(store: Store) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
     viewers = [journal.tail(run.id) for _ in range(100)]
     for viewer in viewers:
@@ -138,22 +144,22 @@ async def test_H97_a_thousand_disconnects_and_resumes(journal: Journal) -> None:
     assert seen == list(await journal.read(run.id))
 
 
-async def test_a_viewer_far_behind_reads_by_the_page(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_viewer_far_behind_reads_by_the_page(store: Store) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
     written = 2 * PAGE_ENTRIES + 10
     journal.append(lease, [MessageChunk("x")] * written)
     await journal.seal(lease, RunFinished("completed", "x" * written))
     await journal.close()
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+    journal = await store.open()
     batches = [batch async for batch in journal.tail(run.id)]
     assert [len(batch) for batch in batches] == [PAGE_ENTRIES, PAGE_ENTRIES, 12]
     assert [entry.seq for batch in batches for entry in batch] == list(range(1, written + 3))
     await journal.close()
 
 
-async def test_L141_a_page_of_the_tail_is_as_short_as_one_from_storage(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_L141_a_page_of_the_tail_is_as_short_as_one_from_storage(store: Store) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
     viewer = journal.tail_pages(run.id)
     await anext(viewer)
@@ -268,8 +274,8 @@ def test_what_a_commit_encoded_is_what_viewers_are_sent(events: list[tuple[AnyEv
             assert page.framed(sse_without_reasoning) == frames_of(without_reasoning(batch))
 
 
-async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(tmp_path: Path) -> None:
-    journal = await SqliteJournal.open(tmp_path / "runs.db")
+async def test_a_commit_s_batch_is_not_encoded_again_for_its_viewers(store: Store) -> None:
+    journal = await store.open()
     run, lease = await started(journal)
     viewer = journal.tail(run.id, after=1)
     journal.append(lease, [MessageChunk("a")])

@@ -26,6 +26,7 @@ from tailrace.providers.call import Caller
 from tailrace.runs.host import OnEnd, RunHost
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.recovery import ClaimedRun
+from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
@@ -152,10 +153,14 @@ class AgentService(RunHost["_TurnExecution"]):
         run = claimed.run
         spec = msgspec.convert(run.new.input, TurnSpec)
         if run.new.session:
-            await self._until_session_is_free(run, spec.busy)
+            waiting = self._until_session_is_free(run, spec.busy)
+            try:
+                await run_beside(waiting, listen(self._journal, claimed.lease, stop_only))
+            except Stopped:  # from any process: it need not wait for its turn to end
+                return await self._turn(claimed, spec, stopped=True)
         async with self._sessions.turn_of(run):
             with self._observer.turn(run) as report:
-                finished = await self._turn(claimed, spec)
+                finished = await self._turn(claimed, spec, stopped=self.is_stopping(run.id))
                 report(finished)
         return finished
 
@@ -163,15 +168,17 @@ class AgentService(RunHost["_TurnExecution"]):
         """Returns when the session's earlier runs have ended, in this process and others (I101). None can come before
         this one any more: ids grow with each run that the session gets. One whose process is gone goes on here, unless
         this run interrupts it."""
+        states: tuple[RunState, ...] = ("pending", "running")
+        others = await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id)
+        if busy == "interrupt":  # all of them first: those that wait end when the one that runs has
+            for other in others:
+                await self.stop(other.id)
         if before := [task for run_id, task in self.tasks_of(run.new.session).items() if run_id < run.id]:
             await asyncio.wait(before)
-        states: tuple[RunState, ...] = ("pending", "running")
-        for other in await self._journal.runs(session=run.new.session, kind=TURN_KIND, states=states, before=run.id):
-            if busy == "interrupt":
-                await self.stop(other.id)
+        for other in others:
             await self.see_to_end(other.id)
 
-    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec) -> RunFinished:
+    async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: bool) -> RunFinished:
         run = claimed.run
         history = spec.history
         if history is None:
@@ -185,7 +192,7 @@ class AgentService(RunHost["_TurnExecution"]):
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=self.is_stopping(run.id))
+        return await runner.run(message, fetch=fetch, stopped=stopped)
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""

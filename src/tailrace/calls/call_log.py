@@ -131,7 +131,7 @@ class CallLog(DeltaLog):
                 pieces.append(delta.text)
             elif delta.__class__ is ToolCallDelta:
                 self.called = True
-            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_of_reasoning(delta):
+            elif self._keeps_events and isinstance(delta, NativeDelta) and _is_logged(delta):
                 events += _chunk("".join(pieces), thinking=thinking)
                 events.append(ProviderEvents(delta.dialect, (delta.item,)))
                 pieces = []
@@ -189,10 +189,10 @@ class CallLog(DeltaLog):
         return finished
 
 
-def _is_of_reasoning(delta: NativeDelta) -> bool:
-    """Whether it says where reasoning was, or signs it; of the first choice."""
+def _is_logged(delta: NativeDelta) -> bool:
+    """Whether it says where reasoning was, signs it, or names what a text rests on; of the first choice."""
     match delta.item:
-        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
+        case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}} | {"cited": _}:
             return delta.dialect == "anthropic" and not delta.choice
         case _:
             return named_field(delta) is not None and not delta.choice

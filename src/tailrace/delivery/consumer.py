@@ -81,6 +81,7 @@ class _Driver:
         self._platform, self._line, self._ledger = platform, line, ledger
         self._changed = asyncio.Event()
         self._patient = False  # more text does not change what is due next
+        self._leaving = False
         line.drivers.add(self)
 
     def apply_entry(self, entry: Entry) -> None:
@@ -96,8 +97,13 @@ class _Driver:
         self.planner.try_again()
         self._changed.set()
 
-    async def drive(self) -> None:
-        while True:
+    def leave(self) -> None:
+        self._leaving = True
+        self._changed.set()
+
+    async def drive(self) -> bool:
+        """Whether everything is done; False after `leave`."""
+        while not self._leaving:
             self._changed.clear()
             async with self._line.lock:
                 step = self.planner.step(_now())
@@ -113,8 +119,9 @@ class _Driver:
                         self._ledger.write(facts)
                     continue
             if isinstance(step, Done):
-                return
+                return True
             await self._wait(step)
+        return False
 
     async def _perform(self, action: AnyAction) -> AnyReply:
         """An adapter that raises breaks its contract: whether the action was done is unknown, and what follows is
@@ -188,8 +195,13 @@ class GatewayStreamConsumer:
         self._suspended = True
         self._driver.suspend()
 
+    def leave(self) -> None:
+        """Another process goes on with the delivery: `run` returns as soon as no request to the platform is under way.
+        One that was cancelled could not be made again (G80)."""
+        self._driver.leave()
+
     async def run(self) -> RunFinished | None:
-        """Delivers until everything is shown, and seals the delivery; returns None where `suspend` ended it before.
+        """Delivers until everything is shown, and seals the delivery; returns None where something ended it before.
         Raises `StaleEpoch` where another process has taken the delivery over, `JournalError`."""
         planner = self._driver.planner
         planner.restore(self._ledger.facts)
@@ -198,8 +210,8 @@ class GatewayStreamConsumer:
         for entry in await self._journal.read(self.spec.run_id):
             self._apply_entry(entry)
             seq = entry.seq
-        await run_beside(self._driver.drive(), self._follow(seq))
-        if self._suspended and planner.outline.finished is None:
+        done = await run_beside(self._driver.drive(), self._follow(seq))
+        if not done or (self._suspended and planner.outline.finished is None):
             return None
         return await self._ledger.close(error=self._error())
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.errors import TailraceError, validation_mistake
 from tailrace.messages import Dialect, File, JsonObject, ModelRequest, NamedTool, Value
-from tailrace.wire.web_search import is_chosen, unsaid
+from tailrace.wire.translation.web_search import is_chosen, unsaid
 
 T = TypeVar("T")
 

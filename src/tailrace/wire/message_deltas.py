@@ -20,6 +20,7 @@ from tailrace.messages import (
     ToolCallDelta,
 )
 from tailrace.wire.reasoning_seal import USUAL_FIELD, field_delta, field_of
+from tailrace.wire.translation.citations import cited_block, of_annotations
 
 
 def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> Iterator[AnyDelta]:
@@ -41,8 +42,8 @@ def message_deltas(message: Message, *, choice: int = 0, texts: bool = True) -> 
             case ToolCall(id_, name, arguments):
                 yield ToolCallDelta(calls, id_, name, arguments, choice)
                 calls += 1
-            case Native("responses", item):
-                yield NativeDelta("responses", {"item": item}, choice)
+            case Native():
+                yield from _natives(part, choice, texts=texts)
             case _:
                 pass
 
@@ -58,5 +59,19 @@ def _signatures(part: Reasoning, choice: int) -> Iterator[NativeDelta]:
             yield NativeDelta("anthropic", {"stop": True}, choice)
         case Reasoning(dialect="responses", native={"encrypted_content": str(sealed)} as item) if sealed:
             yield NativeDelta("responses", {"encrypted_content": sealed, "reasoning": item}, choice)
+        case _:
+            pass
+
+
+def _natives(part: Native, choice: int, *, texts: bool) -> Iterator[NativeDelta]:
+    match part:
+        case Native("responses", {"type": "output_text"} as item):
+            for annotation in (each.annotation() for each in of_annotations(item) if texts):
+                yield NativeDelta("responses", {"annotation": annotation}, choice)
+        case Native("anthropic", {"type": "text"} as block):
+            if texts and (cited := cited_block(block)) is not None:
+                yield cited
+        case Native("responses", item):
+            yield NativeDelta("responses", {"item": item}, choice)
         case _:
             pass

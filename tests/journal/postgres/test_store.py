@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
+from redis_server import redis_server
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.journal.redis.bus import RedisBus
 from tailrace.ports import Journal
 from tailrace.testing.conformance.journal import JournalConformance, WallClock
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
@@ -29,14 +33,19 @@ class TestOpenedByUrl(JournalConformance):
 
 
 class TestPostgresJournalShared(SharedJournalConformance):
-    @pytest.fixture
-    async def open_shared(self, postgres_url: str) -> AsyncIterator[OpenShared]:
+    @pytest.fixture(params=["NOTIFY", "Redis"])
+    async def open_shared(
+        self, request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path
+    ) -> AsyncIterator[OpenShared]:
         opened: list[PostgresJournal] = []
+        with contextlib.ExitStack() as stack:
+            redis = stack.enter_context(redis_server(tmp_path)) if request.param == "Redis" else None
 
-        async def open_shared(clock: Callable[[], float]) -> Journal:
-            opened.append(await PostgresJournal.open(postgres_url, clock=clock))
-            return opened[-1]
+            async def open_shared(clock: Callable[[], float]) -> Journal:
+                bus = RedisBus(redis.url) if redis is not None else None
+                opened.append(await PostgresJournal.open(postgres_url, clock=clock, bus=bus))
+                return opened[-1]
 
-        yield open_shared
-        for journal in opened:
-            await journal.close()
+            yield open_shared
+            for journal in opened:
+                await journal.close()

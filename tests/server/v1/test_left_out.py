@@ -52,6 +52,15 @@ async def test_K129_an_effort_that_the_provider_refuses_is_named(
         assert [event.ignored for event in await facts(server) if isinstance(event, AttemptStarted)] == [(word,)]
 
 
+async def test_K129_so_is_a_wish_for_one_call_at_a_time(tmp_path: Path) -> None:
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    fields: JsonObject = {"tools": [{"name": "look", "input_schema": {"type": "object"}}], "tool_choice": choice}
+    async with dialect_server(tmp_path) as server:
+        body = ask(MESSAGES, "up-chat/ok+refuses@parallel_tool_calls", **fields)
+        ignored, _ = await answered(server, MESSAGES, body)
+    assert ignored == ["tool_choice.disable_parallel_tool_use"]
+
+
 async def test_K129_the_run_names_it_when_it_is_found_out(tmp_path: Path) -> None:
     async with dialect_server(tmp_path) as server:
         await answered(server, MESSAGES, ask(MESSAGES, "up-chat/ok+refuses@reasoning_effort", **EFFORT[MESSAGES][1]))

@@ -83,6 +83,17 @@ async def test_K131_encrypted_reasoning_returns_to_openai_through_a_messages_cli
     assert first.json()["include"] == ["reasoning.encrypted_content"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_K131_a_plain_client_s_first_block_is_the_answer(tmp_path: Path, stream: bool) -> None:
+    hidden = reply(think("", signature="sealed"), "A river.")
+    async with dialect_server(tmp_path, [hidden, hidden]) as server:
+        body: JsonObject = {"model": "up-responses/m", "max_tokens": 99, "messages": QUESTION}
+        plain = await answer_of(server, MESSAGES, body, stream=stream)
+        thinks = await answer_of(server, MESSAGES, {**body, "thinking": {"type": "adaptive"}}, stream=stream)
+    assert [block["type"] for block in plain["content"]] == ["text"]
+    assert [block["type"] for block in thinks["content"]] == ["redacted_thinking", "text"]
+
+
 def test_K131_hidden_thinking_is_sealed_too() -> None:
     hidden = {"type": "redacted_thinking", "data": "xyz"}
     sealed = sealed_native(NativeDelta("anthropic", {"start": hidden}), "", "up")

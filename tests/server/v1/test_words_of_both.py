@@ -176,6 +176,16 @@ async def test_a_search_that_must_be_made(tmp_path: Path) -> None:
     assert (status, "tool_choice" in refused["error"]["message"]) == (400, True)
 
 
+async def test_a_search_that_is_not_among_the_allowed_tools_is_not_offered(tmp_path: Path) -> None:
+    function = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "look"}]}
+    _, sent = await sent_for(tmp_path, RESPONSES, UP[MESSAGES], tools=[OPENAIS, function], tool_choice=choice)
+    assert [tool["name"] for tool in sent["tools"]] == ["look"]
+    choice["tools"] = [{"type": "web_search"}]
+    _, sent = await sent_for(tmp_path, RESPONSES, UP[MESSAGES], tools=[OPENAIS, function], tool_choice=choice)
+    assert [tool["name"] for tool in sent["tools"]] == ["web_search"]
+
+
 async def test_the_agent_searches_with_its_own_tools(tmp_path: Path) -> None:
     sections = {"model": {"provider": "up-responses", "name": "ok"}}
     async with dialect_server(tmp_path, sections=sections) as server:

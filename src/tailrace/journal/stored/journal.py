@@ -98,6 +98,9 @@ class Database(ABC):
     def _look_at(self, run_id: str) -> None:
         """Another process may have written to the run: it is followed soon."""
 
+    @abstractmethod
+    async def close(self) -> None: ...
+
 
 class StoredJournal(Database):
     """The part of the port that is the same for every database."""

@@ -32,6 +32,7 @@ from tailrace.runs.recovery import ClaimedRun
 log = logging.getLogger("tailrace.platforms")
 MAX_GIVEN_BACK = 8  # times that a delivery whose run cannot be read is put off, before the chat is told
 MAX_TRIES = 5  # of a delivery that fails by an error of our own
+HAND_OVER_S = 30.0  # for requests under way: longer than an adapter waits for one
 SUSPEND_S = 5.0  # for saying in each message that it was cut
 
 
@@ -107,6 +108,14 @@ class Deliveries(RunHost["_Delivery"]):
         await self.give_back()
         for task in self._messages:
             task.cancel()
+
+    async def hand_over(self) -> None:
+        """Gives every delivery back, once its request to the platform that is under way was answered: another process
+        goes on."""
+        for delivery in self.executions:
+            delivery.consumer.leave()
+        await super().drain(HAND_OVER_S)
+        await self.give_back()
 
     async def _wait(self, timeout_s: float) -> None:
         messages = asyncio.wait(self._messages, timeout=timeout_s) if self._messages else asyncio.sleep(0)

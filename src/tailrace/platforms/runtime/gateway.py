@@ -147,7 +147,7 @@ class PlatformRunner:
         there."""
         if self._processes.successors(serving=self._lease.account):
             await self._disconnect()
-            await self.deliveries.give_back()
+            await self.deliveries.hand_over()
             await self._give_up_lease()
 
     async def stop(self, drain_s: float) -> None:

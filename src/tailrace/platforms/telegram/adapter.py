@@ -214,13 +214,13 @@ class TelegramPlatform(BasePlatform):
             return port.HookAnswer(403)
         if request.method != "POST":
             return port.HookAnswer(405)
-        if self._me is None:
-            return port.HookAnswer(503)
         try:
             update = telegram.Update.de_json(msgspec.json.decode(request.body), self._bot)
         except (msgspec.DecodeError, *_NONSENSE):
             return port.HookAnswer(400)
         try:
+            if self._me is None:  # another process keeps the connection; the webhook may call this one
+                self._me = await self._ask(self._bot.get_me())
             await self._handle_update(update, self._me, inbox)
         except TailraceError:
             return port.HookAnswer(503)  # it will be delivered again

@@ -40,6 +40,7 @@ LINGER_S = 0.25  # after the last event: how long to wait for the end of the bod
 _PEEK_BYTES = 16  # enough to tell a stream from a page
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 _NO_ROUTE = (404, 405, 501)
+_UNSET = ModelRequest("", ())  # asks for nothing
 # The fields of a request that the dialect's route for counting takes; those that a client wrote are its own affair.
 _COUNTED: dict[Dialect, frozenset[str]] = {
     "chat": frozenset(),
@@ -113,7 +114,7 @@ class HttpProvider:
         """The fields of the request that the endpoint was found to refuse for its model: it is asked without them."""
         paths = self._refused.at((self.name, self._url, request.model))
         sources = (field.source for field in OPTIONAL[self.dialect] if field.path in paths and field.source)
-        return tuple(dict.fromkeys(source for source in sources if getattr(request, source) not in (None, False)))
+        return tuple(dict.fromkeys(name for name in sources if getattr(request, name) != getattr(_UNSET, name)))
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
         """The tokens of the request's input, as the provider counts them; None where it has no route for that. Raises

@@ -24,9 +24,9 @@ from tailrace.messages import (
 from tailrace.ports import AnswerStream
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.responses.response_fields import usage_body
-from tailrace.wire.responses.stop_cut import cut_at_stop, without_last
-from tailrace.wire.stop_strings import StopMatcher, StopStrings
 from tailrace.wire.token_estimate import input_tokens, message_tokens
+from tailrace.wire.translation.stop_cut import cut_at_stop, without_last
+from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
 
 STOPPED = "stop_sequence"  # the finish reason, as Anthropic's API names it
 

@@ -46,6 +46,7 @@ class AnswerHeader(msgspec.Struct, frozen=True):
     state: JsonObject = {}
     ended: float | None = None
     legacy_calls: bool = False  # chat: the client knows `function_call` alone
+    hidden_thinking: bool = True  # messages: the client returns thinking that it cannot read
 
 
 class ApiFormat(msgspec.Struct, frozen=True):
@@ -77,11 +78,13 @@ def _chat_body(completion: Completion, header: AnswerHeader) -> JsonObject:
 
 
 def _messages_encoder(header: AnswerHeader) -> Encoder:
-    return anthropic.StreamEncoder(id=header.id, model=header.model, source=header.source)
+    return anthropic.StreamEncoder(
+        id=header.id, model=header.model, source=header.source, hidden_thinking=header.hidden_thinking
+    )
 
 
 def _messages_body(completion: Completion, header: AnswerHeader) -> JsonObject:
-    body = anthropic.encode_body(completion, id=header.id, model=header.model)
+    body = anthropic.encode_body(completion, id=header.id, model=header.model, hidden_thinking=header.hidden_thinking)
     return {**body, "id": header.id, "model": header.model}
 
 

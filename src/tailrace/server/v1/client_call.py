@@ -64,4 +64,5 @@ class ClientCall(msgspec.Struct, frozen=True):
             state=self.state,
             ended=ended,
             legacy_calls=self.client_request.legacy_functions,
+            hidden_thinking=self.client_request.reasoning or bool(self.client_request.request.tools),
         )

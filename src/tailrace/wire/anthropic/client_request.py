@@ -32,7 +32,7 @@ from tailrace.wire.client_request import (
 )
 from tailrace.wire.conversation import Conversation, joined_text, result_content, unknown_role
 from tailrace.wire.peer_json import objects_of, text_of
-from tailrace.wire.web_search import from_tool, is_web_search
+from tailrace.wire.translation.web_search import from_tool, is_web_search
 
 _DEFAULTS: dict[str, tuple[Any, ...]] = {
     "service_tier": ("auto", "standard_only"),

@@ -29,6 +29,7 @@ from tailrace.wire.failure import failure, failure_in, protocol_error, stream_cu
 from tailrace.wire.peer_json import assign_fields, decode_object, encode_object, object_of, objects_of, text_of
 from tailrace.wire.quirks import NONE, WireQuirks
 from tailrace.wire.sse import SseDecoder, is_event_name
+from tailrace.wire.translation.citations import cited_block
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", gc=False):
@@ -268,6 +269,8 @@ class AnthropicDecoder:
         self._keep(event or {"type": "content_block_stop"}, out, index=block.place)
         if block.is_native:
             out.append(_native(stop=True))
+        if block.start.get("citations") and (cited := cited_block(block.rebuilt())) is not None:
+            out.append(cited)
         if block.call is not None and not any(block.pieces):
             # No text of arguments came: they were in the start, as an object (B31), or there are none (B32).
             out.append(ToolCallDelta(block.call, "", "", arguments_of(block.rebuilt()["input"])))

@@ -19,6 +19,7 @@ from tailrace.messages import (
     FinishDelta,
     JsonObject,
     Message,
+    Native,
     NativeDelta,
     Reasoning,
     ReasoningDelta,
@@ -45,6 +46,7 @@ from tailrace.wire.peer_json import (
 )
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field, seal, seal_of, sealed_native, signed_item
 from tailrace.wire.sse import encode_event
+from tailrace.wire.translation.citations import of_annotation, of_annotations
 
 _STOP_REASONS: dict[Stop, str] = {
     "end": "end_turn",
@@ -71,10 +73,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class StreamEncoder:
-    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from."""
+    """Deltas in, bytes of the event stream out. `source` is the dialect that the deltas were decoded from. Without
+    `hidden_thinking` the client gets no block for thinking that has no text: it may take the first block for the
+    answer."""
 
-    def __init__(self, *, id: str, model: str, source: Dialect = "anthropic") -> None:  # noqa: A002 - the field's name
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - the field's name
+        model: str,
+        source: Dialect = "anthropic",
+        hidden_thinking: bool = True,
+    ) -> None:
         self._id, self._model, self._source = id, model, source
+        self._hidden_thinking = hidden_thinking
         self._usage = Usage()
         self._stop_reason = ""
         self._stop_sequence: str | None = None
@@ -245,6 +257,9 @@ class StreamEncoder:
                 self._own(item, out)
             case NativeDelta("responses", {"apart": _}):  # as in the whole body
                 self._stop_text(out)
+            case NativeDelta("responses", {"annotation": annotation}):
+                if (citation := of_annotation(annotation)) is not None:
+                    self._own({"delta": {"type": "citations_delta", "citation": citation.page()}}, out)
             case NativeDelta("responses", {"reasoning": _}):
                 self._seal_thoughts(native, out)
             case NativeDelta("chat", choice=0):
@@ -258,10 +273,11 @@ class StreamEncoder:
         sealed = sealed_native(native, "", self._provider)
         if self._kind is ReasoningDelta:
             self._own({"delta": {"type": "signature_delta", "signature": sealed}}, out)
-        else:
+            self._stop_block(out)
+        elif self._hidden_thinking:
             self._close_blocks(out)
             self._open_block(NativeDelta, {"type": "redacted_thinking", "data": sealed}, b"", out)
-        self._stop_block(out)
+            self._stop_block(out)
 
     def _own(self, item: JsonObject, out: list[bytes]) -> None:
         """Parts that only this dialect has, from its own decoder, in their place."""
@@ -359,7 +375,13 @@ class StreamEncoder:
             self._stop_block(out)
 
 
-def encode_body(completion: Completion, *, id: str = "", model: str = "") -> JsonObject:  # noqa: A002 - the field's name
+def encode_body(
+    completion: Completion,
+    *,
+    id: str = "",  # noqa: A002 - the field's name
+    model: str = "",
+    hidden_thinking: bool = True,
+) -> JsonObject:
     """The completion as a non-streaming body. An answer of this dialect keeps its own, mended as its events are."""
     if completion.dialect == "anthropic":
         return own_body(completion.body)
@@ -368,10 +390,14 @@ def encode_body(completion: Completion, *, id: str = "", model: str = "") -> Jso
         match part:
             case Text(text) | Refusal(text):
                 content.append({"type": "text", "text": text})
+            case Native("responses", {"type": "output_text"} as item) if content:
+                content[-1]["citations"] = [citation.page() for citation in of_annotations(item)]
             case Reasoning(text) if text:  # another dialect's reasoning has no signature but ours
                 content.append({"type": "thinking", "thinking": text, "signature": seal_of(part)})
+            case Reasoning() if hidden_thinking and signed_item(part):
+                content.append({"type": "redacted_thinking", "data": seal_of(part)})
             case Reasoning():
-                content += [{"type": "redacted_thinking", "data": seal_of(part)}] if signed_item(part) else []
+                pass
             case _:
                 content += blocks_of(Message("assistant", (part,)))
     reason = _STOP_REASONS[completion.stop]

@@ -11,7 +11,7 @@ from tailrace.messages import JsonObject, ModelRequest, NamedTool, ToolSpec
 from tailrace.wire.anthropic.content import conversation, system_of
 from tailrace.wire.anthropic.output_schema import output_schema
 from tailrace.wire.anthropic.prompt_cache import with_cache_marks
-from tailrace.wire.web_search import anthropic_tool
+from tailrace.wire.translation.web_search import anthropic_tool
 
 # The API wants a limit in every request and refuses one above the model's own. First match wins.
 _DEFAULT_MAX_TOKENS: tuple[tuple[re.Pattern[str], int], ...] = (

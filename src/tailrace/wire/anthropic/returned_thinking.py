@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tailrace.messages import JsonObject, Part, Reasoning
 from tailrace.wire.peer_json import object_of, objects_of, text_of
 from tailrace.wire.reasoning_seal import is_sealed, unsealed
+from tailrace.wire.translation.citations import is_foreign_page
 
 _CLAUDE = "claude"  # refuses thinking that it has not signed; other models of this API may want theirs back unsigned
 _CLAUDE_CALL = "toolu_"  # how the ids of its calls begin
@@ -19,6 +22,16 @@ def returned_part(part: Part) -> Part:
 
 def _opaque_text(block: JsonObject) -> object:
     return block.get("data") if block.get("type") == "redacted_thinking" else block.get("signature")
+
+
+def _without_foreign_pages(block: Any) -> Any:
+    """A text block without the citations that another provider's text was given (`Citation.page`)."""
+    citations = block.get("citations") if isinstance(block, dict) else None
+    if not isinstance(citations, list) or not any(map(is_foreign_page, citations)):
+        return block
+    kept = [citation for citation in citations if not is_foreign_page(citation)]
+    rest = {name: value for name, value in block.items() if name != "citations"}
+    return {**rest, "citations": kept} if kept else rest
 
 
 def with_thinking_of_providers(body: JsonObject) -> JsonObject:
@@ -41,7 +54,11 @@ def with_thinking_of_providers(body: JsonObject) -> JsonObject:
         content = message.get("content")
         kept = content
         if message.get("role") == "assistant" and isinstance(content, list):
-            kept = [block for block in content if not (isinstance(block, dict) and is_foreign(block))]
+            kept = [
+                _without_foreign_pages(block)
+                for block in content
+                if not (isinstance(block, dict) and is_foreign(block))
+            ]
         if kept == content:
             messages.append(message)
             continue

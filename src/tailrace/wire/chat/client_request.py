@@ -17,7 +17,7 @@ from tailrace.wire.openai_request import (
     service_tier,
     tool_choice,
 )
-from tailrace.wire.web_search import from_options
+from tailrace.wire.translation.web_search import from_options
 
 # Fields that ask nothing of a model: the server keeps them with the request.
 _KEPT = frozenset({"metadata", "store", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})

@@ -33,6 +33,7 @@ from tailrace.wire.error_bodies import openai_error_body
 from tailrace.wire.failure import contradiction
 from tailrace.wire.peer_json import decode_object, encode_object, objects_of, text_of
 from tailrace.wire.reasoning_seal import named_field
+from tailrace.wire.translation.citations import Citation, citations_in, of_annotation, of_cited
 
 _encode = msgspec.json.Encoder().encode
 _REASONS: dict[Stop, str] = {
@@ -87,6 +88,7 @@ class StreamEncoder:
         # Where the last chunk has the usage, the others have `usage: null` (H93).
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._include_usage = include_usage
+        self._said = self._part_start = 0  # characters of the text, and of what precedes its part
         self._legacy_calls = legacy_calls
         self._source = source
         self._usage = usage_body(Usage(), source)
@@ -128,6 +130,7 @@ class StreamEncoder:
         self._relays = False
         match delta:
             case TextDelta(text=text, choice=choice):
+                self._said += len(text)
                 before, after = self._open.get(choice) or self._begin(choice, out)
                 out += (before, _encode(text), after)
             case ToolCallDelta(replaces=True):
@@ -138,12 +141,14 @@ class StreamEncoder:
                     self._called.add(delta.choice)
                 if fields := self._fields_of(delta):
                     out.append(self._chunk(delta.choice, fields, None))
-            case NativeDelta() if named_field(delta) is not None:
-                pass
-            case NativeDelta("chat", item, choice):  # fields that only this dialect has, from its own decoder
+            case NativeDelta("chat", item, choice) if (
+                named_field(delta) is None
+            ):  # fields that only this dialect has, from its own decoder
                 self._begin(choice, out)
                 out.append(self._chunk(choice, item.get("delta", {}), None, item.get("logprobs")))
-            case NativeDelta() | EventDelta():
+            case NativeDelta():
+                self._cite(delta, out)
+            case EventDelta():
                 pass
             case FinishDelta(reason=reason, choice=choice):
                 self._reasons[choice] = _REASON_OF.get(reason, reason)
@@ -271,6 +276,23 @@ class StreamEncoder:
         self._open[choice] = before, after
         return before, after
 
+    def _cite(self, native: NativeDelta, out: list[bytes]) -> None:
+        """The web pages that a text of another dialect rests on, as annotations of the whole text."""
+        cited: list[Citation] = []
+        match native:
+            case NativeDelta("responses", {"apart": _}):
+                self._part_start = self._said
+            case NativeDelta("responses", {"annotation": annotation}):
+                found = of_annotation(annotation)
+                cited = [] if found is None else [found.moved(self._part_start)]
+            case NativeDelta("anthropic", {"cited": _} as item):
+                cited = of_cited(item, self._said)
+            case _:
+                pass
+        if cited:
+            said = {"annotations": [citation.chat_annotation() for citation in cited]}
+            out.append(self._chunk(0, said, None))
+
     def _fields_of(self, delta: ReasoningDelta | RefusalDelta | ToolCallDelta) -> JsonObject:
         """The fields of the chunk's delta; none for a call that has no place in it."""
         if not self._legacy_calls or not isinstance(delta, ToolCallDelta):
@@ -337,6 +359,8 @@ def encode_body(
     if completion.dialect == "chat":
         return {"created": created, **own_body(completion.body)}
     message: dict[str, Any] = {"role": "assistant", "content": completion.text or None, "refusal": completion.refusal}
+    if cited := [citation.chat_annotation() for citation in citations_in(completion.message)]:
+        message["annotations"] = cited
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
     reason = _REASONS[completion.stop]

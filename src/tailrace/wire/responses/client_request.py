@@ -24,7 +24,7 @@ from tailrace.wire.reasoning_seal import is_sealed, unsealed
 from tailrace.wire.responses.client_tools import as_functions, call_as_function, choice_as_function
 from tailrace.wire.responses.completion import completion_from_body
 from tailrace.wire.responses.item_ids import run_key_of, with_items_of_providers
-from tailrace.wire.web_search import NAME, from_tool, is_web_search
+from tailrace.wire.translation.web_search import NAME, from_tool, is_allowed, is_web_search
 
 # Fields that ask nothing of a model: the server keeps them with the request or obeys them.
 _KEPT = frozenset(
@@ -81,10 +81,12 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     form = fields.text or {}
     verbosity = form.get("verbosity")
     offered = fields.tools or []
-    searches = [from_tool(tool) for tool in offered if is_web_search(tool)]
+    searches = [from_tool(tool) for tool in offered if is_web_search(tool) and is_allowed(fields.tool_choice)]
     others = [tool for tool in offered if not is_web_search(tool)]
     functions = function_tools(as_functions(others), beyond, nested=False)
-    choice = {"type": "function", "name": NAME} if is_web_search(fields.tool_choice) else fields.tool_choice
+    choice = fields.tool_choice
+    if searches and is_web_search(choice):
+        choice = {"type": "function", "name": NAME}
     request = ModelRequest(
         model=fields.model,
         messages=tuple(conversation.messages),

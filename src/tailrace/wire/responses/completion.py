@@ -19,6 +19,7 @@ from tailrace.messages import (
 )
 from tailrace.wire.peer_json import count_of, object_of, objects_of, text_of
 from tailrace.wire.responses.text_slots import CALL_FIELDS
+from tailrace.wire.translation.citations import of_annotations
 
 PART_SEPARATOR = "\n\n"  # between the parts of one reasoning item: each is a paragraph of its own
 _UNENDED = frozenset({"", "queued", "in_progress"})  # the status of a response that has not ended
@@ -109,7 +110,8 @@ def _parts_of(item: JsonObject) -> list[Part]:
 def _content_of(content: JsonObject) -> list[Part]:
     kind = content.get("type")
     if kind in ("output_text", "text"):
-        return [Text(text_of(content.get("text")))]
+        text = Text(text_of(content.get("text")))
+        return [text, Native("responses", content)] if of_annotations(content) else [text]
     if kind == "refusal":
         return [Refusal(text_of(content.get("refusal")))]
     if kind == "reasoning_text":  # gpt-oss servers put the thoughts into the message

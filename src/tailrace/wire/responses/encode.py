@@ -38,8 +38,9 @@ from tailrace.wire.responses.completion import with_call_ids
 from tailrace.wire.responses.failures import error_event, failed_response_error
 from tailrace.wire.responses.relay import ENDINGS, SNAPSHOTS, RelayedItems, numbered, with_response
 from tailrace.wire.responses.response_fields import echoed_fields, usage_body
-from tailrace.wire.responses.text_forms import FORMS, TextForm
+from tailrace.wire.responses.text_forms import FORMS, OpenText, TextForm
 from tailrace.wire.sse import encode_event
+from tailrace.wire.translation.citations import of_cited
 
 _encode = msgspec.json.Encoder().encode
 
@@ -55,28 +56,6 @@ _INCOMPLETE_REASONS = {
     "content_filter": "content_filter",
     "refusal": "content_filter",
 }
-
-
-class _OpenText:
-    """An open text: the fields that its events repeat, and its pieces so far."""
-
-    __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
-
-    def __init__(self, event: str, item: JsonObject, keys: JsonObject) -> None:
-        self.item = item
-        self.keys = keys
-        self.pieces: list[str] = []
-        self.annotations: list[JsonObject] = []
-        self.logprobs: list[JsonObject] = []
-        fields: JsonObject = {"type": f"{event}.delta", **keys}
-        if event == "response.output_text":
-            fields["logprobs"] = []
-        body = _encode(fields)[:-1]
-        self.head = b'event: %b.delta\ndata: %b,"sequence_number":' % (event.encode(), body)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.pieces)
 
 
 class StreamEncoder:
@@ -117,9 +96,9 @@ class StreamEncoder:
         self._key = id.removeprefix("resp_")
         self._items: list[JsonObject] = []  # every item begun, in order; each grows into its final form
         self._kind: type[AnyDelta] | None = None  # of the open text
-        self._text: _OpenText | None = None
+        self._text: OpenText | None = None
         self._item: JsonObject | None = None  # the open message or reasoning item
-        self._calls: dict[int, _OpenText] = {}  # the calls, by their place among them
+        self._calls: dict[int, OpenText] = {}  # the calls, by their place among them
         self._open_calls: set[int] = set()
         self._usage: Usage | None = None
         self._reason = ""
@@ -175,11 +154,8 @@ class StreamEncoder:
                 self._add_arguments(delta, out)
             case NativeDelta("responses", item):
                 self._native(item, out)
-            case NativeDelta("anthropic", choice=0):
-                self._sign(delta, out)
-            case NativeDelta("chat", choice=0):
-                field = named_field(delta)
-                self._reasoning_field = self._reasoning_field if field is None else field
+            case NativeDelta(choice=0):
+                self._foreign(delta, out)
             case FinishDelta(reason, 0):
                 self._reason = reason
             case UsageDelta(usage):
@@ -221,7 +197,7 @@ class StreamEncoder:
         self._relays, self._items = False, relayed.items
         if (item := relayed.open_text()) is not None and relayed.part is not None:
             self._item, self._kind = item, TextDelta
-            self._text = _OpenText("response.output_text", item, relayed.part)
+            self._text = OpenText("response.output_text", item, relayed.part)
             self._text.pieces = relayed.pieces
             relayed.open.pop(len(self._items) - 1)
         for index, item in sorted(relayed.open.items()):
@@ -275,7 +251,7 @@ class StreamEncoder:
             grown = self._open_text(kind, out)
         self._grow(grown, text, out)
 
-    def _grow(self, grown: _OpenText, text: str, out: list[bytes]) -> None:
+    def _grow(self, grown: OpenText, text: str, out: list[bytes]) -> None:
         try:
             raw = _encode(text)
         except UnicodeEncodeError:  # a lone surrogate has no bytes (A18)
@@ -285,14 +261,14 @@ class StreamEncoder:
         out.append(b'%b%d,"delta":%b}\n\n' % (grown.head, self._sequence, raw))
         self._sequence += 1
 
-    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> _OpenText:
+    def _open_text(self, kind: type[AnyDelta], out: list[bytes]) -> OpenText:
         form = FORMS[kind]
         self._close_text(out)
         item = self._open_item(form, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1, form.index: len(item[form.parts])}
         self._send(f"{form.part_event}.added", {**keys, "part": form.part}, out)
         self._kind = kind
-        self._text = _OpenText(form.text_event, item, keys)
+        self._text = OpenText(form.text_event, item, keys)
         return self._text
 
     def _open_item(self, form: TextForm, out: list[bytes]) -> JsonObject:
@@ -329,8 +305,21 @@ class StreamEncoder:
         self._done(len(self._items) - 1, out)  # nothing is added while it is open
         self._item = None
 
-    def _sign(self, signed: NativeDelta, out: list[bytes]) -> None:
-        """Reasoning that a provider of another dialect has signed: it is whole, and goes out under a seal."""
+    def _foreign(self, native: NativeDelta, out: list[bytes]) -> None:
+        """What another dialect has beside texts and calls: where reasoning was, the web pages that a text rests on, and
+        what signs reasoning."""
+        match native.item:
+            case {"cited": _}:
+                for citation in of_cited(native.item, len(self._text.text) if self._text is not None else 0):
+                    self._native({"annotation": citation.annotation()}, out)
+            case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
+                self._seal_thoughts(native, out)
+            case _:
+                field = named_field(native)
+                self._reasoning_field = self._reasoning_field if field is None else field
+
+    def _seal_thoughts(self, signed: NativeDelta, out: list[bytes]) -> None:
+        """Signed reasoning is whole, and goes out under a seal."""
         thoughts = self._text.text if self._text is not None and self._kind is ReasoningDelta else ""
         if (sealed := sealed_native(signed, thoughts, self._provider)) is not None:
             self._open_item(FORMS[ReasoningDelta], out)["encrypted_content"] = sealed
@@ -374,7 +363,7 @@ class StreamEncoder:
             else:
                 self._grow(call, delta.arguments, out)
 
-    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> _OpenText:
+    def _open_call(self, delta: ToolCallDelta, out: list[bytes]) -> OpenText:
         """Calls may be interleaved: each keeps its place. A complete call is closed before the next begins."""
         self._close_text(out)
         self._close_item("completed", out)
@@ -392,7 +381,7 @@ class StreamEncoder:
             item["input"] = item.pop("arguments")
         self._add(item, out)
         keys = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        call = self._calls[delta.index] = _OpenText("response.function_call_arguments", item, keys)
+        call = self._calls[delta.index] = OpenText("response.function_call_arguments", item, keys)
         self._open_calls.add(delta.index)
         return call
 

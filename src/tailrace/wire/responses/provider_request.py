@@ -27,7 +27,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
-from tailrace.wire.web_search import NAME, is_chosen, responses_tool
+from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
 CONTINUE = (
@@ -168,8 +168,8 @@ def _item(part: Part, role: str) -> JsonObject | None:
     match part:
         case ToolResult(call_id, content):
             return {"type": "function_call_output", "call_id": call_id, "output": _output(part, content)}
-        case Native("responses", item):
-            return item
+        case Native("responses", item):  # of a text with citations the text is enough
+            return None if item.get("type") == "output_text" else item
         case ToolCall(call_id, name, arguments) if role == "assistant":
             return {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}
         case Reasoning(dialect="responses", native=native) if role == "assistant":

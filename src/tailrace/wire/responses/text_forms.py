@@ -36,3 +36,25 @@ FORMS: dict[type[AnyDelta], TextForm] = {
         *("response.reasoning_summary_part", "response.reasoning_summary_text", "summary_index"),
     ),
 }
+
+
+class OpenText:
+    """An open text: the fields that its events repeat, and its pieces so far."""
+
+    __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
+
+    def __init__(self, event: str, item: JsonObject, keys: JsonObject) -> None:
+        self.item = item
+        self.keys = keys
+        self.pieces: list[str] = []
+        self.annotations: list[JsonObject] = []
+        self.logprobs: list[JsonObject] = []
+        fields: JsonObject = {"type": f"{event}.delta", **keys}
+        if event == "response.output_text":
+            fields["logprobs"] = []
+        body = msgspec.json.encode(fields)[:-1]
+        self.head = b'event: %b.delta\ndata: %b,"sequence_number":' % (event.encode(), body)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import objects_of
-from tailrace.wire.stop_strings import StopMatcher, StopStrings
+from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
 
 
 def cut_at_stop(body: JsonObject, strings: StopStrings) -> tuple[JsonObject, str]:

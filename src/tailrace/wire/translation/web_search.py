@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tailrace.messages import Dialect, JsonObject, NamedTool, WebSearch
-from tailrace.wire.peer_json import object_of, text_of
+from tailrace.wire.peer_json import object_of, objects_of, text_of
 
 NAME = "web_search"  # of the tool, where a choice names it
 _KIND = re.compile(r"web_search(_preview)?(_20\d\d(_\d\d_\d\d|\d{4}))?")  # with the versions of both vendors
@@ -17,6 +17,13 @@ def is_web_search(tool: object) -> bool:
     """Of a tool, or of a choice of one."""
     kind = tool.get("type") if isinstance(tool, dict) else None
     return isinstance(kind, str) and _KIND.fullmatch(kind) is not None
+
+
+def is_allowed(choice: object) -> bool:
+    """Whether a choice of `allowed_tools` leaves the search in; any other choice does."""
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return True
+    return any(map(is_web_search, objects_of(choice.get("tools"))))
 
 
 def from_options(options: JsonObject) -> WebSearch:

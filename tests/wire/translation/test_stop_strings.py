@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.wire.stop_strings import StopMatcher, StopStrings
+from tailrace.wire.translation.stop_strings import StopMatcher, StopStrings
 
 
 def cut(stops: list[str], pieces: list[str]) -> tuple[str, str]:

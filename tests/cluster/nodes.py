@@ -1,0 +1,258 @@
+"""Several real processes on one store, to be killed, stopped and watched from each other.
+
+A `Cluster` is made from the store's URL and the platforms it serves; each node has a home and a port of its own. The
+provider and the platforms are servers on loopback, in the test's own process. Nothing here knows which store it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import aiohttp
+import msgspec
+
+from tailrace.config.load import load
+from tailrace.journal.open_journal import open_journal
+from tailrace.ports import Journal
+from tailrace.wire.sse import SseDecoder
+
+LEASE_S = 1.0  # a hung process loses its runs after so long; others go on within two of them
+PATIENCE_S = 60.0  # after which a test gives up
+
+CONFIG = """\
+model: {{provider: fake, name: any}}
+providers: {{fake: {{dialect: chat, base_url: "{provider}", backoff_s: 0.001}}}}
+agent: {{tools: [terminal]}}
+approvals: {{mode: {approvals}, timeout_s: 60}}
+streaming: {{enabled: true, min_tokens: 1}}
+store: {{url: "{store}", lease_s: {lease_s}}}
+server: {{port: 0, drain_s: {drain_s}}}
+platforms: {{{platforms}}}
+"""
+
+
+class Node:
+    """One process of the cluster. `url` is where it serves HTTP; empty for a gateway."""
+
+    def __init__(self, name: str, home: Path, child: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.home = home
+        self.url = ""
+        self.log: list[str] = []
+        self.pid = child.pid
+        self._child = child
+        self._logged = asyncio.Condition()
+        self._reading = asyncio.create_task(self._read_log())
+
+    async def ready(self) -> None:
+        """Returns when the command has said its one line."""
+        assert self._child.stdout is not None
+        line = (await self._child.stdout.readline()).decode().strip()
+        assert line.startswith("tailrace "), f"{self.name} did not start: {self.log}"
+        self.url = line.removeprefix("tailrace listens on ") if "listens" in line else ""
+
+    async def _read_log(self) -> None:
+        assert self._child.stderr is not None
+        async for line in self._child.stderr:
+            async with self._logged:
+                self.log.append(line.decode().rstrip())
+                self._logged.notify_all()
+
+    async def logged(self, text: str, *, times: int = 1) -> str:
+        """The line of the log that has this text, as soon as it is there."""
+
+        def found() -> list[str]:
+            return [line for line in self.log if text in line]
+
+        async with asyncio.timeout(PATIENCE_S), self._logged:
+            await self._logged.wait_for(lambda: len(found()) >= times)
+        return found()[times - 1]
+
+    # ── what becomes of it ──
+
+    async def kill(self) -> None:
+        """As `kill -9` does."""
+        if self._child.returncode is None:
+            self._child.kill()
+        await self._child.wait()
+        await self._reading
+
+    def hang(self) -> None:
+        self._child.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._child.send_signal(signal.SIGCONT)
+
+    async def stop(self) -> int:
+        """SIGTERM; returns its exit code."""
+        self._child.send_signal(signal.SIGTERM)
+        code = await self._child.wait()
+        await self._reading
+        return code
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting for the end."""
+        self._child.send_signal(signal.SIGTERM)
+
+
+class Cluster:
+    """Nodes on one store. Use it as an async context manager: leaving kills them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        store: str,
+        provider: str,
+        *,
+        platforms: str = "",
+        approvals: Literal["yolo", "ask"] = "yolo",
+        lease_s: float = LEASE_S,
+        drain_s: float = 20.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.nodes: list[Node] = []
+        self.lease_s = lease_s
+        self._config = CONFIG.format(
+            store=store, provider=provider, platforms=platforms, approvals=approvals, lease_s=lease_s, drain_s=drain_s
+        )
+        self._environment = environment or {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        self.client = await self._stack.enter_async_context(aiohttp.ClientSession(timeout=timeout))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for node in self.nodes:
+            await node.kill()
+        await self._stack.aclose()
+        if kind is not None:  # the report of a failed test shows them
+            for node in self.nodes:
+                sys.stderr.write("".join(f"{node.name}: {line}\n" for line in node.log))
+
+    async def start(self, command: Literal["serve", "gateway"] = "serve") -> Node:
+        """One node more."""
+        name = f"node{len(self.nodes) + 1}"
+        home = self.directory / name
+        home.mkdir()
+        (home / "config.yaml").write_text(self._config, encoding="utf-8")
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TAILRACE_HOME": str(home), **self._environment},
+            cwd=home,
+        )
+        node = Node(name, home, child)
+        self.nodes.append(node)
+        await node.ready()
+        return node
+
+    async def start_many(self, count: int) -> list[Node]:
+        return [await self.start() for _ in range(count)]
+
+    # ── HTTP ──
+
+    async def post(self, node: Node, path: str, body: object) -> dict[str, Any]:
+        async with self.client.post(node.url + path, json=body) as response:
+            assert response.status < 300, f"{path}: {response.status} {await response.text()}"
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+    async def get(self, node: Node, path: str) -> dict[str, Any]:
+        async with self.client.get(node.url + path) as response:
+            assert response.status < 300, f"{path}: {response.status} {await response.text()}"
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+    async def run(self, node: Node, text: str, **fields: object) -> str:
+        """A run of the agent that has begun on this node."""
+        run_id: str = (await self.post(node, "/runs", {"input": text, **fields}))["id"]
+        return run_id
+
+    @asynccontextmanager
+    async def journal(self) -> AsyncGenerator[Journal, None]:
+        """The store itself, for what no node says over HTTP."""
+        config = load({}, self.nodes[0].home)
+        async with open_journal(config.store.url, config.database) as journal:
+            yield journal
+
+
+class SeenEvent(dict[str, Any]):
+    """An event of a log, as a client got it."""
+
+    @property
+    def seq(self) -> int:
+        return int(self["seq"])
+
+    @property
+    def type(self) -> str:
+        return str(self["type"])
+
+
+async def events(cluster: Cluster, node: Node, path: str) -> AsyncGenerator[SeenEvent, None]:
+    """The events of a stream as this node sends them, until it ends. Raises `aiohttp.ClientError` where it is cut."""
+    async with cluster.client.get(node.url + path) as response:
+        assert response.status == 200, f"{path}: {response.status} {await response.text()}"
+        decoder = SseDecoder()
+        async for data in response.content.iter_any():
+            for event in decoder.feed(data):
+                if event.data:
+                    yield SeenEvent(msgspec.json.decode(event.data))
+
+
+@asynccontextmanager
+async def watching(
+    cluster: Cluster, node: Node, run_id: str
+) -> AsyncGenerator[Callable[[Callable[[list[SeenEvent]], object]], Any], None]:
+    """Watches a run from this node within the block. What it yields waits until what was seen meets a condition, and
+    returns what was seen."""
+    seen: list[SeenEvent] = []
+    changed = asyncio.Condition()
+    over = False
+
+    async def watch() -> None:
+        nonlocal over
+        async for event in events(cluster, node, f"/runs/{run_id}/stream?after=0"):
+            async with changed:
+                seen.append(event)
+                changed.notify_all()
+        async with changed:
+            over = True
+            changed.notify_all()
+
+    async def until(condition: Callable[[list[SeenEvent]], object]) -> list[SeenEvent]:
+        async with asyncio.timeout(PATIENCE_S), changed:
+            await changed.wait_for(lambda: over or task.done() or condition(seen))
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+        assert condition(seen), [event.type for event in seen]
+        return seen
+
+    task = asyncio.create_task(watch())
+    try:
+        yield until
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def has_ended(seen: list[SeenEvent]) -> bool:
+    return bool(seen) and seen[-1].type == "run_finished"
+
+
+def text_of(seen: list[SeenEvent]) -> str:
+    return "".join(event["text"] for event in seen if event.type == "message_chunk")

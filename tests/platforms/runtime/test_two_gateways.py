@@ -1,0 +1,123 @@
+"""Two gateways on one journal: a webhook may call either, and the one that holds the lease sends (L170)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tailrace.app import App, open_app
+from tailrace.config.load import load
+from tailrace.delivery.port import (
+    ButtonPressed,
+    Capabilities,
+    HookAnswer,
+    HookRequest,
+    Inbox,
+    MessageReceived,
+    Place,
+    Sender,
+    Update,
+    Window,
+)
+from tailrace.events import ApprovalAsked
+from tailrace.platforms.runtime.gateway import Gateway
+from tailrace.runs.recovery import finished
+from tailrace.testing.platforms.base import MemoryPlatform
+from tailrace.testing.provider import FaultyProvider, Reply, call, reply
+
+PLACE, ADA = Place("telegram", "42"), Sender("1", "Ada")
+FAST = Capabilities(mode="edit", edits=True, buttons=True, windows=(Window(100, 1.0),))
+CONFIG = """
+model: {{provider: faulty, name: ok}}
+providers: {{faulty: {{dialect: chat, base_url: '{url}', backoff_s: 0.001}}}}
+store: {{lease_s: 60}}
+platforms: {{telegram: {{enabled: true, allow: ["1"]}}}}
+"""
+
+
+class Hooked(MemoryPlatform):
+    """A platform that calls a webhook."""
+
+    hook_path = "/hook"
+
+    def __init__(self) -> None:
+        super().__init__(FAST)
+        self.calls: list[Update] = []
+
+    async def hook(self, _request: HookRequest, inbox: Inbox) -> HookAnswer:
+        for update in self.calls:
+            await inbox.put(update)
+        self.calls.clear()
+        return HookAnswer(200)
+
+
+Hook = Callable[[Update], Awaitable[None]]
+
+
+@asynccontextmanager
+async def pair(home: Path, *script: Reply) -> AsyncGenerator[tuple[App, Hooked, Hooked, Hook], None]:
+    """The application, the platform of the process that holds the lease, that of the other one, and its webhook."""
+    async with FaultyProvider(script=script) as provider:
+        (home / "config.yaml").write_text(CONFIG.format(url=provider.url), encoding="utf-8")
+        config = load({}, home)
+        holding, other = Hooked(), Hooked()
+        async with (
+            open_app(config, directory=home) as first,
+            Gateway(first, [holding]),
+            open_app(config, directory=home) as second,
+        ):
+            await holding._here.wait()
+            async with Gateway(second, [other]) as gateway:
+
+                async def hook(update: Update) -> None:
+                    other.calls.append(update)
+                    assert (await gateway.hook(HookRequest("POST", "/hook", {}, {}, b""))).status == 200
+
+                yield second, holding, other, hook
+
+
+async def delivered(app: App) -> None:
+    [delivery] = await app.journal.runs(kind="delivery")
+    await finished(app.journal, delivery.id)
+
+
+async def test_L170_what_a_webhook_brings_to_one_process_is_sent_by_the_one_that_holds_the_lease(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path, reply("Hello, Ada.")) as (app, holding, other, hook):
+        await hook(MessageReceived("u1", PLACE, ADA, "Hello."))
+        await delivered(app)
+    assert holding.chat("42").texts == ("Hello, Ada.",)
+    assert other.performed == []
+
+
+async def test_L170_an_approval_is_answered_through_a_process_that_does_not_deliver_the_run(tmp_path: Path) -> None:
+    dangerous = reply(call("terminal", {"command": "rm -rf build"}))
+    async with pair(tmp_path, dangerous, reply("Done.")) as (app, holding, other, hook):
+        await hook(MessageReceived("u1", PLACE, ADA, "Clean up."))
+        [run] = await app.journal.runs(kind="agent")
+        asked = await question(app, run.id)
+        await hook(ButtonPressed("u2", PLACE, ADA, f"{asked.approval_id}:deny"))
+        await delivered(app)
+    assert holding.chat("42").texts[-1] == "Done."
+    assert other.performed == [], "nothing was said of a question that is not open"
+
+
+async def test_L170_a_command_of_one_process_reaches_the_run_of_another(tmp_path: Path) -> None:
+    dangerous = reply(call("terminal", {"command": "rm -rf build"}))
+    async with pair(tmp_path, dangerous, reply("Done.")) as (app, holding, _, hook):
+        await holding.receive(MessageReceived("u1", PLACE, ADA, "Clean up."))
+        [run] = await app.journal.runs(kind="agent")
+        await question(app, run.id)
+        await hook(MessageReceived("u2", PLACE, ADA, "/deny"))
+        await delivered(app)
+    assert holding.chat("42").texts[-1] == "Done."
+
+
+async def question(app: App, run_id: str) -> ApprovalAsked:
+    async for batch in app.journal.tail(run_id):
+        for entry in batch:
+            if isinstance(entry.event, ApprovalAsked):
+                return entry.event
+    raise AssertionError("it was not asked")
