@@ -180,9 +180,7 @@ async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, 
         bus={"url": "redis://:hunter2@bus"},
     )
     [finding] = await patient.broken()
-    assert finding.what == (
-        "bus.url: redis:// joins several machines and needs store.url: postgresql://…; leave it out, or use auto"
-    )
+    assert finding.what == "bus.url: Redis carries entries between machines: store.url must be postgresql://…"
     done = tailrace(patient.home, "chat", "-q", "Hello?")
     assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
 

@@ -44,7 +44,7 @@ class PostgresJournal(StoredJournal):
     ) -> None:
         self._address = address
         self._clock = clock
-        self._bus = bus
+        self.bus = bus
         self._readers = Readers(address)
         self._following = Following(self._watched, self._read_grown, self._follow, bus)
         self._commits = Commits(
@@ -275,6 +275,6 @@ class PostgresJournal(StoredJournal):
                 await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
-        if self._bus is not None:
-            await self._bus.close()
+        if self.bus is not None:
+            await self.bus.close()
         self._readers.close()
