@@ -132,6 +132,18 @@ async def test_K127_a_provider_s_item_is_found_for_another_model(tmp_path: Path,
         assert "Let me look." in str(server.provider.requests[-1].json())
 
 
+async def test_K127_an_item_is_found_behind_newer_calls_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.server.v1.stored_response.SEARCHED_RUNS", 2)
+    async with dialect_server(tmp_path, [CALLED]) as server:
+        _, first = await server.post("/v1/responses", {"model": "up-responses/ok", "input": "Go.", "tools": [TOOL]})
+        for _ in range(3):  # they are not stored, so they are nobody's to refer to
+            await server.post("/v1/responses", {"model": "up-chat/ok", "input": "Go.", "store": False})
+        status, answer = await refer_to(server, "up-chat/ok", first["output"])
+    assert status == 200, answer
+
+
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_K127_an_unknown_item_is_404_in_the_words_of_the_api(tmp_path: Path, model: str) -> None:
     async with dialect_server(tmp_path) as server, server.openai() as client:

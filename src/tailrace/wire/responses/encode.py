@@ -310,7 +310,7 @@ class StreamEncoder:
         what signs reasoning."""
         match native.item:
             case {"cited": _}:
-                for citation in of_cited(native.item, len(self._text.text) if self._text is not None else 0):
+                for citation in of_cited(native.item, self._text.length if self._text is not None else 0):
                     self._native({"annotation": citation.annotation()}, out)
             case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
                 self._seal_thoughts(native, out)
