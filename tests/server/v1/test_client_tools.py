@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from server.dialect_api import dialect_server
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import FaultyProvider, Strict, call, reply
 
 SPAWN: Any = {"type": "function", "name": "spawn", "parameters": {"type": "object"}, "strict": False}
 TOOLS: Any = [
@@ -60,3 +60,22 @@ async def test_a_choice_of_such_a_tool_is_the_choice_of_its_function(tmp_path: P
             assert status == 200
         chosen = [request.json()["tool_choice"]["function"]["name"] for request in server.provider.requests]
     assert chosen == ["apply_patch", "agents__spawn"]
+
+
+async def test_a_name_that_is_too_long_with_its_namespace_is_cut_and_named_back(tmp_path: Path) -> None:
+    namespace, names = "mcp__" + "n" * 40, ["t" * 40 + end for end in ("_1", "_2")]
+    tools = [{"type": "namespace", "name": namespace, "tools": [{**SPAWN, "name": name} for name in names]}]
+    provider = FaultyProvider(strict=Strict())
+    async with dialect_server(tmp_path, provider=provider) as server:
+        body: dict[str, Any] = {"model": "up-chat/ok", "tools": tools, "input": [{"role": "user", "content": "Go."}]}
+        await server.post("/v1/responses", body)
+        offered = [tool["function"]["name"] for tool in provider.requests[0].json()["tools"]]
+        provider.extend(reply(call(offered[1])), reply("Done."))
+        _, first = await server.post("/v1/responses", body)
+        (made,) = first["output"]
+        result = {"type": "function_call_output", "call_id": made["call_id"], "output": "seen"}
+        _, second = await server.post("/v1/responses", {**body, "input": [*body["input"], made, result]})
+        returned = provider.requests[-1].json()["messages"][1]["tool_calls"][0]["function"]["name"]
+    assert (made["namespace"], made["name"]) == (namespace, names[1])
+    assert (second["status"], returned) == ("completed", offered[1])
+    assert provider.refusals == []

@@ -6,12 +6,15 @@ function with the one argument `input`. What a model calls is named back as the 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
 
+MAX_NAME_CHARS = 64  # of a function, in the Chat Completions API
+_DIGEST_CHARS = 8
 _INPUT: JsonObject = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
@@ -90,7 +93,14 @@ def custom_input(arguments: str) -> str:
 
 
 def _flat(namespace: str, name: str) -> str:
-    return f"{namespace}__{name}" if namespace else name
+    """The function's name. One that is too long for other APIs is cut, and still tells tools apart."""
+    if not namespace:
+        return name
+    flat = f"{namespace}__{name}"
+    if len(flat) <= MAX_NAME_CHARS:
+        return flat
+    digest = hashlib.sha256(flat.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{flat[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def _description(tool: JsonObject) -> str:
