@@ -153,8 +153,9 @@ class _Conversation(Conversation):
         elif kind in _RESULTS:
             self.end_answer()
             self._add_output(item, where)
-        elif kind == "item_reference":
+        elif kind == "item_reference":  # its provider knows it, now and when a later response goes on from this one
             self.opaque_at = self.opaque_at or where
+            self._answer_items.append(item)
         elif isinstance(kind, str):
             self._answer_items.append(call_as_function(item))
         else:
