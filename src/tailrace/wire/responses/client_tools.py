@@ -7,7 +7,7 @@ function with the one argument `input`. What a model calls is named back as the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
@@ -43,7 +43,9 @@ def as_functions(tools: Iterable[JsonObject], namespace: str = "") -> list[JsonO
 
 
 def choice_as_function(choice: str | JsonObject | None) -> str | JsonObject | None:
-    """The choice of such a tool as the choice of its function."""
+    """The choice of such a tool as the choice of its function; a choice among tools, as one among their functions."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return {**choice, "tools": [choice_as_function(tool) for tool in objects_of(choice.get("tools"))]}
     if (
         isinstance(choice, dict)
         and choice.get("type") in ("custom", "function")
@@ -81,6 +83,22 @@ class OfferedTools:
     def item_fields(self, function: str) -> JsonObject:
         """The fields of the item for a call of this function that differ from any function's."""
         return self._items.get(function, {})
+
+
+def calls_as_offered(items: Iterable[JsonObject], tools: object) -> Iterator[JsonObject]:
+    """The items of a conversation, with the calls of functions as calls of the tools that stand for them, and their
+    results."""
+    offered, custom = OfferedTools(tools), set[str]()
+    for item in items:
+        kind, call_id = item.get("type"), text_of(item.get("call_id"))
+        fields = offered.item_fields(text_of(item.get("name"))) if kind == "function_call" else {}
+        if fields.get("type") == "custom_tool_call":
+            custom.add(call_id)
+            yield {**fields, "call_id": call_id, "input": custom_input(text_of(item.get("arguments")))}
+        elif kind == "function_call_output" and call_id in custom:
+            yield {**item, "type": "custom_tool_call_output"}
+        else:
+            yield {**item, **fields}
 
 
 def custom_input(arguments: str) -> str:
