@@ -168,6 +168,20 @@ async def test_K127_a_provider_is_asked_for_its_own_item(tmp_path: Path) -> None
         assert (status, server.provider.requests[0].json()["input"]) == (200, reference)
 
 
+async def test_K127_a_response_goes_on_from_one_that_refers_to_its_provider_s_items(tmp_path: Path) -> None:
+    provider = FaultyProvider(strict=Strict())
+    async with dialect_server(tmp_path, provider=provider) as server:
+        provider.extend(CALLED, DONE, DONE)
+        asked = {"model": "up-responses/ok", "input": "Does it rain?", "tools": [TOOL]}
+        _, first = await server.post("/v1/responses", asked)
+        _, second = await refer_to(server, "up-responses/ok", first["output"])
+        again = {**asked, "input": "Sure?", "previous_response_id": second["id"]}
+        status, _ = await server.post("/v1/responses", again)
+        sent = provider.requests[-1].json()["input"]
+    assert (status, provider.refusals) == (200, [])
+    assert [item["id"] for item in sent if item.get("type") == "item_reference"] == [i["id"] for i in first["output"]]
+
+
 async def test_K127_a_reference_is_not_the_item_that_it_names(tmp_path: Path) -> None:
     """The first response keeps the reference in its input, since its provider is the one to know the item."""
     async with dialect_server(tmp_path) as server:

@@ -187,6 +187,8 @@ class StreamEncoder:
         events of ours: in the open text, or in an item after those that the client has."""
         self._provider = provider
         self._source = source or self._source
+        if self._item is None or self._item["type"] != "reasoning":  # open thoughts keep the field of their beginning
+            self._reasoning_field = USUAL_FIELD
         if not self._relays:
             return
         self._preamble.clear()
