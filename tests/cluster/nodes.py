@@ -1,6 +1,6 @@
 """Several real processes on one store, to be killed, stopped and watched from each other.
 
-A `Cluster` is made from the store's URL and the platforms it serves; each node has a home and a port of its own. The
+A `Cluster` is made from the store and the platforms it serves; each node has a home and a port of its own. The
 provider and the platforms are servers on loopback, in the test's own process. Nothing here knows which store it is.
 """
 
@@ -12,37 +12,50 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import aiohttp
 import msgspec
 
+from cluster.forked import ForkedProcess, Forker
 from tailrace.config.load import load
 from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal
 from tailrace.wire.sse import SseDecoder
 
-LEASE_S = 1.0  # a hung process loses its runs after so long; others go on within two of them
+# A hung process loses its runs after so long; others go on within two of them. A machine under load needs more.
+LEASE_S = float(os.environ.get("TAILRACE_TEST_LEASE_S", "1"))
 PATIENCE_S = 60.0  # after which a test gives up
 
 CONFIG = """\
 model: {{provider: fake, name: any}}
 providers: {{fake: {{dialect: chat, base_url: "{provider}", backoff_s: 0.001}}}}
-agent: {{tools: [terminal]}}
+agent: {{tools: [terminal, read_file]}}
 approvals: {{mode: {approvals}, timeout_s: 60}}
 streaming: {{enabled: true, min_tokens: 1}}
 store: {{url: "{store}", lease_s: {lease_s}}}
+bus: {{url: "{bus}"}}
 server: {{port: 0, drain_s: {drain_s}}}
 platforms: {{{platforms}}}
 """
 
 
+class SharedStore(NamedTuple):
+    """What every node of a cluster shares. `forker` starts its nodes."""
+
+    forker: Forker
+    name: str
+    url: str
+    bus: str = "auto"
+
+
 class Node:
     """One process of the cluster. `url` is where it serves HTTP; empty for a gateway."""
 
-    def __init__(self, name: str, home: Path, child: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, home: Path, child: ForkedProcess) -> None:
         self.name = name
         self.home = home
         self.url = ""
@@ -54,13 +67,11 @@ class Node:
 
     async def ready(self) -> None:
         """Returns when the command has said its one line."""
-        assert self._child.stdout is not None
         line = (await self._child.stdout.readline()).decode().strip()
         assert line.startswith("tailrace "), f"{self.name} did not start: {self.log}"
         self.url = line.removeprefix("tailrace listens on ") if "listens" in line else ""
 
     async def _read_log(self) -> None:
-        assert self._child.stderr is not None
         async for line in self._child.stderr:
             async with self._logged:
                 self.log.append(line.decode().rstrip())
@@ -80,10 +91,10 @@ class Node:
 
     async def kill(self) -> None:
         """As `kill -9` does."""
-        if self._child.returncode is None:
-            self._child.kill()
+        self._child.send_signal(signal.SIGKILL)
         await self._child.wait()
         await self._reading
+        self._child.close()
 
     def hang(self) -> None:
         self._child.send_signal(signal.SIGSTOP)
@@ -94,9 +105,9 @@ class Node:
     async def stop(self) -> int:
         """SIGTERM; returns its exit code."""
         self._child.send_signal(signal.SIGTERM)
-        code = await self._child.wait()
+        await self._child.wait()
         await self._reading
-        return code
+        return int((self.home / "exit_code").read_text())
 
     def terminate(self) -> None:
         """SIGTERM, without waiting for the end."""
@@ -109,7 +120,7 @@ class Cluster:
     def __init__(
         self,
         directory: Path,
-        store: str,
+        store: SharedStore,
         provider: str,
         *,
         platforms: str = "",
@@ -120,12 +131,23 @@ class Cluster:
     ) -> None:
         self.directory = directory
         self.nodes: list[Node] = []
+        self._started = 0
         self.lease_s = lease_s
-        self._config = CONFIG.format(
-            store=store, provider=provider, platforms=platforms, approvals=approvals, lease_s=lease_s, drain_s=drain_s
+        self._store = store
+        self._config = partial(
+            self._config_of,
+            provider=provider,
+            platforms=platforms,
+            approvals=approvals,
+            lease_s=lease_s,
+            drain_s=drain_s,
         )
         self._environment = environment or {}
         self._stack = AsyncExitStack()
+
+    @staticmethod
+    def _config_of(store: SharedStore, **fields: object) -> str:
+        return CONFIG.format(store=store.url, bus=store.bus, **fields)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -142,27 +164,22 @@ class Cluster:
             for node in self.nodes:
                 sys.stderr.write("".join(f"{node.name}: {line}\n" for line in node.log))
 
-    async def start(self, command: Literal["serve", "gateway"] = "serve") -> Node:
-        """One node more."""
-        name = f"node{len(self.nodes) + 1}"
+    async def start(self, command: Literal["serve", "gateway"] = "serve", *, store: SharedStore | None = None) -> Node:
+        """One node more; `store` where it reaches the same store by another address."""
+        self._started += 1
+        name = f"node{self._started}"
         home = self.directory / name
         home.mkdir()
-        (home / "config.yaml").write_text(self._config, encoding="utf-8")
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tailrace", command),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "TAILRACE_HOME": str(home), **self._environment},
-            cwd=home,
-        )
+        (home / "config.yaml").write_text(self._config(store or self._store), encoding="utf-8")
+        environment = {**os.environ, "TAILRACE_HOME": str(home), **self._environment}
+        child = await self._store.forker.start([command], home, environment)
         node = Node(name, home, child)
         self.nodes.append(node)
         await node.ready()
         return node
 
     async def start_many(self, count: int) -> list[Node]:
-        return [await self.start() for _ in range(count)]
+        return [*await asyncio.gather(*(self.start() for _ in range(count)))]
 
     # ── HTTP ──
 
@@ -194,6 +211,8 @@ class Cluster:
 class SeenEvent(dict[str, Any]):
     """An event of a log, as a client got it."""
 
+    at: float  # when it came, on the loop's clock
+
     @property
     def seq(self) -> int:
         return int(self["seq"])
@@ -211,7 +230,9 @@ async def events(cluster: Cluster, node: Node, path: str) -> AsyncGenerator[Seen
         async for data in response.content.iter_any():
             for event in decoder.feed(data):
                 if event.data:
-                    yield SeenEvent(msgspec.json.decode(event.data))
+                    seen = SeenEvent(msgspec.json.decode(event.data))
+                    seen.at = asyncio.get_running_loop().time()
+                    yield seen
 
 
 @asynccontextmanager

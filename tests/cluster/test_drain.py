@@ -6,12 +6,14 @@ import asyncio
 from pathlib import Path
 
 from cluster.conversing import TEXT, TOOL, ConversingProvider
-from cluster.nodes import Cluster, has_ended, text_of, watching
+from cluster.nodes import Cluster, SharedStore, has_ended, text_of, watching
 
 LONG_LEASE_S = 30.0  # whoever waits for it fails the test
 
 
-async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(tmp_path: Path, store: str, node_count: int) -> None:
+async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(
+    tmp_path: Path, store: SharedStore, node_count: int
+) -> None:
     async with (
         ConversingProvider("sleep 600") as provider,
         Cluster(tmp_path, store, provider.openai_url, lease_s=LONG_LEASE_S) as cluster,
@@ -39,7 +41,7 @@ async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(tmp_path: Pat
             assert asyncio.get_running_loop().time() - began < LONG_LEASE_S / 3
 
 
-async def test_L171_runs_are_shared_by_the_nodes_that_stay(tmp_path: Path, store: str) -> None:
+async def test_L171_runs_are_shared_by_the_nodes_that_stay(tmp_path: Path, store: SharedStore) -> None:
     async with (
         ConversingProvider("sleep 600", pace_s=0.2) as provider,
         Cluster(tmp_path, store, provider.openai_url, lease_s=LONG_LEASE_S) as cluster,
@@ -59,7 +61,7 @@ async def test_L171_runs_are_shared_by_the_nodes_that_stay(tmp_path: Path, store
     assert min(owners.count(str(other.pid)) for other in others) >= 2, "not all by the first one that looks"
 
 
-async def test_L171_the_last_node_lets_its_runs_end(tmp_path: Path, store: str) -> None:
+async def test_L171_the_last_node_lets_its_runs_end(tmp_path: Path, store: SharedStore) -> None:
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         node = await cluster.start()
         run_id = await cluster.run(node, "Count.")

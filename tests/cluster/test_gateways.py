@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.conversing import TEXT, ConversingProvider
-from cluster.nodes import Cluster, Node
+from cluster.nodes import Cluster, Node, SharedStore
 from tailrace.platforms.telegram.adapter import HOOK_PATH
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.telegram_chats import TelegramChat
@@ -19,7 +19,7 @@ POLLED = "telegram is connected"
 
 @asynccontextmanager
 async def gateways(
-    directory: Path, store: str, count: int, *, pace_s: float = 0.15, stalls: int = 0
+    directory: Path, store: SharedStore, count: int, *, pace_s: float = 0.15, stalls: int = 0
 ) -> AsyncGenerator[tuple[FakeTelegram, Cluster, list[Node]], None]:
     """The first one polls. A group: what is shown there is edited."""
     async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=pace_s, stalls=stalls) as provider:
@@ -41,7 +41,7 @@ def shows(chat: TelegramChat, count: int) -> bool:
 
 
 async def test_L170_of_two_gateways_one_polls_and_each_message_is_answered_once(
-    tmp_path: Path, store: str, node_count: int
+    tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
     async with gateways(tmp_path, store, node_count, pace_s=0.0) as (telegram, _, nodes):
         group = telegram.group(-5)
@@ -55,7 +55,7 @@ async def test_L170_of_two_gateways_one_polls_and_each_message_is_answered_once(
 
 
 @pytest.mark.parametrize("states", [1, 2, 3])
-async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: str, states: int) -> None:
+async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: SharedStore, states: int) -> None:
     """Another gateway completes the message that was shown in so many states, and answers the next one. A send of which
     the ledger does not know what became of it is not made again: a stray beginning may remain (G80)."""
     async with gateways(tmp_path, store, 2) as (telegram, _, (polling, other)):
@@ -73,7 +73,7 @@ async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: str,
 
 
 async def test_L170_a_gateway_that_hangs_is_replaced_and_stays_quiet_when_it_goes_on(
-    tmp_path: Path, store: str
+    tmp_path: Path, store: SharedStore
 ) -> None:
     async with gateways(tmp_path, store, 2, stalls=1) as (telegram, _, (polling, other)):
         group = telegram.group(-5)
@@ -89,7 +89,9 @@ async def test_L170_a_gateway_that_hangs_is_replaced_and_stays_quiet_when_it_goe
         assert len(group.answers) == 2
 
 
-async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_word(tmp_path: Path, store: str) -> None:
+async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_word(
+    tmp_path: Path, store: SharedStore
+) -> None:
     async with gateways(tmp_path, store, 2) as (telegram, _, (polling, other)):
         group = telegram.group(-5)
         telegram.write(group, "Count.", user=7)
@@ -103,7 +105,7 @@ async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_wor
         assert all("restart" not in state.text.lower() for state in answer.states)
 
 
-async def test_L170_a_webhook_may_call_any_node_and_the_holder_answers(tmp_path: Path, store: str) -> None:
+async def test_L170_a_webhook_may_call_any_node_and_the_holder_answers(tmp_path: Path, store: SharedStore) -> None:
     async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=0.0) as provider:
         platforms = (
             f'telegram: {{enabled: true, allow: ["*"], base_url: "{telegram.url}", respond: all,'

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cluster.conversing import TEXT, ConversingProvider
-from cluster.nodes import Cluster, SeenEvent, events, has_ended, text_of, watching
+from cluster.nodes import Cluster, SeenEvent, SharedStore, events, has_ended, text_of, watching
 from tailrace.testing.provider import Reply, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
@@ -15,7 +15,7 @@ ROUNDS = 8
 
 
 async def test_I101_messages_at_once_to_one_session_through_different_nodes_run_one_at_a_time(
-    tmp_path: Path, store: str, node_count: int
+    tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
     """Each interrupts the one before it; the last one runs to its end."""
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
@@ -38,7 +38,7 @@ async def test_I101_messages_at_once_to_one_session_through_different_nodes_run_
             assert sorted(history) == sorted(f"Question {name}." for name in range(len(runs)))
 
 
-async def test_an_idempotency_key_is_one_run_on_every_node(tmp_path: Path, store: str, node_count: int) -> None:
+async def test_an_idempotency_key_is_one_run_on_every_node(tmp_path: Path, store: SharedStore, node_count: int) -> None:
     async with ConversingProvider(pace_s=0.0) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         nodes = await cluster.start_many(node_count)
         runs = await asyncio.gather(*(cluster.run(node, "Go.", idempotency_key="k") for node in nodes * 4))
@@ -48,7 +48,7 @@ async def test_an_idempotency_key_is_one_run_on_every_node(tmp_path: Path, store
 
 
 async def test_I104_a_viewer_that_moves_from_node_to_node_sees_each_event_once(
-    tmp_path: Path, store: str, node_count: int
+    tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
     """A node that has not read so far yet waits for the entry at the cursor."""
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
@@ -77,7 +77,7 @@ class Asking(ConversingProvider):
         return Scenario(reply=answer)
 
 
-async def test_stop_and_approval_from_another_node(tmp_path: Path, store: str) -> None:
+async def test_stop_and_approval_from_another_node(tmp_path: Path, store: SharedStore) -> None:
     async with Asking() as provider, Cluster(tmp_path, store, provider.openai_url, approvals="ask") as cluster:
         owner, other = await cluster.start_many(2)
         (owner.home / "build").mkdir()

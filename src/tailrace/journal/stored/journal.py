@@ -146,6 +146,10 @@ class StoredJournal(Database):
         log.refuse(why)
         if self._logs.get(log.run_id) is log:
             del self._logs[log.run_id]
+        if not log.tail.ended:
+            self._look_at(
+                log.run_id
+            )  # wake-ups were left aside while the run was held: another process may have written
         self._refusals[log.run_id, log.epoch] = why
         if len(self._refusals) > REMEMBERED:
             del self._refusals[next(iter(self._refusals))]

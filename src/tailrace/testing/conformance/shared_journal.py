@@ -26,7 +26,7 @@ from itertools import combinations
 
 import pytest
 
-from tailrace.errors import CursorAhead, RunOwned, StaleEpoch
+from tailrace.errors import CursorAhead, RunOwned, RunSealed, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.ports import Journal, NewRun, Run, Signal
 from tailrace.testing.conformance.journal import WallClock, everything, started, texts_of, written
@@ -123,3 +123,21 @@ class SharedJournalConformance:
         assert seen == [*range(1, 103)]
         with pytest.raises(CursorAhead):
             await anext(other.tail(run.id, after=103))
+
+    async def test_I104_viewers_at_the_process_that_lost_a_run_see_what_the_next_one_writes(
+        self, open_shared: OpenShared
+    ) -> None:
+        """Also what that wrote before the first process has noticed: it hung, and hears of it all at once."""
+        clock = WallClock(time.time())
+        one, other = await open_shared(clock), await open_shared(clock)
+        run, lease = await started(one)
+        await written(one, lease, [MessageChunk("a")])
+        watching = asyncio.ensure_future(everything(one.tail(run.id)))
+        clock.now += 3600.0
+        newer = await other.claim(run.id, "other")
+        await written(other, newer, [MessageChunk("b")])
+        await other.seal(newer, RunFinished("completed", "ab"))
+        with pytest.raises((StaleEpoch, RunSealed)):
+            await written(one, lease, [MessageChunk("late")])
+        async with asyncio.timeout(10.0):
+            assert texts_of(await watching) == ["a", "b"]
