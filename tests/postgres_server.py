@@ -56,6 +56,7 @@ class PostgresServer:
             os.chown(self.directory, user.pw_uid, user.pw_gid)
         self._data = self.directory / "data"
         self.port = free_port()
+        self._locked = [LOCKED_USER]  # users that need their password
         options = {
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.directory),
@@ -69,10 +70,13 @@ class PostgresServer:
         self._write_hba()
 
     def _write_hba(self) -> None:
-        rules = (
-            f"host all {LOCKED_USER} 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\nlocal all all trust\n"
-        )
-        (self._data / "pg_hba.conf").write_text(rules)
+        locked = "".join(f"host all {user} 127.0.0.1/32 scram-sha-256\n" for user in self._locked)
+        (self._data / "pg_hba.conf").write_text(f"{locked}host all all 127.0.0.1/32 trust\nlocal all all trust\n")
+
+    def require_password(self, user: str) -> None:
+        self._locked.append(user)
+        self._write_hba()
+        self.sql("SELECT pg_reload_conf()")
 
     def _run(self, program: str, *args: object) -> str:
         done = subprocess.run(

@@ -19,10 +19,10 @@ POLLED = "telegram is connected"
 
 @asynccontextmanager
 async def gateways(
-    directory: Path, store: SharedStore, count: int, *, pace_s: float = 0.15
+    directory: Path, store: SharedStore, count: int, *, pace_s: float = 0.15, stalls: int = 0
 ) -> AsyncGenerator[tuple[FakeTelegram, Cluster, list[Node]], None]:
     """The first one polls. A group: what is shown there is edited."""
-    async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=pace_s) as provider:
+    async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=pace_s, stalls=stalls) as provider:
         platforms = f'telegram: {{enabled: true, allow: ["*"], base_url: "{telegram.url}", respond: all}}'
         environment = {"TELEGRAM_BOT_TOKEN": telegram.token}
         async with Cluster(
@@ -75,7 +75,7 @@ async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: Shar
 async def test_L170_a_gateway_that_hangs_is_replaced_and_stays_quiet_when_it_goes_on(
     tmp_path: Path, store: SharedStore
 ) -> None:
-    async with gateways(tmp_path, store, 2) as (telegram, _, (polling, other)):
+    async with gateways(tmp_path, store, 2, stalls=1) as (telegram, _, (polling, other)):
         group = telegram.group(-5)
         telegram.write(group, "Count.", user=7)
         await telegram.until(lambda: group.answers and len(group.answers[0].states) >= 2)

@@ -26,8 +26,9 @@ def assert_each_once(seen: list[SeenEvent]) -> None:
 
 
 async def test_L145_a_node_that_hangs_loses_its_run_and_says_so(tmp_path: Path, store: SharedStore) -> None:
-    """SIGSTOP for longer than the lease, then SIGCONT."""
-    async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
+    """SIGSTOP for longer than the lease, then SIGCONT. The answer stalls meanwhile: a process that is stopped within a
+    commit holds the lock of a SQLite file, and nobody can write."""
+    async with ConversingProvider(stalls=1) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         owner, other = await cluster.start_many(2)
         run_id = await cluster.run(owner, "Count.")
         async with watching(cluster, other, run_id) as until:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.messages import Message, ModelRequest, Reasoning, ReasoningDelta, Text, ToolCall
+from tailrace.messages import Dialect, Message, ModelRequest, Reasoning, ReasoningDelta, Text, TextDelta, ToolCall
+from tailrace.wire.anthropic import StreamEncoder as AnthropicEncoder
 from tailrace.wire.chat.decode import ChatDecoder
 from tailrace.wire.chat.provider_request import encode_request
 from tailrace.wire.reasoning_seal import TEXT_FIELDS, field_delta, is_sealed, seal, unsealed
+from tailrace.wire.responses import StreamEncoder as ResponsesEncoder
 
 
 @pytest.mark.parametrize("field", TEXT_FIELDS)
@@ -60,3 +63,19 @@ def test_K131_a_stream_names_its_field_once_unless_it_is_the_usual_one() -> None
     thoughts = [ReasoningDelta("Hm")] * 3
     assert deltas("reasoning_content") == thoughts
     assert deltas("reasoning") == [field_delta("reasoning"), *thoughts]
+
+
+@pytest.mark.parametrize("first", ["chat", "anthropic"])
+@pytest.mark.parametrize("encoder", [AnthropicEncoder, ResponsesEncoder])
+def test_K131_a_stand_in_s_thoughts_are_sealed_in_its_own_field(
+    encoder: type[AnthropicEncoder | ResponsesEncoder], first: Dialect
+) -> None:
+    """Whatever field the provider named that broke off, and whatever dialect it speaks."""
+    created: Any = {"created_at": 5} if encoder is ResponsesEncoder else {}
+    answer = encoder(id="resp_1", model="m", source=first, **created)
+    answer.new_attempt("broken", first)
+    answer.encode([field_delta("reasoning")] if first == "chat" else [])
+    answer.encode([TextDelta("So ")])
+    answer.new_attempt("deepseek", "chat")
+    sent = answer.encode([ReasoningDelta("Hm."), TextDelta("it is.")])
+    assert seal("deepseek", "reasoning_content").encode() in sent

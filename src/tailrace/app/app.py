@@ -39,8 +39,8 @@ from tailrace.config.load import Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
-from tailrace.journal.bus import Bus
-from tailrace.journal.open_journal import make_bus, open_journal
+from tailrace.journal.bus import bus_of
+from tailrace.journal.open_journal import open_journal
 from tailrace.messages import ModelRequest
 from tailrace.ports import Journal, Run, Tool
 from tailrace.providers.attempt import Route
@@ -79,7 +79,7 @@ class App:
     ) -> None:
         self.config = config
         self.journal = journal
-        self.bus: Bus | None = None  # where the config names one
+        self.bus = bus_of(journal)
         self.models = models
         self.catalogue = ModelCatalogue(config, models)
         self.owner = owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
@@ -250,9 +250,9 @@ def _check_allow(config: Config) -> None:
 def redactor_of(config: Config) -> Redactor:
     """Takes the secrets in use, and what `agent.redact` matches, out of texts. Raises `ConfigError`."""
     try:
-        passwords = [urlsplit(url).password for url in (config.store.url, config.bus.url)]
-        secrets = [*secrets_of(config).values(), *(unquote(password) for password in passwords if password)]
-        return Redactor(secrets, config.agent.redact)
+        urls = (config.store.url, config.bus.url)
+        passwords = [unquote(password) for url in urls if (password := urlsplit(url).password)]
+        return Redactor([*secrets_of(config).values(), *passwords], config.agent.redact)
     except re.error as exc:
         raise ConfigError(f"not a regular expression: {exc}", key="agent.redact") from exc
 
@@ -274,12 +274,11 @@ async def open_app(
     `tracer_provider` traces them: without it, the one that is set for the process, if any.
 
     Leaving cancels what runs; runs that have not ended are given back: another process may go on with them."""
-    bus = make_bus(config.bus.url, config.store.url)
     await asyncio.to_thread(tighten, config.home)
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,
-        open_journal(config.store.url, config.database, on_lag=on_lag, bus=bus) as journal,
+        open_journal(config.store.url, config.database, on_lag=on_lag, bus_url=config.bus.url) as journal,
     ):
         models = Models(config, transport)
         try:
@@ -296,7 +295,6 @@ async def open_app(
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
                 )
-                app.bus = bus
                 async with app.agents, app.calls, app.flows, retention_loop(journal, retention_of(config)):
                     try:
                         yield app

@@ -7,7 +7,7 @@ what it knows, and a journal reads from storage what it was not told of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from tailrace.ports import Batch
 
@@ -52,3 +52,16 @@ class Bus(Protocol):
         """Raises `JournalError` with the reason where the bus is not there."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class BusUser(Protocol):
+    """A journal that may have a bus."""
+
+    @property
+    def bus(self) -> Bus | None: ...
+
+
+def bus_of(journal: object) -> Bus | None:
+    """The bus of this journal, if it has one."""
+    return journal.bus if isinstance(journal, BusUser) else None

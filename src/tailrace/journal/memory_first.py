@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar, Unpack, cast
 
 from tailrace.events import AnyEvent, Entry, RunFinished
+from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter, Versioned
@@ -54,6 +55,10 @@ class MemoryFirst:
 
     def _having(self, run_id: str) -> MemoryJournal | Storage:
         return self._memory if run_id in self._memory else self._storage
+
+    @property
+    def bus(self) -> Bus | None:
+        return bus_of(self._storage)
 
     @property
     def schema_version(self) -> int:

@@ -22,11 +22,12 @@ async def open_journal(
     *,
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
-    bus: Bus | None = None,
+    bus_url: str = "auto",
 ) -> AsyncIterator[Journal]:
     """For `store.url` and the config's `database`, the file of a `sqlite:` url. Closed on leaving. `on_lag` is called
-    with the seconds that entries waited for storage before they were shown; never without storage. `bus` carries
-    entries to other machines, beside PostgreSQL."""
+    with the seconds that entries waited for storage before they were shown; never without storage. `bus_url` names what
+    carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself."""
+    bus = make_bus(bus_url, url)
     journal: Journal
     if database is not None:
         from tailrace.journal.sqlite.store import SqliteJournal
@@ -47,24 +48,6 @@ async def open_journal(
         await journal.close()
 
 
-def make_bus(url: str, store_url: str) -> Bus | None:
-    """The bus that `bus.url` names, for `open_journal`; None where the store itself wakes other processes. Raises
-    `ConfigError` for a store that only one machine has."""
-    scheme = url.partition(":")[0]  # what follows may hold a password
-    if scheme in ("auto", "memory"):
-        return None
-    if not store_url.startswith(("postgresql:", "postgres:")):
-        message = f"{scheme}:// joins several machines and needs store.url: postgresql://…; leave it out, or use auto"
-        raise ConfigError(message, key="bus.url")
-    try:
-        from tailrace.journal.redis.bus import RedisBus
-    except ModuleNotFoundError as exc:
-        if exc.name != "redis":
-            raise
-        raise ConfigError(f"Redis needs an extra: {install_command('redis')}", key="bus.url") from exc
-    return RedisBus(url)
-
-
 async def check_bus(url: str) -> None:
     """Raises `JournalError` where the bus that `bus.url` names does not answer."""
     from tailrace.journal.redis.bus import ping
@@ -82,3 +65,19 @@ async def _open_postgres(
             raise
         raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
     return await PostgresJournal.open(url, clock=None if clock is time.time else clock, on_lag=on_lag, bus=bus)
+
+
+def make_bus(url: str, store_url: str) -> Bus | None:
+    """The bus that `bus.url` names, not yet open; None where the store itself wakes other processes. Raises
+    `ConfigError` for a store that only one machine has."""
+    if not url.startswith(("redis:", "rediss:")):
+        return None
+    if not store_url.startswith(("postgresql:", "postgres:")):
+        raise ConfigError("Redis carries entries between machines: store.url must be postgresql://…", key="bus.url")
+    try:
+        from tailrace.journal.redis.bus import RedisBus
+    except ModuleNotFoundError as exc:
+        if exc.name != "redis":
+            raise
+        raise ConfigError(f"Redis needs an extra: {install_command('redis')}", key="bus.url") from exc
+    return RedisBus(url)

@@ -127,6 +127,8 @@ def ignored_params(client_request: ClientRequest, dialect: Dialect, *, verbatim:
         ignored.append("seed")
     if dialect == "anthropic" and request.temperature is not None and request.temperature > 1:
         ignored.append("temperature")  # its scale ends at 1
+    if dialect == "anthropic" and any(stop.isspace() for stop in request.stop):
+        ignored.append(_STOP[client_request.dialect])  # it refuses those that are blank
     if dialect == "anthropic" and request.verbosity is not None:
         ignored.append("text.verbosity" if client_request.dialect == "responses" else "verbosity")
     if dialect == "anthropic" and request.service_tier is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli.screen.vt import VirtualTerminal
+from postgres_server import LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
@@ -179,11 +180,34 @@ async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, 
         bus={"url": "redis://:hunter2@bus"},
     )
     [finding] = await patient.broken()
-    assert finding.what == (
-        "bus.url: redis:// joins several machines and needs store.url: postgresql://…; leave it out, or use auto"
-    )
+    assert finding.what == "bus.url: Redis carries entries between machines: store.url must be postgresql://…"
     done = tailrace(patient.home, "chat", "-q", "Hello?")
     assert (done.returncode, done.stderr) == (1, f"error: {finding.what}\n")
+
+
+async def test_doctor_and_chat_say_what_is_wrong_with_postgresql_in_one_line(
+    patient: Patient, server: FaultyProvider, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async def examined(url: str) -> list[str]:
+        patient.write(
+            model={"provider": "mine", "name": "ok"},
+            providers={"mine": {"base_url": server.openai_url}},
+            store={"url": url},
+        )
+        return [finding.what for finding in await patient.broken()]
+
+    at = f"127.0.0.1:{postgres_server.port}/postgres"
+    (locked,) = await examined(f"postgresql://{LOCKED_USER}:hunter2@{at}x")
+    assert f"store.url: PostgreSQL at {at}x refuses: " in locked
+    assert "hunter2" not in locked
+    port = free_port()
+    (away,) = await examined(f"postgresql://ann:hunter2@127.0.0.1:{port}/x")
+    said = f"PostgreSQL at 127.0.0.1:{port}/x cannot be reached: connection refused"
+    assert away.endswith(said)
+    assert "hunter2" not in away
+    done = tailrace(patient.home, "chat", "-q", "Hello?")
+    assert (done.returncode, done.stderr) == (1, f"error: {said}\n")
+    assert await examined(postgres_url) == []
 
 
 async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: FaultyProvider) -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from postgres_server import USER, PostgresServer
-from tailrace.errors import JournalError, RunOwned, StaleEpoch
+from tailrace.errors import JournalError, RunNotFound, RunOwned, StaleEpoch
 from tailrace.events import MessageChunk, RunFinished, ToolCallChunk
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address
 from tailrace.journal.postgres.store import PostgresJournal
@@ -208,6 +208,12 @@ async def test_text_that_postgresql_has_no_word_for_fails_its_own_call_alone(jou
     )
     assert [type(each) for each in begun] == [JournalError, Run, JournalError, bool]
     assert "the session has a character" in str(begun[0])
+    for run_id in ("run_\0", "run_\ud800"):
+        for asking in (journal.get(run_id), journal.read(run_id), journal.claim(run_id, "me"), journal.facts(run_id)):
+            with pytest.raises(RunNotFound):
+                await asking
+    assert await journal.runs(session="a\0b") == []
+    assert await journal.get_value("n", "\0") is None
 
 
 async def test_a_statement_that_fails_fails_its_own_call_alone(journal: PostgresJournal) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 
 import pytest
 
-from postgres_server import PostgresServer, running
+from postgres_server import USER, PostgresServer, running
 from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.key_values import KeyValues
@@ -213,6 +214,32 @@ async def test_I105_what_was_seen_survives_a_restart_of_postgresql(how: str) -> 
         assert seen == texts
         assert texts_of(await journal.read(run.id)) == texts
         await journal.close()
+
+
+async def test_a_password_that_is_wrong_for_a_while_is_as_a_database_that_is_away(
+    postgres_server: PostgresServer,
+) -> None:
+    """Nothing is taken for written that was not, and the process goes on when the password is right again."""
+    role = f"rotated_{secrets.token_hex(4)}"
+    postgres_server.sql(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'first'")
+    postgres_server.require_password(role)
+    url = postgres_server.url().replace(f"{USER}@", f"{role}:first@", 1)
+    journal = await PostgresJournal.open(url)
+    run, lease = await started(journal)
+    postgres_server.sql(f"ALTER ROLE {role} PASSWORD 'second'")
+    end = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"  # noqa: S608 - hex
+    postgres_server.sql(end)
+    journal.append(lease, [MessageChunk("a")])
+    committing = asyncio.ensure_future(journal.commit(lease))
+    async with asyncio.timeout(30):
+        await noticed(journal)
+        with pytest.raises(StorageFailed):
+            await journal.check()
+        assert not committing.done()
+        postgres_server.sql(f"ALTER ROLE {role} PASSWORD 'first'")
+        await committing
+    assert texts_of(await journal.read(run.id)) == ["a"]
+    await journal.close()
 
 
 async def test_closing_does_not_wait_long_for_a_database_that_is_away(

@@ -119,6 +119,7 @@ async def test_K136_nothing_is_added_to_what_the_client_wrote(
     [
         (CHAT, "up-anthropic/ok", {"seed": 1, "temperature": 1.5}, ["seed", "temperature"]),
         (CHAT, "up-anthropic/ok", {"verbosity": "low"}, ["verbosity"]),
+        (CHAT, "up-anthropic/ok", {"stop": ["\n", "END"]}, ["stop"]),
         (CHAT, "up-responses/ok", {"min_p": 0.1, "logit_bias": {"5": 1}}, ["min_p", "logit_bias"]),
         (MESSAGES, "up-chat/ok", {"top_k": 5}, ["top_k"]),
         (MESSAGES, "up-chat/ok", CLAUDE_CODE, ["context_management"]),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from server.dialect_api import dialect_server
-from tailrace.testing.provider import call, reply
+from tailrace.testing.provider import FaultyProvider, Strict, call, reply
 
 SPAWN: Any = {"type": "function", "name": "spawn", "parameters": {"type": "object"}, "strict": False}
 TOOLS: Any = [
@@ -60,3 +60,54 @@ async def test_a_choice_of_such_a_tool_is_the_choice_of_its_function(tmp_path: P
             assert status == 200
         chosen = [request.json()["tool_choice"]["function"]["name"] for request in server.provider.requests]
     assert chosen == ["apply_patch", "agents__spawn"]
+
+
+async def test_a_name_that_is_too_long_with_its_namespace_is_cut_and_named_back(tmp_path: Path) -> None:
+    namespace, names = "mcp__" + "n" * 40, ["t" * 40 + end for end in ("_1", "_2")]
+    tools = [{"type": "namespace", "name": namespace, "tools": [{**SPAWN, "name": name} for name in names]}]
+    provider = FaultyProvider(strict=Strict())
+    async with dialect_server(tmp_path, provider=provider) as server:
+        body: dict[str, Any] = {"model": "up-chat/ok", "tools": tools, "input": [{"role": "user", "content": "Go."}]}
+        await server.post("/v1/responses", body)
+        offered = [tool["function"]["name"] for tool in provider.requests[0].json()["tools"]]
+        provider.extend(reply(call(offered[1])), reply("Done."))
+        _, first = await server.post("/v1/responses", body)
+        (made,) = first["output"]
+        result = {"type": "function_call_output", "call_id": made["call_id"], "output": "seen"}
+        _, second = await server.post("/v1/responses", {**body, "input": [*body["input"], made, result]})
+        returned = provider.requests[-1].json()["messages"][1]["tool_calls"][0]["function"]["name"]
+    assert (made["namespace"], made["name"]) == (namespace, names[1])
+    assert (second["status"], returned) == ("completed", offered[1])
+    assert provider.refusals == []
+
+
+@pytest.mark.parametrize("mode", ["auto", "required"])
+async def test_such_tools_may_be_the_allowed_ones(tmp_path: Path, mode: str) -> None:
+    allowed = [{"type": "function", "name": "spawn", "namespace": "agents"}, {"type": "custom", "name": "apply_patch"}]
+    async with dialect_server(tmp_path) as server:
+        choice = {"type": "allowed_tools", "mode": mode, "tools": allowed}
+        body = {"model": "up-chat/ok", "input": "Go.", "tools": [*TOOLS, SPAWN], "tool_choice": choice}
+        status, answer = await server.post("/v1/responses", body)
+        assert status == 200, answer
+        sent = server.provider.requests[0].json()
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["agents__spawn", "apply_patch"]
+    assert sent["tool_choice"] == mode
+
+
+async def test_their_calls_are_what_they_were_where_a_response_goes_on_at_the_provider_of_the_dialect(
+    tmp_path: Path,
+) -> None:
+    async with dialect_server(tmp_path, [CALLED, reply("Done.")]) as server:
+        body: dict[str, Any] = {"model": "up-chat/ok", "input": "Go.", "tools": TOOLS}
+        _, first = await server.post("/v1/responses", body)
+        results = [
+            {"type": f"{item['type'].removesuffix('call')}call_output", "call_id": item["call_id"], "output": "seen"}
+            for item in first["output"]
+        ]
+        again = {**body, "model": "up-responses/ok", "previous_response_id": first["id"], "input": results}
+        status, answer = await server.post("/v1/responses", again)
+        assert status == 200, answer
+        _, spawn, patch, *outputs = server.provider.requests[1].json()["input"]
+    assert (spawn["type"], spawn["namespace"], spawn["name"]) == ("function_call", "agents", "spawn")
+    assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", PATCH)
+    assert outputs == results

@@ -132,6 +132,18 @@ async def test_K127_a_provider_s_item_is_found_for_another_model(tmp_path: Path,
         assert "Let me look." in str(server.provider.requests[-1].json())
 
 
+async def test_K127_an_item_is_found_behind_newer_calls_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.server.v1.stored_response.SEARCHED_RUNS", 2)
+    async with dialect_server(tmp_path, [CALLED]) as server:
+        _, first = await server.post("/v1/responses", {"model": "up-responses/ok", "input": "Go.", "tools": [TOOL]})
+        for _ in range(3):  # they are not stored, so they are nobody's to refer to
+            await server.post("/v1/responses", {"model": "up-chat/ok", "input": "Go.", "store": False})
+        status, answer = await refer_to(server, "up-chat/ok", first["output"])
+    assert status == 200, answer
+
+
 @pytest.mark.parametrize("model", ["up-chat/ok", "tailrace"])
 async def test_K127_an_unknown_item_is_404_in_the_words_of_the_api(tmp_path: Path, model: str) -> None:
     async with dialect_server(tmp_path) as server, server.openai() as client:
@@ -154,6 +166,20 @@ async def test_K127_a_provider_is_asked_for_its_own_item(tmp_path: Path) -> None
         reference = [{"type": "item_reference", "id": "rs_abc"}]
         status, _ = await server.post("/v1/responses", {"model": "up-responses/ok", "input": reference})
         assert (status, server.provider.requests[0].json()["input"]) == (200, reference)
+
+
+async def test_K127_a_response_goes_on_from_one_that_refers_to_its_provider_s_items(tmp_path: Path) -> None:
+    provider = FaultyProvider(strict=Strict())
+    async with dialect_server(tmp_path, provider=provider) as server:
+        provider.extend(CALLED, DONE, DONE)
+        asked = {"model": "up-responses/ok", "input": "Does it rain?", "tools": [TOOL]}
+        _, first = await server.post("/v1/responses", asked)
+        _, second = await refer_to(server, "up-responses/ok", first["output"])
+        again = {**asked, "input": "Sure?", "previous_response_id": second["id"]}
+        status, _ = await server.post("/v1/responses", again)
+        sent = provider.requests[-1].json()["input"]
+    assert (status, provider.refusals) == (200, [])
+    assert [item["id"] for item in sent if item.get("type") == "item_reference"] == [i["id"] for i in first["output"]]
 
 
 async def test_K127_a_reference_is_not_the_item_that_it_names(tmp_path: Path) -> None:

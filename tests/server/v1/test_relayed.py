@@ -30,6 +30,7 @@ class Upstream:
         self.pieces: tuple[str, ...] = PIECES
         self.ends = b"data: [DONE]\n\n"
         self.streams = True
+        self.last_reason: str | None = "stop"
         self._script = list(script)
         self._headers = headers or {}
 
@@ -52,7 +53,7 @@ class Upstream:
         await response.prepare(request)
         last = len(self.pieces) - 1
         for at, piece in enumerate(self.pieces):
-            choice = {"index": 0, "text": piece, "finish_reason": "stop" if at == last else None}
+            choice = {"index": 0, "text": piece, "finish_reason": self.last_reason if at == last else None}
             await response.write(b"data: " + json.dumps({**head, "choices": [choice]}).encode() + b"\n\n")
         await response.write(self.ends)
         return response
@@ -105,6 +106,25 @@ async def test_an_alias_names_the_model(tmp_path: Path) -> None:
     async with serving(tmp_path, upstream, server={"drain_s": 0.05, "aliases": {"fim": "up/codestral"}}) as server:
         _, answer = await server.post(COMPLETIONS, {"model": "fim", "prompt": "x"})
     assert (upstream.requests[0][1]["model"], answer["model"]) == ("codestral", "fim")
+
+
+async def test_an_alias_of_the_agent_is_the_agent(tmp_path: Path) -> None:
+    async with serving(tmp_path, Upstream(), server={"drain_s": 0.05, "aliases": {"gpt-*": "tailrace"}}) as server:
+        status, answer = await server.post(EMBEDDINGS, {"model": "gpt-5", "input": "x"})
+    assert (status, answer["error"]["code"]) == (404, "unsupported_route")
+
+
+async def test_K128_features_reach_the_provider_unless_they_are_no_header(tmp_path: Path) -> None:
+    upstream = Upstream()
+    body = {"model": "up/small", "input": "a"}
+    async with serving(tmp_path, upstream) as server:
+        both = [("openai-beta", "one"), ("openai-beta", "two")]
+        async with server.session.post(server.url + EMBEDDINGS, json=body, headers=both) as response:
+            assert response.status == 200
+        status, answer = await server.post(EMBEDDINGS, body, **{"openai-beta": "größer"})
+    ((_, _, headers),) = upstream.requests
+    assert headers["openai-beta"] == "one,two"
+    assert (status, answer["error"]["param"]) == (400, "openai-beta")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +201,23 @@ async def test_J114_the_providers_key_is_not_in_the_answer(tmp_path: Path, strea
     assert KEY not in text
     assert "[redacted]" in text
     assert " sk" in text
+
+
+async def test_a_text_without_an_announced_end_is_whole(tmp_path: Path) -> None:
+    """Its last piece may be the beginning of the key, and waits for what follows: here nothing does."""
+    upstream = Upstream()
+    upstream.pieces, upstream.last_reason = ("ask ", "sk-"), None
+    async with serving(tmp_path, upstream) as server:
+        *events, done = await server.data(COMPLETIONS, {"model": "up/fim", "prompt": "x", "stream": True})
+    assert "".join(event["choices"][0]["text"] for event in events) == "ask sk-"
+    assert ({event["model"] for event in events}, events[-1]["extra"], done) == ({"up/fim"}, {"a": 1}, "[DONE]")
+
+
+async def test_a_stream_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.providers.http.relayed_reply.MAX_STREAM_BYTES", 1)
+    async with serving(tmp_path, Upstream()) as server:
+        status, answer = await server.post(COMPLETIONS, {"model": "up/fim", "prompt": "x", "stream": True})
+    assert (status, answer["error"]["message"]) == (502, "the stream exceeds 1 bytes")
 
 
 async def test_nothing_is_recorded_and_every_attempt_is_counted(tmp_path: Path) -> None:

@@ -83,6 +83,22 @@ async def test_K131_encrypted_reasoning_returns_to_openai_through_a_messages_cli
     assert first.json()["include"] == ["reasoning.encrypted_content"]
 
 
+async def test_K131_a_seal_reaches_no_provider_that_counts(tmp_path: Path) -> None:
+    """Neither in the client's own body nor as the item of a provider of the same dialect that did not make it."""
+    encrypted: JsonObject = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+    thought: JsonObject = {"type": "thinking", "thinking": "Hm.", "signature": seal_item("another", encrypted)}
+    said = {"role": "assistant", "content": [thought, {"type": "text", "text": "A river."}]}
+    async with dialect_server(tmp_path) as server:
+        for model in ("up-anthropic/claude", "up-responses/m"):
+            body = {"model": model, "messages": [*QUESTION, said, *QUESTION]}
+            status, counted = await server.post(f"{MESSAGES}/count_tokens", body)
+            assert status == 200, counted
+        to_claude, to_openai = (request.json() for request in server.provider.requests)
+    assert to_claude["messages"][1]["content"] == [{"type": "text", "text": "A river."}]
+    assert to_claude.keys() == {"model", "messages"}
+    assert [item for item in to_openai["input"] if item.get("type") == "reasoning"] == []
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_K131_a_plain_client_s_first_block_is_the_answer(tmp_path: Path, stream: bool) -> None:
     hidden = reply(think("", signature="sealed"), "A river.")

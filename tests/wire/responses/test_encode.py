@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx2
@@ -255,3 +256,17 @@ def test_a_completion_of_another_dialect() -> None:
 def test_how_a_completion_of_another_dialect_ended(stop: Stop, status: str) -> None:
     completion = Completion("chat", {}, Message("assistant", (Text("a"),)), stop=stop)
     assert encode_body(completion)["status"] == status
+
+
+def test_L140_time_is_linear_in_the_cited_blocks_of_one_text() -> None:
+    page = NativeDelta("anthropic", {"cited": {"pages": {"https://rhine.example/": "The Rhine"}, "length": 1}})
+
+    def seconds(blocks: int) -> float:
+        encoder, start = StreamEncoder(id="resp_1", model="m", created_at=5, source="anthropic"), time.process_time()
+        for _ in range(blocks):
+            encoder.encode([TextDelta("x"), page])
+        return time.process_time() - start
+
+    small = min(seconds(4_000) for _ in range(3))
+    large = min(seconds(40_000) for _ in range(3))
+    assert large < 40 * small  # ten times the blocks; joining the text for each takes a hundred times as long

@@ -39,14 +39,12 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 
 async def _pair(config: Config, code: str) -> int:
-    from tailrace.journal.open_journal import make_bus, open_journal
+    from tailrace.journal.open_journal import open_journal
     from tailrace.platforms.runtime.chat_settings import Pairing, import_chat_files
 
     if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
-    async with open_journal(
-        config.store.url, config.database, bus=make_bus(config.bus.url, config.store.url)
-    ) as journal:
+    async with open_journal(config.store.url, config.database, bus_url=config.bus.url) as journal:
         await import_chat_files(journal, config)
         user = await Pairing(journal).accept(code)
     name = "".join(char for char in user.name if char.isprintable())

@@ -41,7 +41,7 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
-from tailrace.journal.open_journal import make_bus, open_journal
+from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.recovery import follow, stop
@@ -84,9 +84,7 @@ def run(args: Namespace, config: Config) -> int:
 
 
 async def _run(args: Namespace, config: Config) -> int:
-    async with open_journal(
-        config.store.url, config.database, bus=make_bus(config.bus.url, config.store.url)
-    ) as journal:
+    async with open_journal(config.store.url, config.database, bus_url=config.bus.url) as journal:
         match args.command:
             case "runs":
                 return await _list(journal, args)

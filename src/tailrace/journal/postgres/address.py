@@ -22,6 +22,7 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 KEY = "store.url"
 SCHEMA = "tailrace"  # where no `?schema=` names another
 CONNECT_TIMEOUT_S = 5.0
+STATEMENT_TIMEOUT_S = 30.0  # then the connection counts as lost
 AWAY = "the database cannot be reached right now; what waits goes on when it can"
 NO_SPACE = "the database has no space left; what waits goes on when it has"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
@@ -98,6 +99,7 @@ async def connect(address: Address, role: str, **settings: str) -> Connection:
         return await asyncpg.connect(
             address.dsn,
             timeout=CONNECT_TIMEOUT_S,
+            command_timeout=STATEMENT_TIMEOUT_S,
             target_session_attrs=None if "target_session_attrs" in address.dsn else SessionAttribute.read_write,
             server_settings={
                 "application_name": f"tailrace {role}",
@@ -109,6 +111,20 @@ async def connect(address: Address, role: str, **settings: str) -> Connection:
         )
     except ValueError:  # what it says may quote the address
         raise _no_address() from None
+
+
+@contextmanager
+def unreachable(address: Address) -> Iterator[None]:
+    """While the process runs, a database that refuses its user is one that cannot be reached: tried again, as after a
+    password was changed on both sides. `is_lost` holds for what this raises."""
+    try:
+        yield
+    except ConfigError as exc:
+        raise ConnectionError(exc.message) from exc
+    except exceptions.PostgresError as exc:
+        if is_lost(exc):
+            raise
+        raise ConnectionError(translation_of(address, exc).args[0]) from exc
 
 
 @contextmanager
@@ -156,5 +172,5 @@ def _said(exc: Exception) -> str:
         return "no answer in time"
     if isinstance(exc, OSError):
         number = exc.errno or 0
-        return os.strerror(number).lower() if number > 0 else exc.strerror or type(exc).__name__
+        return os.strerror(number).lower() if number > 0 else exc.strerror or str(exc) or type(exc).__name__
     return " ".join(str(exc).split()) or type(exc).__name__

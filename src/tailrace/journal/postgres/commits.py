@@ -19,7 +19,16 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from asyncpg import PostgresError
 
 from tailrace.errors import JournalError, StorageFailed, TailraceError
-from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translation_of
+from tailrace.journal.postgres.address import (
+    Address,
+    Connection,
+    away,
+    connect,
+    is_conflict,
+    is_lost,
+    translation_of,
+    unreachable,
+)
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
@@ -103,6 +112,7 @@ class Commits(GroupCommit[Write]):
     async def open(self) -> None:
         """Raises what `connect` raises."""
         self._connection = await self._connect()
+        await self._connection.execute("DELETE FROM writers WHERE seen_at < now() - interval '7 days'")  # of the dead
         self._writing = self._loop.create_task(self._write_groups())
 
     async def call(
@@ -192,7 +202,8 @@ class Commits(GroupCommit[Write]):
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             self._tried_at = self._loop.time()
-            self._connection = await self._connect()
+            with unreachable(self._address):
+                self._connection = await self._connect()
         return self._connection
 
     # ── groups ──

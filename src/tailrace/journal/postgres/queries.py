@@ -50,17 +50,31 @@ _CONDITIONS = {  # by the name in `RunFilter`
 }
 
 
+def is_text(value: str) -> bool:
+    """PostgreSQL's text has no NUL, and its encoding no lone surrogate: nothing that has one is stored."""
+    return "\0" not in value and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def known_id(run_id: str) -> str:
+    """Raises `RunNotFound` for what can be no run's id."""
+    if not is_text(run_id):
+        raise no_such_run(run_id)
+    return run_id
+
+
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def run_of(connection: Connection, run_id: str) -> Run:
-    row = await connection.fetchrow(_RUN + " WHERE r.id = $1", run_id)
+    row = await connection.fetchrow(_RUN + " WHERE r.id = $1", known_id(run_id))
     if row is None:
         raise no_such_run(run_id)
     return await _run(connection, RunRow._make(row))
 
 
 async def run_with_key(connection: Connection, idempotency_key: str) -> Run | None:
+    if not is_text(idempotency_key):
+        return None
     row = await connection.fetchrow(_RUN + " WHERE r.idempotency_key = $1", idempotency_key)
     return None if row is None else await _run(connection, RunRow._make(row))
 
@@ -77,6 +91,8 @@ async def list_runs(connection: Connection, wanted: RunFilter) -> list[Run]:
         if (value := wanted.get(name)) is not None:
             values.append(value)
             conditions.append(f"{condition}${len(values)}")
+            if isinstance(value, str) and not is_text(value):
+                return []
     if (states := wanted.get("states")) is not None:
         values.append(list(states))
         conditions.append(f"h.state = ANY(${len(values)}::text[])")
@@ -101,7 +117,7 @@ async def last_seq_of(connection: Connection, run_id: str) -> int:
     row = await connection.fetchrow(
         "SELECT (SELECT b.last_seq FROM batches AS b WHERE b.run = r.num ORDER BY b.first_seq DESC LIMIT 1)"
         " FROM runs AS r WHERE r.id = $1",
-        run_id,
+        known_id(run_id),
     )
     if row is None:
         raise no_such_run(run_id)
@@ -149,7 +165,7 @@ class _StoredPage(NamedTuple):
 
 
 async def _stored_page(connection: Connection, run_id: str, after: int, limit: int, most_bytes: int) -> _StoredPage:
-    found = [tuple(row) for row in await connection.fetch(_PAGE, run_id, after, limit, most_bytes)]
+    found = [tuple(row) for row in await connection.fetch(_PAGE, known_id(run_id), after, limit, most_bytes)]
     if not found:
         raise no_such_run(run_id)
     num, output_seqs, seq, attempt, crc, state = found[0][:6]
@@ -208,7 +224,7 @@ async def facts_of_runs(connection: Connection, run_ids: Sequence[str]) -> list[
         "SELECT w.place, r.num, h.output_seqs, b.first_seq, b.last_seq, b.attempt, b.crc, b.events"
         " FROM unnest($1::text[]) WITH ORDINALITY AS w(id, place) LEFT JOIN runs AS r ON r.id = w.id"
         " LEFT JOIN heads AS h ON h.num = r.num LEFT JOIN batches AS b ON b.run = r.num ORDER BY w.place, b.first_seq",
-        run_ids,
+        list(map(known_id, run_ids)),
     )
     facts: list[list[Entry]] = []
     for place, rows in groupby(map(tuple, found), itemgetter(0)):
@@ -282,7 +298,7 @@ async def signals_after(connection: Connection, run_id: str, after: int) -> list
     rows = await connection.fetch(
         "SELECT s.name, s.payload, s.sender, s.id FROM runs AS r LEFT JOIN signals AS s ON s.run = r.num AND s.id > $2"
         " WHERE r.id = $1 ORDER BY s.id",
-        run_id,
+        known_id(run_id),
         after,
     )
     if not rows:
@@ -298,6 +314,8 @@ async def signals_after(connection: Connection, run_id: str, after: int) -> list
 
 
 async def value_of(connection: Connection, namespace: str, key: str) -> bytes | None:
+    if not is_text(namespace + key):
+        return None
     value: bytes | None = await connection.fetchval(
         "SELECT value FROM key_values WHERE namespace = $1 AND key = $2", namespace, key
     )

@@ -8,14 +8,22 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tailrace.errors import JournalError
-from tailrace.journal.postgres.address import Address, Connection, away, connect, is_conflict, is_lost, translated
+from tailrace.journal.postgres.address import (
+    Address,
+    Connection,
+    away,
+    connect,
+    is_conflict,
+    is_lost,
+    translated,
+    unreachable,
+)
 
 T = TypeVar("T")
 CONNECTIONS = 4
 RETRY_FOR_S = 10.0
 PAUSE_FIRST_S = 0.05  # before the second try; doubled at each further one
 PAUSE_MAX_S = 1.0
-READ_TIMEOUT_S = 15.0
 
 
 class Readers:
@@ -46,10 +54,9 @@ class Readers:
         async with self._places:
             connection: Connection | None = None
             try:
-                async with asyncio.timeout(READ_TIMEOUT_S):
-                    connection = await self._connection()
-                    self._used.add(connection)
-                    result = await work(connection)
+                connection = await self._connection()
+                self._used.add(connection)
+                result = await work(connection)
             except BaseException as exc:
                 if connection is not None and not isinstance(exc, JournalError):
                     connection.terminate()  # cancelled in the middle of a query, among others
@@ -69,7 +76,8 @@ class Readers:
         while self._free:
             if not (connection := self._free.pop()).is_closed():
                 return connection
-        return await connect(self._address, "reader")
+        with unreachable(self._address):
+            return await connect(self._address, "reader")
 
     def submit(self, work: Callable[[Connection], Awaitable[T]]) -> asyncio.Future[T]:
         return asyncio.ensure_future(self.query(work))

@@ -17,6 +17,7 @@ from tailrace.journal.postgres.address import Address, Connection, translated
 
 APPLICATION = "tailrace"
 MIGRATION_LOCK = 0x7A11_4ACE  # an advisory lock: one process migrates, the others wait
+MIGRATION_TIMEOUT_S = 600.0
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -99,7 +100,7 @@ async def prepare(connection: Connection, address: Address, migrations: Sequence
     written to."""
     with translated(address):
         async with connection.transaction():
-            await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+            await connection.execute(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", timeout=MIGRATION_TIMEOUT_S)
             version = await _version(connection, address)
             if version > len(migrations):
                 raise JournalError(
@@ -107,7 +108,7 @@ async def prepare(connection: Connection, address: Address, migrations: Sequence
                     f" {len(migrations)}); upgrade Tailrace"
                 )
             for script in migrations[version:]:
-                await connection.execute(script)
+                await connection.execute(script, timeout=MIGRATION_TIMEOUT_S)
             if version < len(migrations):
                 await connection.execute("UPDATE format SET version = $1", len(migrations))
 

@@ -15,7 +15,7 @@ from tailrace.errors import JournalError, RunOwned, RunParked, RunSealed, StaleE
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.postgres.address import Connection
-from tailrace.journal.postgres.queries import run_of, run_with_key
+from tailrace.journal.postgres.queries import is_text, known_id, run_of, run_with_key
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
@@ -47,8 +47,8 @@ class Head(NamedTuple):
 
 
 def stored_text(value: str, what: str) -> str:
-    """PostgreSQL's text has no NUL, and its encoding no lone surrogate. Raises `JournalError`."""
-    if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
+    """Raises `JournalError` for a text that PostgreSQL cannot store."""
+    if not is_text(value):
         raise JournalError(f"{what} has a character that PostgreSQL cannot store")
     return value
 
@@ -58,7 +58,7 @@ async def locked_head(connection: Connection, run_id: str, now: float | None = N
         "SELECT h.num, h.state, h.epoch, h.kills, h.owner, h.claimed_seq,"
         " h.lease_until > wall_clock($2)"
         " FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = $1 FOR NO KEY UPDATE OF h",
-        run_id,
+        known_id(run_id),
         now,
     )
     if row is None:

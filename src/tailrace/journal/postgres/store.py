@@ -44,7 +44,7 @@ class PostgresJournal(StoredJournal):
     ) -> None:
         self._address = address
         self._clock = clock
-        self._bus = bus
+        self.bus = bus
         self._readers = Readers(address)
         self._following = Following(self._watched, self._read_grown, self._follow, bus)
         self._commits = Commits(
@@ -76,9 +76,13 @@ class PostgresJournal(StoredJournal):
             finally:
                 connection.terminate()
             journal = cls(address, clock, on_lag, bus)
-            if bus is not None:
-                await bus.open(journal._following)
             await journal._commits.open()
+            try:
+                if bus is not None:
+                    await bus.open(journal._following)
+            except BaseException:
+                await journal._commits.close()
+                raise
         journal._tasks = [asyncio.create_task(task) for task in (journal._listener.run(), journal._following.run())]
         return journal
 
@@ -271,6 +275,6 @@ class PostgresJournal(StoredJournal):
                 await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
-        if self._bus is not None:
-            await self._bus.close()
+        if self.bus is not None:
+            await self.bus.close()
         self._readers.close()

@@ -140,12 +140,14 @@ class SqliteJournal(StoredJournal):
 
     async def orphans(self) -> list[Run]:
         now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
+        pipes = {pipe for *_, pipe in unfinished}
+        dead = {pipe for pipe in pipes if not self._pipe.is_alive(pipe)}  # a process may have a thousand runs
         abandoned = [
             run_id
             for run_id, state, lease_until, pipe in unfinished
-            if state == "pending" or lease_until <= now or not self._pipe.is_alive(pipe)
+            if state == "pending" or lease_until <= now or pipe in dead
         ]
-        self._pipe.remove_dead(keep={pipe for *_, pipe in unfinished})
+        self._pipe.remove_dead(keep=pipes)
         return [await self.get(run_id) for run_id in abandoned]
 
     async def read(self, run_id: str, *, after: int = 0, limit: int | None = None) -> Batch:

@@ -78,8 +78,8 @@ class PendingAppend:
             self.batch.stored = b"".join([row.events for row in rows])
 
     def settle(self) -> None:
-        if isinstance(self.error, JournalError):
-            self.log.refuse(self.error)
+        if self.error is not None:
+            self.log.refuse(self.error if isinstance(self.error, JournalError) else JournalError(str(self.error)))
             if isinstance(self.error, StorageFailed):
                 self.log.tail.fail(self.error)  # the run waits: its viewers are told why
         elif self.batch:

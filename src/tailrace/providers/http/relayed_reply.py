@@ -19,7 +19,8 @@ from tailrace.wire.failure import failure_in, stream_cut
 from tailrace.wire.peer_json import decode_object, objects_of, text_of
 from tailrace.wire.sse import SseDecoder
 
-MAX_REPLY_BYTES = 64 * 1024 * 1024
+MAX_REPLY_BYTES = 64 * 1024 * 1024  # of a reply that is not streamed
+MAX_STREAM_BYTES = 512 * 1024 * 1024  # as of any other stream
 _LARGE_BYTES = 1 << 20  # decoded in a thread: a list of embeddings would hold the loop
 _DONE = b"[DONE]"
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -32,7 +33,8 @@ class RelayedReply:
         self._reply = reply
         self._redactor = redactor
         self._failed = failed
-        self._texts: dict[int, RedactingStream] = {}
+        self._texts: dict[int, RedactingStream] = {}  # by choice
+        self._head: JsonObject = {}  # the fields of the last event beside its choices
         self.on_bytes: Callable[[], None] = lambda: None
 
     @property
@@ -65,12 +67,16 @@ class RelayedReply:
         """The events of a stream, those of one read together, up to `[DONE]`. Raises `ProviderError`, also for a stream
         that ends without it."""
         decoder = SseDecoder()
+        left = MAX_STREAM_BYTES
         while data := await self._reply.read():
             self.on_bytes()
+            left -= len(data)
+            if left < 0:
+                raise PeerError(f"the stream exceeds {MAX_STREAM_BYTES} bytes")
             events: list[JsonObject] = []
             for sent in decoder.feed(data):
                 if sent.data.strip() == _DONE:
-                    yield events
+                    yield [*events, *self._unfinished()]
                     return
                 if sent.data.strip():
                     events.append(self._event(sent.data))
@@ -83,19 +89,25 @@ class RelayedReply:
         event = decode_object(self._without_key(data))
         if (error := failure_in(event)) is not None:
             raise self._failed(error)
-        if self._redactor.idle:
+        if self._redactor.idle or not event.get("choices"):
             return event
-        return {**event, **({"choices": self._choices(event)} if event.get("choices") else {})}
+        choices = [self._choice(choice) for choice in objects_of(event["choices"])]
+        self._head = {name: value for name, value in event.items() if name not in ("choices", "usage")}
+        return {**event, "choices": choices}
 
-    def _choices(self, event: JsonObject) -> list[JsonObject]:
-        """The choices; the end of a text that may be the beginning of a key waits for what follows."""
-        choices: list[JsonObject] = []
-        for choice in objects_of(event.get("choices")):
-            index = choice.get("index")
-            stream = self._texts.setdefault(index if isinstance(index, int) else 0, self._redactor.stream())
-            text = stream.feed(text_of(choice.get("text")))
-            choices.append({**choice, "text": text + stream.close() if choice.get("finish_reason") else text})
-        return choices
+    def _choice(self, choice: JsonObject) -> JsonObject:
+        """The choice; the end of a text that may be the beginning of a key waits for what follows."""
+        index = choice.get("index")
+        stream = self._texts.setdefault(index if isinstance(index, int) else 0, self._redactor.stream())
+        text = stream.feed(text_of(choice.get("text")))
+        text += stream.close() if choice.get("finish_reason") else ""
+        return {**choice, "text": text} if text or isinstance(choice.get("text"), str) else choice
+
+    def _unfinished(self) -> list[JsonObject]:
+        """What waits of the texts whose end the provider has not announced."""
+        rest = {index: stream.close() for index, stream in self._texts.items()}
+        choices = [{"index": index, "text": text, "finish_reason": None} for index, text in rest.items() if text]
+        return [{**self._head, "choices": choices}] if choices else []
 
     def _without_key(self, data: bytes) -> bytes:
         for secret in self._redactor.secrets:

@@ -56,7 +56,8 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         _check_version(request)
         body = await read_object(request)
         client_request = read_client_request(request, MESSAGES, {"max_tokens": 1, **body})
-        client_request = msgspec.structs.replace(client_request, body=body)
+        written = {name: value for name, value in client_request.body.items() if name in body}  # without our limit
+        client_request = msgspec.structs.replace(client_request, body=written)
         return json_response({"input_tokens": await count_input_tokens(pipeline.app, client_request)})
 
     return (

@@ -21,14 +21,18 @@ MAX_NAME_CHARS: Final = 64
 def read_client_request(request: web.Request, api_format: ApiFormat, body: JsonObject) -> ClientRequest:
     """The request, with the headers that a provider of the same dialect is sent (K128). Raises `InvalidRequest`."""
     client_request = api_format.parse_request(body)
+    headers = forwarded_headers(request, api_format.dialect)
+    return msgspec.structs.replace(client_request, headers=headers) if headers else client_request
+
+
+def forwarded_headers(request: web.Request, dialect: Dialect) -> dict[str, str]:
+    """The headers of a client of this dialect that a provider of it is sent too. Raises `InvalidRequest`."""
     headers = {
-        name: ",".join(request.headers.getall(name))
-        for name in FORWARDED_HEADERS[api_format.dialect]
-        if name in request.headers
+        name: ",".join(request.headers.getall(name)) for name in FORWARDED_HEADERS[dialect] if name in request.headers
     }
     if unfit := [name for name, value in headers.items() if not (value.isascii() and value.isprintable())]:
         raise InvalidRequest("holds a character that no HTTP header can", unfit[0])
-    return msgspec.structs.replace(client_request, headers=headers) if headers else client_request
+    return headers
 
 
 def note_ignored(request: web.Request, ignored: tuple[str, ...]) -> None:

@@ -131,7 +131,8 @@ class LogToDeltas:
         self._thoughts: list[str] = []
         self._source: Dialect = source
         self._provider = ""  # of the newest attempt
-        self._reasoning_field = USUAL_FIELD
+        self._named_field = USUAL_FIELD  # in which the newest attempt has its thoughts
+        self._reasoning_field = USUAL_FIELD  # of the newest thoughts
         self._calls: list[ToolCall] = []
         self._gap = False  # a text has ended: the next one begins a paragraph
         self._stop: Stop = "unknown"
@@ -154,7 +155,7 @@ class LogToDeltas:
                 self._gap = self._gap if final else bool(self._texts)
                 return []
             case AttemptStarted(provider, dialect=dialect):
-                self._provider = provider
+                self._provider, self._named_field = provider, USUAL_FIELD
                 self._source = dialect or self._source
                 return []
             case ProviderEvents() | ProviderAnswer() as relayed:
@@ -182,7 +183,7 @@ class LogToDeltas:
             case ProviderEvents("chat", events):
                 fields = [NativeDelta("chat", event) for event in events]
                 for named in map(named_field, fields):
-                    self._reasoning_field = self._reasoning_field if named is None else named
+                    self._named_field = self._named_field if named is None else named
                 return [*fields] if self._reasoning else []
             case ProviderEvents("anthropic", events):
                 return [NativeDelta("anthropic", event) for event in events] if self._reasoning else []
@@ -194,6 +195,7 @@ class LogToDeltas:
 
     def _reasoning_delta(self, text: str) -> ReasoningDelta:
         self._thoughts.append(text)
+        self._reasoning_field = self._named_field
         return ReasoningDelta(text)
 
     def _recorded(self, message: Message, stop: str) -> list[AnyDelta]:

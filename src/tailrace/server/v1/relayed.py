@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.app.models import named
+from tailrace.app.models import named, unaliased
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.providers.call_listener import CallListener
 from tailrace.providers.relayed_call import Relay, RelayedCall
@@ -21,8 +21,9 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import OBJECTS, TEXT, Route, json_response, nullable, object_schema
 from tailrace.server.v1.answer_route import request_schema
+from tailrace.server.v1.client_call import forwarded_headers
 from tailrace.server.v1.models import AGENT
-from tailrace.wire.client_request import FORWARDED_HEADERS, InvalidRequest
+from tailrace.wire.client_request import InvalidRequest
 from tailrace.wire.peer_json import encode_object
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -69,7 +70,7 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
     name = body.get("model")
     if not isinstance(name, str) or not name:
         raise InvalidRequest("expected the name of a model", "model")
-    if name == AGENT:
+    if AGENT in (name, unaliased(pipeline.app.config, name)):
         raise _no_route(f"the agent has no {noun}; name a model as <provider>/<model>")
     route = pipeline.app.models.routes(named(pipeline.app.config, name))[0]
     provider = route.provider
@@ -86,7 +87,7 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
         else:
             stream.send(data)
 
-    headers = {each: request.headers[each] for each in FORWARDED_HEADERS["chat"] if each in request.headers}
+    headers = forwarded_headers(request, "chat")
     listener = pipeline.app.caller.watched(ModelRequest(route.model, ()), (route,), CallListener())
     call = RelayedCall(
         route, provider, path, {**body, "model": route.model}, headers=headers, listener=listener, send=send

@@ -27,7 +27,8 @@ from tailrace.server.v1.log_to_deltas import LogToDeltas, is_last_message_only
 from tailrace.wire.responses.item_ids import has_lost_its_seal, is_reference, run_key_of
 from tailrace.wire.responses.relay import SNAPSHOTS
 
-SEARCHED_RUNS: Final = 50  # the newest calls, among which an item of a provider's is looked for by its id
+SEARCHED_RUNS: Final = 50  # of the caller's: an item of a provider's is looked for in the newest of them
+SEARCHED_PAGES: Final = 10  # of as many runs, in which the caller's are looked for among those of other keys
 
 
 class Origin(Value):
@@ -220,7 +221,8 @@ class _KnownItems:
         self._journal = journal
         self._caller = caller
         self._by_run: dict[str, dict[str, JsonObject]] = {}
-        self._searched: dict[str, JsonObject] | None = None
+        self._unread: list[Run] | None = None  # responses to search, the newest last
+        self._searched: dict[str, JsonObject] = {}
 
     async def of_run(self, key: str, reference: JsonObject) -> JsonObject:
         if key not in self._by_run:
@@ -239,12 +241,23 @@ class _KnownItems:
         return {**item, "encrypted_content": stored.get("encrypted_content")}
 
     async def of_any_run(self, reference: JsonObject) -> JsonObject:
-        if self._searched is None:
-            self._searched = {}
-            for run in await self._journal.runs(kind=CALL_KIND, states=ENDED, limit=SEARCHED_RUNS):
-                if run.new.input.get("origin") and self._caller.owns(_owner_of(run)):
-                    self._searched |= await self._items_of(run)
+        if self._unread is None:
+            self._unread = [*reversed(await self._own_runs())]
+        while str(reference.get("id")) not in self._searched and self._unread:
+            self._searched = {**await self._items_of(self._unread.pop()), **self._searched}
         return _item_in(self._searched, reference)
+
+    async def _own_runs(self) -> list[Run]:
+        """The caller's newest stored responses that models have made, the newest first."""
+        own: list[Run] = []
+        before: str | None = None
+        for _ in range(SEARCHED_PAGES):
+            page = await self._journal.runs(kind=CALL_KIND, states=ENDED, before=before, limit=SEARCHED_RUNS)
+            own += [run for run in page if run.new.input.get("origin") and self._caller.owns(_owner_of(run))]
+            if len(own) >= SEARCHED_RUNS or len(page) < SEARCHED_RUNS:
+                break
+            before = page[-1].id
+        return own[:SEARCHED_RUNS]
 
     async def _items_of(self, run: Run) -> dict[str, JsonObject]:
         """By id. A reference that was left to its provider is none: it would stand for itself."""

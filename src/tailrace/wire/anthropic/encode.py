@@ -188,6 +188,8 @@ class StreamEncoder:
         events of ours: in the open text, or in a block after those that the client has."""
         self._provider = provider
         self._source = source or self._source
+        if self._kind is not ReasoningDelta:  # open thoughts keep the field of their beginning
+            self._reasoning_field = USUAL_FIELD if self._source == "chat" else ""
         if not self._relays:
             return
         self._preamble.clear()

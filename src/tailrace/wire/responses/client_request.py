@@ -84,7 +84,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
     searches = [from_tool(tool) for tool in offered if is_web_search(tool) and is_allowed(fields.tool_choice)]
     others = [tool for tool in offered if not is_web_search(tool)]
     functions = function_tools(as_functions(others), beyond, nested=False)
-    choice = fields.tool_choice
+    choice = choice_as_function(fields.tool_choice)
     if searches and is_web_search(choice):
         choice = {"type": "function", "name": NAME}
     request = ModelRequest(
@@ -92,7 +92,7 @@ def parse_client_request(body: JsonObject) -> ClientRequest:
         messages=tuple(conversation.messages),
         system=fields.instructions or "",
         tools=offered_tools(functions, choice, nested=False),
-        tool_choice=tool_choice(choice_as_function(choice), beyond, nested=False),
+        tool_choice=tool_choice(choice, beyond, nested=False),
         web_search=next(iter(searches), None),
         parallel_tool_calls=fields.parallel_tool_calls,
         max_tokens=fields.max_output_tokens,
@@ -153,8 +153,9 @@ class _Conversation(Conversation):
         elif kind in _RESULTS:
             self.end_answer()
             self._add_output(item, where)
-        elif kind == "item_reference":
+        elif kind == "item_reference":  # its provider knows it, now and when a later response goes on from this one
             self.opaque_at = self.opaque_at or where
+            self._answer_items.append(item)
         elif isinstance(kind, str):
             self._answer_items.append(call_as_function(item))
         else:

@@ -6,12 +6,15 @@ function with the one argument `input`. What a model calls is named back as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Iterator
 
 from tailrace.errors import PeerError
 from tailrace.messages import JsonObject
 from tailrace.wire.peer_json import decode_object, encode_object, object_of, objects_of, text_of
 
+MAX_NAME_CHARS = 64  # of a function, in the Chat Completions API
+_DIGEST_CHARS = 8
 _INPUT: JsonObject = {
     "type": "object",
     "properties": {"input": {"type": "string"}},
@@ -40,7 +43,9 @@ def as_functions(tools: Iterable[JsonObject], namespace: str = "") -> list[JsonO
 
 
 def choice_as_function(choice: str | JsonObject | None) -> str | JsonObject | None:
-    """The choice of such a tool as the choice of its function."""
+    """The choice of such a tool as the choice of its function; a choice among tools, as one among their functions."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        return {**choice, "tools": [choice_as_function(tool) for tool in objects_of(choice.get("tools"))]}
     if (
         isinstance(choice, dict)
         and choice.get("type") in ("custom", "function")
@@ -80,6 +85,22 @@ class OfferedTools:
         return self._items.get(function, {})
 
 
+def calls_as_offered(items: Iterable[JsonObject], tools: object) -> Iterator[JsonObject]:
+    """The items of a conversation, with the calls of functions as calls of the tools that stand for them, and their
+    results."""
+    offered, custom = OfferedTools(tools), set[str]()
+    for item in items:
+        kind, call_id = item.get("type"), text_of(item.get("call_id"))
+        fields = offered.item_fields(text_of(item.get("name"))) if kind == "function_call" else {}
+        if fields.get("type") == "custom_tool_call":
+            custom.add(call_id)
+            yield {**fields, "call_id": call_id, "input": custom_input(text_of(item.get("arguments")))}
+        elif kind == "function_call_output" and call_id in custom:
+            yield {**item, "type": "custom_tool_call_output"}
+        else:
+            yield {**item, **fields}
+
+
 def custom_input(arguments: str) -> str:
     """The text for a custom tool; all of what the model wrote where it is not the one argument."""
     try:
@@ -90,7 +111,14 @@ def custom_input(arguments: str) -> str:
 
 
 def _flat(namespace: str, name: str) -> str:
-    return f"{namespace}__{name}" if namespace else name
+    """The function's name. One that is too long for other APIs is cut, and still tells tools apart."""
+    if not namespace:
+        return name
+    flat = f"{namespace}__{name}"
+    if len(flat) <= MAX_NAME_CHARS:
+        return flat
+    digest = hashlib.sha256(flat.encode()).hexdigest()[:_DIGEST_CHARS]
+    return f"{flat[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def _description(tool: JsonObject) -> str:

@@ -30,7 +30,7 @@ class ResponsesDecoder:
         self._answer = GrowingAnswer(cumulative_text=quirks.cumulative_text, keep_events=self._keeps_events)
         self._head = b""  # the bytes before the data in the last block: nearly always the same in the next
         self._ignored_to = NO_INDEX  # the last number that an earlier connection has brought
-        self.last_number = NO_INDEX  # the highest `sequence_number` that was read
+        self._last_number = NO_INDEX  # of the events off the fast path
 
     @property
     def complete(self) -> bool:
@@ -44,6 +44,7 @@ class ResponsesDecoder:
             return out
         head = self._head
         size = len(head)
+        ignored_to = self._ignored_to
         for block in self._sse.split(data):
             if not size or block[:size] != head:
                 head = self._head = _head_of(block)
@@ -56,8 +57,7 @@ class ResponsesDecoder:
                     return out
             else:
                 delta = piece.delta
-                number = piece.sequence_number
-                if NO_INDEX < number <= self._ignored_to:
+                if piece.sequence_number <= ignored_to and piece.sequence_number != NO_INDEX:
                     continue
                 if delta and (
                     (
@@ -69,7 +69,6 @@ class ResponsesDecoder:
                     )
                     or answer.switch_to(piece, out)
                 ):
-                    self.last_number = max(self.last_number, number)
                     if self._keeps_events:
                         out.append(EventDelta("responses", piece.type, raw.replace(b"\n", b" ")))
                     growing.grow(piece, out)
@@ -100,6 +99,11 @@ class ResponsesDecoder:
     def settled(self) -> bool:
         """The provider has ended the response, whole or not."""
         return self._answer.settled
+
+    @property
+    def last_number(self) -> int:
+        """The highest `sequence_number` that was read."""
+        return max(self._last_number, self._answer.growing.number)
 
     @property
     def is_queued(self) -> bool:
@@ -147,7 +151,7 @@ class ResponsesDecoder:
         ):  # an error may be the connection's own, with a number of its own
             if NO_INDEX < number <= self._ignored_to:
                 return False
-            self.last_number = max(self.last_number, number)
+            self._last_number = max(self._last_number, number)
         answer.apply(kind, event, out)
         return answer.ended
 

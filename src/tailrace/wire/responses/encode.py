@@ -187,6 +187,8 @@ class StreamEncoder:
         events of ours: in the open text, or in an item after those that the client has."""
         self._provider = provider
         self._source = source or self._source
+        if self._item is None or self._item["type"] != "reasoning":  # open thoughts keep the field of their beginning
+            self._reasoning_field = USUAL_FIELD
         if not self._relays:
             return
         self._preamble.clear()
@@ -310,7 +312,7 @@ class StreamEncoder:
         what signs reasoning."""
         match native.item:
             case {"cited": _}:
-                for citation in of_cited(native.item, len(self._text.text) if self._text is not None else 0):
+                for citation in of_cited(native.item, self._text.length if self._text is not None else 0):
                     self._native({"annotation": citation.annotation()}, out)
             case {"delta": {"type": "signature_delta"}} | {"start": {"type": "redacted_thinking"}}:
                 self._seal_thoughts(native, out)

@@ -27,6 +27,7 @@ from tailrace.messages import (
     ToolSpec,
 )
 from tailrace.wire.openai_request import file_fields, named_schema, sendable
+from tailrace.wire.responses.client_tools import calls_as_offered
 from tailrace.wire.translation.web_search import NAME, is_chosen, responses_tool
 
 # The API has no prefill: the partial answer is put before the model, and it is asked to go on from there.
@@ -40,7 +41,8 @@ _NO_REASONING = re.compile(r"(openai/)?(gpt-3|gpt-4|chatgpt-4)")  # OpenAI's mod
 
 def encode_request(request: ModelRequest, *, stream: bool) -> JsonObject:
     """The body of `POST /responses`. `extra` is merged in last and wins, object by object."""
-    body: JsonObject = {"model": request.model, "input": list(_input_of(request))}
+    conversation = calls_as_offered(_input_of(request), request.extra.get("tools"))
+    body: JsonObject = {"model": request.model, "input": list(conversation)}
     if stream:
         body["stream"] = True
     if request.system:

@@ -80,17 +80,22 @@ class Piece(msgspec.Struct, gc=False):
 class Growing:
     """The text that grew last, and what identifies its events: nearly always the next event continues it."""
 
-    __slots__ = ("append", "content_index", "item_id", "logprobs", "output_index", "summary_index", "to_delta", "type")
+    __slots__ = (
+        *("append", "content_index", "item_id", "logprobs", "number", "output_index", "summary_index"),
+        *("to_delta", "type"),
+    )
 
     def __init__(self) -> None:
         self.type: str | None = None  # None: no text grows; equal to the type of no event
         self.item_id = ""
         self.output_index = self.content_index = self.summary_index = 0
+        self.number = NO_INDEX  # of its last event
         self.append: Callable[[str], None] = list[str]().append
         self.to_delta: Callable[[str], AnyDelta] | None = None  # the neutral delta of a piece
         self.logprobs: list[Any] = []
 
     def grow(self, piece: Piece, out: list[AnyDelta]) -> None:
+        self.number = piece.sequence_number
         self.append(piece.delta)
         if self.to_delta is not None:
             out.append(self.to_delta(piece.delta))

@@ -41,12 +41,13 @@ FORMS: dict[type[AnyDelta], TextForm] = {
 class OpenText:
     """An open text: the fields that its events repeat, and its pieces so far."""
 
-    __slots__ = ("annotations", "head", "item", "keys", "logprobs", "pieces")
+    __slots__ = ("_counted", "_length", "annotations", "head", "item", "keys", "logprobs", "pieces")
 
     def __init__(self, event: str, item: JsonObject, keys: JsonObject) -> None:
         self.item = item
         self.keys = keys
         self.pieces: list[str] = []
+        self._counted = self._length = 0  # the pieces whose characters are counted, and these
         self.annotations: list[JsonObject] = []
         self.logprobs: list[JsonObject] = []
         fields: JsonObject = {"type": f"{event}.delta", **keys}
@@ -58,3 +59,10 @@ class OpenText:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    @property
+    def length(self) -> int:
+        """The characters of the text. Counts what was added since it was last asked for."""
+        self._length += sum(map(len, self.pieces[self._counted :]))
+        self._counted = len(self.pieces)
+        return self._length
