@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import aiohttp
 import msgspec
+import pytest
 
 from cluster.forked import ForkedProcess, Forker
 from tailrace.config.load import load
@@ -41,6 +42,11 @@ bus: {{url: "{bus}"}}
 server: {{port: 0, drain_s: {drain_s}}}
 platforms: {{{platforms}}}
 """
+
+
+# Redis carries entries to viewers: what is about neither is shown without it.
+WITHOUT_REDIS = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+ON_SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
 
 class SharedStore(NamedTuple):

@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 
 from cluster.conversing import TEXT, TOOL, ConversingProvider
-from cluster.nodes import Cluster, SharedStore, has_ended, text_of, watching
+from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, SharedStore, has_ended, text_of, watching
 
 LONG_LEASE_S = 30.0  # whoever waits for it fails the test
 
 
+@WITHOUT_REDIS
 async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(
     tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
@@ -41,6 +42,7 @@ async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(
             assert asyncio.get_running_loop().time() - began < LONG_LEASE_S / 3
 
 
+@WITHOUT_REDIS
 async def test_L171_runs_are_shared_by_the_nodes_that_stay(tmp_path: Path, store: SharedStore) -> None:
     async with (
         ConversingProvider("sleep 600", pace_s=0.2) as provider,
@@ -61,6 +63,7 @@ async def test_L171_runs_are_shared_by_the_nodes_that_stay(tmp_path: Path, store
     assert min(owners.count(str(other.pid)) for other in others) >= 2, "not all by the first one that looks"
 
 
+@ON_SQLITE
 async def test_L171_the_last_node_lets_its_runs_end(tmp_path: Path, store: SharedStore) -> None:
     async with ConversingProvider() as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         node = await cluster.start()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.conversing import TEXT, ConversingProvider
-from cluster.nodes import Cluster, Node, SharedStore
+from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, Node, SharedStore
 from tailrace.platforms.telegram.adapter import HOOK_PATH
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.telegram_chats import TelegramChat
@@ -19,7 +19,7 @@ POLLED = "telegram is connected"
 
 @asynccontextmanager
 async def gateways(
-    directory: Path, store: SharedStore, count: int, *, pace_s: float = 0.15, stalls: int = 0
+    directory: Path, store: SharedStore, count: int, *, pace_s: float = 0.1, stalls: int = 0
 ) -> AsyncGenerator[tuple[FakeTelegram, Cluster, list[Node]], None]:
     """The first one polls. A group: what is shown there is edited."""
     async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=pace_s, stalls=stalls) as provider:
@@ -40,6 +40,7 @@ def shows(chat: TelegramChat, count: int) -> bool:
     return sum(text == TEXT for text in chat.texts) == count
 
 
+@WITHOUT_REDIS
 async def test_L170_of_two_gateways_one_polls_and_each_message_is_answered_once(
     tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
@@ -54,6 +55,7 @@ async def test_L170_of_two_gateways_one_polls_and_each_message_is_answered_once(
         assert len(group.answers) == 3
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("states", [1, 2, 3])
 async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: SharedStore, states: int) -> None:
     """Another gateway completes the message that was shown in so many states, and answers the next one. A send of which
@@ -72,6 +74,7 @@ async def test_L170_kill_9_of_the_gateway_that_polls(tmp_path: Path, store: Shar
             assert len(group.answers) == 1
 
 
+@WITHOUT_REDIS
 async def test_L170_a_gateway_that_hangs_is_replaced_and_stays_quiet_when_it_goes_on(
     tmp_path: Path, store: SharedStore
 ) -> None:
@@ -89,6 +92,7 @@ async def test_L170_a_gateway_that_hangs_is_replaced_and_stays_quiet_when_it_goe
         assert len(group.answers) == 2
 
 
+@ON_SQLITE
 async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_word(
     tmp_path: Path, store: SharedStore
 ) -> None:
@@ -105,6 +109,7 @@ async def test_L171_a_gateway_that_is_stopped_hands_its_chats_over_without_a_wor
         assert all("restart" not in state.text.lower() for state in answer.states)
 
 
+@ON_SQLITE
 async def test_L170_a_webhook_may_call_any_node_and_the_holder_answers(tmp_path: Path, store: SharedStore) -> None:
     async with FakeTelegram(budgets={}) as telegram, ConversingProvider(pace_s=0.0) as provider:
         platforms = (

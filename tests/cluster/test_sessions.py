@@ -7,13 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from cluster.conversing import TEXT, ConversingProvider
-from cluster.nodes import Cluster, SeenEvent, SharedStore, events, has_ended, text_of, watching
+from cluster.nodes import WITHOUT_REDIS, Cluster, SeenEvent, SharedStore, events, has_ended, text_of, watching
 from tailrace.testing.provider import Reply, Scenario, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
 
 ROUNDS = 8
 
 
+@WITHOUT_REDIS
 async def test_I101_messages_at_once_to_one_session_through_different_nodes_run_one_at_a_time(
     tmp_path: Path, store: SharedStore, node_count: int
 ) -> None:
@@ -38,6 +39,7 @@ async def test_I101_messages_at_once_to_one_session_through_different_nodes_run_
             assert sorted(history) == sorted(f"Question {name}." for name in range(len(runs)))
 
 
+@WITHOUT_REDIS
 async def test_an_idempotency_key_is_one_run_on_every_node(tmp_path: Path, store: SharedStore, node_count: int) -> None:
     async with ConversingProvider(pace_s=0.0) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
         nodes = await cluster.start_many(node_count)
@@ -77,6 +79,7 @@ class Asking(ConversingProvider):
         return Scenario(reply=answer)
 
 
+@WITHOUT_REDIS
 async def test_stop_and_approval_from_another_node(tmp_path: Path, store: SharedStore) -> None:
     async with Asking() as provider, Cluster(tmp_path, store, provider.openai_url, approvals="ask") as cluster:
         owner, other = await cluster.start_many(2)
