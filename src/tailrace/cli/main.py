@@ -54,6 +54,7 @@ COMMANDS: dict[str, CliCommand] = {
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),
+    "migrate": CliCommand("copy a journal from SQLite to PostgreSQL", "tailrace.cli.commands.migrate"),
     "rollback": CliCommand("undo a turn's changes", "tailrace.cli.commands.rollback"),
     "completion": CliCommand("a script for the shell", "tailrace.cli.commands.completion", reads_config=False),
 }
