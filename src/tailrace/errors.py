@@ -35,6 +35,13 @@ def validation_mistake(exc: msgspec.ValidationError) -> tuple[str, str]:
     return place.rstrip("`"), message
 
 
+def request_mistake(exc: msgspec.ValidationError) -> tuple[str, str]:
+    """The same of what a client sent, where the place of a field that is not there is the field's own."""
+    place, message = validation_mistake(exc)
+    field = message.removeprefix("Object missing required field ")
+    return (place, message) if field == message else (f"{place}.{field.strip('`')}", "is missing")
+
+
 class ProviderError(TailraceError):
     """A model call failed. Raised as `Retryable` or `Permanent`, never as itself."""
 

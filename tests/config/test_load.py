@@ -282,7 +282,8 @@ bus: {url: "redis://:hunter2@bus"}
     config = config_of(text, tmp_path, OPENAI_API_KEY="hunter2")
     for shown in (repr(config), str(config), repr(config.providers), repr(config.__rich_repr__())):
         assert "hunter2" not in shown
-    assert "postgresql://…@db/x" in repr(config)
+    assert "'postgresql://…@db/x'" in repr(config)
+    assert "'https://…@host/v1?…'" in repr(config)
     assert "Authorization" in repr(config)
     assert config.store.url == "postgresql://u:hunter2@db/x"
 

@@ -44,7 +44,9 @@ def named(config: Config, name: str) -> ModelChoice:
         return config.model
     provider, slash, model = unaliased(config, name).partition("/")
     if not slash or not model:
-        raise ConfigError(f"expected <provider>/<model>, found {name[:80]!r}", key="model")
+        raise ConfigError(
+            f"expected tailrace, <provider>/<model> or one of server.aliases, found {name[:80]!r}", key="model"
+        )
     return ModelChoice(provider=provider, name=model)
 
 

@@ -106,7 +106,9 @@ def without_credentials(url: str) -> str:
     _, at, host = parts.netloc.rpartition("@")
     if not (at or parts.query or parts.fragment):
         return url
-    return urlunsplit((parts.scheme, f"…@{host}" if at else host, parts.path, "…", ""))
+    return urlunsplit(
+        (parts.scheme, f"…@{host}" if at else host, parts.path, "…" if parts.query or parts.fragment else "", "")
+    )
 
 
 # ── models and providers ─────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from cli.commands.serve_process import command, served
+from postgres_server import free_port
 from server.http_server import config_for, sse
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
 
@@ -31,6 +33,16 @@ async def test_it_says_where_it_listens_and_stops_in_order(tmp_path: Path) -> No
     assert code == 0
     assert "Traceback" not in err
     assert "stopping" in err
+
+
+async def test_what_fails_while_it_opens_is_in_the_log_as_all_else(tmp_path: Path, postgres_url: str) -> None:
+    async with FaultyProvider() as provider:
+        nobody = f"bus: {{url: 'redis://127.0.0.1:{free_port()}'}}\n"
+        config_for(provider, tmp_path, store=postgres_url, config=nobody)
+        async with served(tmp_path, "--log", "json") as process:
+            _, err = await process.stop()
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert any("Redis" in line["message"] for line in lines)
 
 
 async def test_a_stream_that_can_end_in_time_does(tmp_path: Path) -> None:

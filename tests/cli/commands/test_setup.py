@@ -173,6 +173,18 @@ async def test_doctor_checks_platforms_and_their_extras(
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
 
 
+async def test_doctor_says_what_to_look_at_where_postgresql_is_away(patient: Patient, server: FaultyProvider) -> None:
+    port = free_port()
+    patient.write(
+        model={"provider": "mine", "name": "ok"},
+        providers={"mine": {"base_url": server.openai_url}},
+        store={"url": f"postgresql://tailrace:hunter2@127.0.0.1:{port}/runs"},
+    )
+    [finding] = await patient.broken()
+    assert finding.what.startswith(f"store postgresql://…@127.0.0.1:{port}/runs: PostgreSQL at 127.0.0.1:{port}/runs ")
+    assert "PGPASSWORD" in finding.advice
+
+
 async def test_doctor_and_chat_refuse_a_bus_that_is_not_there(patient: Patient, server: FaultyProvider) -> None:
     patient.write(
         model={"provider": "mine", "name": "ok"},

@@ -84,6 +84,14 @@ async def test_anything_else_is_401_in_the_words_of_the_api(tmp_path: Path, head
     assert KEY[:-1] not in str((openai, anthropic, plain))
 
 
+async def test_a_client_with_a_wrong_key_is_told_not_to_ask_again(tmp_path: Path) -> None:
+    async with (
+        running_server(tmp_path, env=ENV) as server,
+        server.client.post(server.url + "/v1/messages", headers={"x-api-key": "wrong"}) as response,
+    ):
+        assert (response.status, response.headers["x-should-retry"]) == (401, "false")
+
+
 # ── blank keys ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -157,6 +157,29 @@ async def test_a_body_that_is_not_what_was_expected_gets_400(tmp_path: Path, dat
         assert response.status == 400, await response.text()
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "the body is empty; expected JSON"),
+        (b"[]", "the body: Expected `object`, got `array`"),
+        (b"{}", "model: is missing"),
+        (b'{"model": "tailrace"}', "messages: is missing"),
+        (
+            b'{"model": "zzz", "messages": [{"role": "user", "content": "Hi"}]}',
+            "model: expected tailrace, <provider>/<model> or one of server.aliases, found 'zzz'",
+        ),
+    ],
+)
+async def test_what_is_wrong_with_a_request_is_one_line(tmp_path: Path, data: bytes, message: str) -> None:
+    async with (
+        running_server(tmp_path) as server,
+        server.client.post(server.url + "/v1/chat/completions", data=data) as response,
+    ):
+        error = (await response.json())["error"]
+    field = message.partition(":")[0]
+    assert (error["message"], error["param"]) == (message, field if field in ("model", "messages") else None)
+
+
 async def test_a_mistake_names_the_field(tmp_path: Path) -> None:
     async with running_server(tmp_path) as server:
         _, body = await server.json("POST", "/runs", {"input": "x", "durability": "eternal"})

@@ -148,6 +148,12 @@ async def test_a_model_without_the_route_is_a_clear_404(tmp_path: Path, model: s
     assert upstream.requests == []
 
 
+async def test_a_provider_without_the_route_is_named(tmp_path: Path) -> None:
+    async with serving(tmp_path, Upstream(404)) as server:
+        status, answer = await server.post(EMBEDDINGS, {"model": "up/small", "input": "a"})
+    assert (status, answer["error"]["message"]) == (404, "up answers 404: not so fast")
+
+
 async def test_no_model_is_named(tmp_path: Path) -> None:
     async with serving(tmp_path, Upstream()) as server:
         status, answer = await server.post(COMPLETIONS, {"prompt": "x"})

@@ -227,7 +227,10 @@ async def _store(config: Config) -> Finding:
             "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
         )
     except (TailraceError, OSError, sqlite3.Error) as exc:
-        return Finding("broken", f"store {shown}: {exc}", "the message says what to do; nothing was changed")
+        advice = "the message says what to do; nothing was changed"
+        if file is None:
+            advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
+        return Finding("broken", f"store {shown}: {exc}", advice)
     shown = f"store {shown}{f', format {version}' if version else ''}"
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")

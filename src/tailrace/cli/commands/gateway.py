@@ -54,14 +54,15 @@ async def _pair(config: Config, code: str) -> int:
 
 async def _gateway(args: argparse.Namespace, config: Config) -> None:
     from tailrace.app import open_app
+    from tailrace.app.app import redactor_of
     from tailrace.app.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.platforms.runtime.registry import enabled
     from tailrace.platforms.runtime.webhooks import listening
 
     stop = stop_event()
+    configure(redactor_of(config), form=args.log, level=args.log_level or "info")
     async with open_app(config) as app, AsyncExitStack() as stack:
-        configure(app.redactor, form=args.log, level=args.log_level or "info")
         gateway = Gateway(app)
         if not gateway.platforms:
             if any(enabled(config)):

@@ -128,6 +128,7 @@ def _check_shared(config: Config) -> None:
 
 async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | None) -> None:
     from tailrace.app import open_app
+    from tailrace.app.app import redactor_of
     from tailrace.app.logging_setup import configure
     from tailrace.platforms.runtime.gateway import Gateway
     from tailrace.server.app import serving
@@ -140,8 +141,8 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
     counted, lag = [count_calls(metrics)], metrics.journal_lag
     index = worker.link.index if worker else None
     shared = worker.address if worker else None
+    configure(redactor_of(config), form=args.log, level=args.log_level or "info", worker=index)
     async with open_app(config, middleware=counted, on_end=count_runs(metrics), on_lag=lag.observe) as app:
-        configure(app.redactor, form=args.log, level=args.log_level or "info", worker=index)
         if worker is not None:
             app.processes.join_group(worker.group)
         async with (

@@ -25,7 +25,7 @@ Access = Literal["open", "any"] | Scope
 ALL: frozenset[Scope] = frozenset(("models", "runs", "admin"))
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
-_CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_CHALLENGE = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}  # Claude Code asks again for minutes otherwise
 
 
 class Identity(msgspec.Struct, frozen=True):

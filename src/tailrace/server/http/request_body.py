@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from tailrace.errors import validation_mistake
+from tailrace.errors import request_mistake
 from tailrace.messages import JsonObject
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
@@ -90,7 +90,8 @@ async def read_as(request: web.Request, kind: type[T], *, max_bytes: int | None 
     except msgspec.ValidationError as exc:
         raise _invalid(exc) from exc
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-        raise ApiError(400, f"the body is not JSON: {exc}", code="invalid_json") from exc
+        problem = f"the body is not JSON: {exc}" if body else "the body is empty; expected JSON"
+        raise ApiError(400, problem, code="invalid_json") from exc
 
 
 async def read_object(request: web.Request, *, max_bytes: int | None = None) -> JsonObject:
@@ -116,6 +117,6 @@ def query_of(request: web.Request, kind: type[S]) -> S:
 
 
 def _invalid(exc: msgspec.ValidationError) -> ApiError:
-    place, message = validation_mistake(exc)
+    place, message = request_mistake(exc)
     param = place.lstrip(".") or None
-    return ApiError(400, f"{param}: {message}" if param else message, param=param)
+    return ApiError(400, f"{param or 'the body'}: {message}", param=param)

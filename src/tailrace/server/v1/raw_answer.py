@@ -141,8 +141,8 @@ class _RawAnswer:
         """The client has its answer: a failing journal is logged, not sent."""
         try:
             finished = await end
-        except JournalError:
-            log.exception("run %s ended and could not be recorded", self._run.id)
+        except JournalError as exc:
+            log.warning("run %s ended and could not be recorded: %s", self._run.id, exc)
         else:
             self._pipeline.metrics.runs.inc(CALL_KIND, finished.status)
 

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.app.models import named, unaliased
+from tailrace.errors import Rejected
 from tailrace.messages import JsonObject, ModelRequest
 from tailrace.providers.call_listener import CallListener
 from tailrace.providers.relayed_call import Relay, RelayedCall
@@ -92,7 +93,12 @@ async def _relayed(pipeline: RequestPipeline, request: web.Request, path: str, n
     call = RelayedCall(
         route, provider, path, {**body, "model": route.model}, headers=headers, listener=listener, send=send
     )
-    fields = await call.run()
+    try:
+        fields = await call.run()
+    except Rejected as exc:
+        if exc.status != 404:
+            raise
+        raise ApiError(404, f"{provider.name} answers 404: {exc}", code=exc.code) from exc  # this server has the route
     if fields is not None:
         fields["model"] = msgspec.Raw(msgspec.json.encode(name))
     if stream is not None:

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m tailrace.testing.provider",
         description="A model endpoint of three dialects that misbehaves on request. The model's name chooses how: "
-        "ok, tools, cut@120, status-429-after-2, tools+crlf+stall@50%%, …",
+        "ok, tools, cut@120, status-429-after-2, tools+crlf+stall@50%, …",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--port", type=_port, default=9000, help="port to listen on; 0 picks a free one (%(default)s)")
