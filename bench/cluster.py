@@ -1,4 +1,5 @@
-"""What a second worker process brings: `tailrace serve --workers 2` against 1, on one SQLite file.
+"""What a second worker process brings: `tailrace serve --workers 2` against 1, on one SQLite file. And several nodes on
+one store: `bench.nodes`.
 
     python -m bench cluster
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -26,6 +28,8 @@ import aiohttp
 import msgspec
 import uvloop
 
+from bench.nodes import cpu_s
+from bench.nodes import measure as measure_nodes
 from bench.server import FLAT_TOKENS, Process, read_cheaply, session
 from bench.table import Table
 
@@ -34,7 +38,6 @@ STREAMS = 8  # of FLAT_TOKENS
 CLIENTS, REQUESTS = 16, 25  # each client sends so many, one after the other
 RUNS = 6  # of the agent, each client
 SHORT_TOKENS = 10
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class Server:
@@ -68,16 +71,11 @@ class Server:
 
     def cpu_s(self) -> float:
         """Of all its processes so far."""
-        return sum(map(_cpu_s, [self._process.pid, *self._workers()]))
+        return sum(map(cpu_s, [self._process.pid, *self._workers()]))
 
     def end(self) -> None:
         self._process.terminate()
         self._process.wait(30)
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 class Rate(msgspec.Struct):
@@ -159,9 +157,13 @@ async def measure() -> Table:
     return table
 
 
-def main() -> Table:
-    return uvloop.run(measure())
+def main() -> list[Table]:
+    workers = uvloop.run(measure())
+    if not Path("/usr/lib/postgresql").exists() or shutil.which("redis-server") is None:
+        print("PostgreSQL or Redis is not installed: several nodes are not measured")
+        return [workers]
+    return [workers, *uvloop.run(measure_nodes())]
 
 
 if __name__ == "__main__":
-    print(main())
+    print(*main(), sep="\n\n")

@@ -36,7 +36,7 @@ LATENCY_EVENTS = 1_000
 Open = Callable[[], Awaitable[StoredJournal]]
 
 
-def _server_cpu_s(server: PostgresServer | None) -> float:
+def postgres_cpu_s(server: PostgresServer | None) -> float:
     """Of every process of the server, those that have ended since included in their parent's."""
     if server is None:
         return 0.0
@@ -65,7 +65,7 @@ async def _append(open_journal: Open, server: PostgresServer | None, runs: int, 
     journal = await open_journal()
     leases = [await _start(journal) for _ in range(runs)]
     gc.collect()
-    cpu, server_cpu, before, written = time.process_time(), _server_cpu_s(server), time.perf_counter(), 0
+    cpu, server_cpu, before, written = time.process_time(), postgres_cpu_s(server), time.perf_counter(), 0
     while written < EVENTS:
         for lease in leases:
             for _ in range(reads):
@@ -73,7 +73,7 @@ async def _append(open_journal: Open, server: PostgresServer | None, runs: int, 
         await asyncio.gather(*map(journal.commit, leases))
         written += runs * reads * len(READ)
     took = time.perf_counter() - before
-    spent = (time.process_time() - cpu, _server_cpu_s(server) - server_cpu)
+    spent = (time.process_time() - cpu, postgres_cpu_s(server) - server_cpu)
     await journal.close()
     return (written / took, *(each / written * 1e6 for each in spent))
 
