@@ -28,7 +28,7 @@ from tailrace.ports import Journal
 from tailrace.wire.sse import SseDecoder
 
 # A hung process loses its runs after so long; others go on within two of them. A machine under load needs more.
-LEASE_S = float(os.environ.get("TAILRACE_TEST_LEASE_S", "1"))
+LEASE_S = float(os.environ.get("TAILRACE_TEST_LEASE_S", "1.5"))
 PATIENCE_S = 60.0  # after which a test gives up
 
 CONFIG = """\
