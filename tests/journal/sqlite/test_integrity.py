@@ -6,12 +6,13 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tailrace.errors import CorruptLog, JournalError
 from tailrace.events import MessageChunk
-from tailrace.journal.sqlite.schema import MIGRATIONS, connect, prepare
+from tailrace.journal.sqlite.schema import MIGRATIONS, _check_identity, connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.testing.conformance.journal import finished_run, started, written
 
@@ -149,3 +150,18 @@ async def test_a_damaged_batch_is_said_and_the_others_are_read(tmp_path: Path) -
     with pytest.raises(CorruptLog, match=r"entries 3-3 are missing"):
         await journal.read(run.id)
     await journal.close()
+
+
+def test_a_file_whose_tables_another_process_makes_right_now_is_not_another_program_s(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with closing(connect(path, writer=True)) as other:
+        other.execute("PRAGMA journal_mode = WAL")  # a file without tables, as the other process has just begun it
+
+    class Reader(sqlite3.Connection):
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            if "sqlite_schema" in sql:
+                prepare(path)
+            return super().execute(sql, parameters)
+
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, factory=Reader)) as reader:
+        _check_identity(reader, path, len(MIGRATIONS))

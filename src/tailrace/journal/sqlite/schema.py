@@ -154,9 +154,11 @@ def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRA
 
 
 def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> None:
+    connection.execute("BEGIN")  # one state of the file: another process may be making the tables right now
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    connection.execute("ROLLBACK")
     if tables and application != APPLICATION_ID:
         raise JournalError(f"{path} is another program's database; set store.url to a file of its own")
     if version > newest:
