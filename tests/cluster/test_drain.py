@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.conversing import TEXT, TOOL, ConversingProvider
 from cluster.nodes import ON_SQLITE, WITHOUT_REDIS, Cluster, SharedStore, has_ended, text_of, watching
 
-LONG_LEASE_S = 30.0  # whoever waits for it fails the test
+LONG_LEASE_S = 60.0  # whoever waits for it fails the test
 
 
 @WITHOUT_REDIS
@@ -39,7 +39,7 @@ async def test_L171_what_a_node_executes_goes_on_elsewhere_at_once(
                 seen = await until(has_ended)
                 assert [event.seq for event in seen] == [*range(1, len(seen) + 1)]
                 assert (seen[-1]["status"], text_of(seen)[-len(TEXT) :]) == ("completed", TEXT)
-            assert asyncio.get_running_loop().time() - began < LONG_LEASE_S / 3
+            assert asyncio.get_running_loop().time() - began < LONG_LEASE_S / 2
 
 
 @WITHOUT_REDIS
