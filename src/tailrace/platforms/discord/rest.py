@@ -16,7 +16,7 @@ from tailrace.platforms.runtime.base import UPLOAD_S
 
 API_URL = "https://discord.com/api/v10"
 DEFAULT_FLOOD_S = 5.0  # where a 429 comes from the proxy in front and names no time
-_USER_AGENT = "DiscordBot (https://pypi.org/project/tailrace/, 1)"  # the form that Discord asks for
+_USER_AGENT = "DiscordBot (https://tailrace.example, 1)"  # the form that Discord asks for
 
 # JSON error codes of Discord's "Opcodes and Status Codes".
 UNKNOWN_MESSAGE = 10008
