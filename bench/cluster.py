@@ -16,8 +16,6 @@ import asyncio
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,7 +26,7 @@ import aiohttp
 import msgspec
 import uvloop
 
-from bench.nodes import cpu_s
+from bench.nodes import cpu_s, start_serving
 from bench.nodes import measure as measure_nodes
 from bench.server import FLAT_TOKENS, Process, read_cheaply, session
 from bench.table import Table
@@ -49,17 +47,7 @@ class Server:
             "providers": {"up": {"dialect": "chat", "base_url": upstream + "/v1"}},
             "server": {"drain_s": 0.1, "workers": workers},
         }
-        home.mkdir()
-        (home / "config.yaml").write_bytes(msgspec.json.encode(config))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--log-level", "warning"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TAILRACE_HOME": str(home)},
-            cwd=home,
-        )
-        assert self._process.stdout is not None
-        self.url = self._process.stdout.readline().split()[-1]
+        self._process, self.url = start_serving(home, config)
         self.port = int(self.url.rpartition(":")[2])
         while workers > 1 and len(self._workers()) < workers:
             time.sleep(0.05)

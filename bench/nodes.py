@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -102,6 +102,21 @@ class Store(NamedTuple):
     server: PostgresServer | None = None
 
 
+def start_serving(home: Path, config: Mapping[str, object]) -> tuple[subprocess.Popen[str], str]:
+    """`tailrace serve` with this config and a home of its own; returns once it listens, with its address."""
+    home.mkdir(parents=True)
+    (home / "config.yaml").write_bytes(msgspec.json.encode(config))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--log-level", "warning"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TAILRACE_HOME": str(home)},
+        cwd=home,
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().split()[-1]
+
+
 class Node:
     """`tailrace serve` in a home of its own."""
 
@@ -114,17 +129,7 @@ class Node:
             "bus": {"url": store.bus},
             "server": {"drain_s": 0.1},
         }
-        home.mkdir(parents=True)
-        (home / "config.yaml").write_bytes(msgspec.json.encode(config))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tailrace", "serve", "--port", "0", "--log-level", "warning"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "TAILRACE_HOME": str(home)},
-            cwd=home,
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().split()[-1]
+        self.process, self.url = start_serving(home, config)
 
     def kill(self) -> None:
         self.process.kill()
