@@ -27,7 +27,7 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.retention import Retained, Retention, retain
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.messages import Usage, assistant
-from tailrace.ports import Journal, NewRun
+from tailrace.ports import Journal, NewRun, Signal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import follow, recover, stop
 from tailrace.testing.conformance.journal import WallClock, finished_run, started, written
@@ -152,6 +152,21 @@ async def test_stopping_a_parked_run_ends_it(journal: Journal, wall_clock: WallC
             pass
     assert (await journal.get(run.id)).state == "parked"
     assert (await stop(journal, run.id, "me", at=wall_clock.now)).state == "stopped"
+
+
+async def test_a_stop_that_its_owner_takes_at_once_has_stopped_the_run() -> None:
+    class Quick(MemoryJournal):
+        """Its run's owner ends the run before the one who sent the signal goes on."""
+
+        async def signal(self, run_id: str, signal: Signal) -> Signal:
+            sent = await super().signal(run_id, signal)
+            await self.seal(lease, RunFinished("stopped", ""))
+            return sent
+
+    journal = Quick()
+    run, lease = await started(journal)
+    assert (await stop(journal, run.id, "me", at=0.0)).state == "stopped"
+    await journal.close()
 
 
 async def test_stopping_a_run_that_lives_asks_its_owner(journal: Journal) -> None:

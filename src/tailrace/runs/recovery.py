@@ -109,7 +109,7 @@ async def stop(
     await journal.signal(run_id, Signal(STOP, by=by))
     try:
         lease = await journal.claim(run_id, f"{owner}, to stop it")  # not `owner`, who may be executing it
-    except RunOwned:
+    except (RunOwned, RunSealed):  # sealed: its process has taken the signal meanwhile
         return await journal.get(run_id)
     await seal_as(journal, run, lease, "stopped", at=at, events=last_words(run, await journal.read(run_id)))
     return await journal.get(run_id)
