@@ -1,0 +1,1 @@
+"""The agent on stdin and stdout for editors: the Agent Client Protocol."""

@@ -1,0 +1,1 @@
+"""Runs as tools for MCP hosts, on stdin and stdout."""
