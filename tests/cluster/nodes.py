@@ -47,6 +47,7 @@ platforms: {{{platforms}}}
 
 # Redis carries entries to viewers: what is about neither is shown without it.
 WITHOUT_REDIS = pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+ON_POSTGRES = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 ON_SQLITE = pytest.mark.parametrize("store", ["sqlite"], indirect=True)
 
 
