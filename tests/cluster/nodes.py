@@ -27,8 +27,8 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.ports import Journal
 from tailrace.wire.sse import SseDecoder
 
-# A hung process loses its runs after so long; others go on within two of them. A node that gets no processor for as long
-# counts as hung: a machine under load needs more.
+# A hung process loses its runs after so long; others go on within two of them. A node that has no processor for as
+# long counts as hung: a machine under load needs more.
 LEASE_S = float(os.environ.get("TAILRACE_TEST_LEASE_S", "2.5"))
 PATIENCE_S = 60.0  # after which a test gives up
 
