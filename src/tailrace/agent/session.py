@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from tailrace.agent.turn import Turn
-from tailrace.events import AnyEvent, Entry, HistoryCompressed
+from tailrace.events import AnyEvent, Entry, HistoryCompressed, MessageRecorded
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 
@@ -32,6 +32,16 @@ async def history_of(journal: Journal, session: str, *, before: str | None = Non
         if len(runs) < _PAGE:
             break
     return _messages(turns)
+
+
+async def history_before(journal: Journal, run: Run) -> tuple[Message, ...]:
+    """What this turn took for said when it began: what it replaced the session's history with, or that history."""
+    for entry in await journal.facts(run.id):
+        if isinstance(entry.event, HistoryCompressed):
+            return entry.event.messages
+        if isinstance(entry.event, MessageRecorded):
+            break
+    return await history_of(journal, run.new.session, before=run.id) if run.new.session else ()
 
 
 def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:

@@ -1,0 +1,108 @@
+"""A front end's list of messages beside a session: what is new in it, and what it has left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.test_service import opened
+from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, run_of_message
+from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.agent.session import history_before, history_of
+from tailrace.events import HistoryCompressed, MessageRecorded, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import Message, assistant, user
+from tailrace.ports import NewRun, Run
+from tailrace.testing.provider import reply
+
+
+async def turn(journal: MemoryJournal, question: str, *, replaced: tuple[Message, ...] | None = None) -> Run:
+    """A turn that has ended: the question has the id `id of <question>`."""
+    spec = {"client": {"request_id": question, "message_ids": [f"id of {question}"]}}
+    run, lease = await journal.start(NewRun("agent", spec, session="s"), "me")
+    assert lease is not None
+    if replaced is not None:
+        journal.append(lease, [HistoryCompressed(replaced)])
+    journal.append(lease, [MessageRecorded(user(question)), MessageRecorded(assistant(f"{question}!"))])
+    await journal.seal(lease, RunFinished("completed"))
+    return await journal.get(run.id)
+
+
+def said(*questions: str) -> tuple[Message, ...]:
+    return tuple(message for question in questions for message in (user(question), assistant(f"{question}!")))
+
+
+async def test_a_session_without_turns_has_nothing_to_repeat() -> None:
+    place = await place_in_thread(MemoryJournal(), "s", ["a", "b"])
+    assert (place.new_from, place.history, place.is_first) == (0, None, True)
+
+
+async def test_what_comes_after_the_last_known_message_is_new() -> None:
+    journal = MemoryJournal()
+    one, two = await turn(journal, "one"), await turn(journal, "two")
+    ids = ["id of one", message_id(one.id, 0), "id of two", message_id(two.id, 0), "new"]
+    whole = await place_in_thread(journal, "s", ids)
+    window = await place_in_thread(journal, "s", ids[2:])
+    unseen = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of two", "new"])
+    nothing = await place_in_thread(journal, "s", ["new"])
+    assert [whole.new_from, window.new_from, unseen.new_from, nothing.new_from] == [4, 2, 3, 0]
+    assert {whole.history, window.history, unseen.history, nothing.history} == {None}  # all that the session has
+    assert (whole.repeated, nothing.repeated, nothing.is_first) == (two, None, False)
+
+
+async def test_turns_that_the_list_leaves_out_are_forgotten() -> None:
+    journal = MemoryJournal()
+    one = await turn(journal, "one")
+    await turn(journal, "two")
+    place = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "edited"])
+    assert (place.new_from, place.history) == (2, said("one"))
+
+
+async def test_a_list_that_ends_with_a_known_question_asks_it_anew() -> None:
+    journal = MemoryJournal()
+    one = await turn(journal, "one")
+    await turn(journal, "two")
+    edited = await turn(journal, "three", replaced=said("one"))
+    again = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of three"])
+    first = await place_in_thread(journal, "s", ["id of one"])
+    assert (again.new_from, again.history, again.repeated) == (2, said("one"), edited)
+    assert (first.new_from, first.history, first.repeated) == (0, (), one)
+
+
+async def test_a_known_message_in_an_old_page_is_found() -> None:
+    journal = MemoryJournal()
+    for number in range(25):
+        await turn(journal, f"q{number}")
+    place = await place_in_thread(journal, "s", ["id of q2", "edited"])
+    assert place.history == said("q0", "q1", "q2")
+
+
+async def test_a_turn_that_no_front_end_began_has_an_id_too() -> None:
+    journal = MemoryJournal()
+    run = await journal.create(NewRun("agent", session="s"))
+    assert question_ids(run) == (f"{run.id}-q0",)
+    assert run_of_message(f"{run.id}-q0") == run.id
+    assert run_of_message("run_x-q0") == run_of_message("mine") == ""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_replaced_history_holds_for_later_turns(tmp_path: Path, stopped: bool) -> None:
+    async with opened(tmp_path, *map(reply, ("one!", "two!", "three!", "four!"))) as (app, server):
+        for text in ("one", "two"):
+            await app.agents.finished((await app.agents.submit(TurnSpec(user(text)), session="s")).id)
+        client = ClientTurn("r3", ("m3",), {"page": 1})
+        spec = TurnSpec(user("three"), history=said("one"), replaces_history=True, client=client)
+        third = await app.agents.submit(spec, session="s")
+        if stopped:
+            await app.agents.stop(third.id)
+        await app.agents.finished(third.id)
+        await app.agents.finished((await app.agents.submit(TurnSpec(user("four")), session="s")).id)
+        history = await history_of(app.journal, "s")
+        before = await history_before(app.journal, await app.journal.get(third.id))
+        asked = [message["content"] for message in server.requests[-1].json()["messages"][1:]]
+    assert before == said("one")
+    assert user("two") not in history
+    assert history[:3] == (*said("one"), user("three"))
+    assert asked[:3] == ["one", "one!", "three"]
+    assert asked[-1] == "four"
