@@ -9,13 +9,12 @@ an earlier message or asked anew: from then on the model is not told of them.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
 import msgspec
 
-from tailrace.agent.session import TURN_KIND, history_before, history_of
-from tailrace.messages import Message
+from tailrace.agent.session import TURN_KIND
 from tailrace.ports import Journal, Run
 
 _PAGE: Final = 10  # a front end repeats the newest turn, or nothing
@@ -48,7 +47,7 @@ def requester(run: Run) -> str:
     return str(run.new.input.get("requester", ""))
 
 
-async def session_turns(journal: Journal, session: str) -> AsyncIterator[Run]:
+async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, None]:
     """The turns of the session, newest first."""
     cursor: str | None = None
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
@@ -60,28 +59,31 @@ async def session_turns(journal: Journal, session: str) -> AsyncIterator[Run]:
 
 
 class ThreadPlace(msgspec.Struct, frozen=True):
-    """Where a request stands in its session. The messages from `new_from` on are new. `history` is what was said before
-    them; None: all that the session has. `repeated` is the newest turn that the list knows."""
+    """Where a request stands in its session. The messages from `new_from` on are new. `follows` as in `TurnSpec`.
+    `repeated` is the newest turn that the list knows."""
 
     new_from: int
-    history: tuple[Message, ...] | None = None
+    follows: str | None = None
     repeated: Run | None = None
+    asks_again: bool = False  # the new messages are the question of `repeated`
     is_first: bool = False  # the session has no turn yet
 
 
 async def place_in_thread(journal: Journal, session: str, ids: Sequence[str]) -> ThreadPlace:
     """`ids` are those of all messages of the list, in order. A list that ends with a known question asks it anew."""
-    given, runs = set(ids), set(map(run_of_message, ids))
-    after: Run | None = None  # the turn that follows the one looked at
-    async for run in session_turns(journal, session):
+    given, made_by = set(ids), set(map(run_of_message, ids))
+    newest = True
+    turns = session_turns(journal, session)
+    async for run in turns:
         questions = given.intersection(question_ids(run))
-        if not questions and run.id not in runs:
-            after = run
+        if not questions and run.id not in made_by:
+            newest = False
             continue
-        at = [place for place, each in enumerate(ids) if each in questions or run_of_message(each)]
-        if at[-1] + 1 == len(ids) and ids[-1] in questions:
+        if ids[-1] in questions:
             first = min(place for place, each in enumerate(ids) if each in questions)
-            return ThreadPlace(first, await history_before(journal, run), run)
-        history = await history_of(journal, session, before=after.id) if after is not None else None
-        return ThreadPlace(at[-1] + 1, history, run)
-    return ThreadPlace(0, is_first=after is None)
+            before = await anext(turns, None)
+            follows = run.new.input.get("follows", before.id if before is not None else "")
+            return ThreadPlace(first, follows, run, asks_again=True)
+        last = max(place for place, each in enumerate(ids) if each in questions or run_of_message(each))
+        return ThreadPlace(last + 1, None if newest else run.id, run)
+    return ThreadPlace(0, is_first=newest)

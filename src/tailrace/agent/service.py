@@ -62,6 +62,7 @@ class TurnSpec(Value):
     system: str = ""
     history: tuple[Message, ...] | None = None  # the client's own account of what was said before
     replaces_history: bool = False  # the session's later turns take `history` for what was said before, too
+    follows: str | None = None  # the session's history ends with this run; empty: before its first; None: all counts
     foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
     directory: str = ""
     requester: str = ""
@@ -198,7 +199,8 @@ class AgentService(RunHost["_TurnExecution"]):
         run = claimed.run
         history = spec.history
         if history is None:
-            history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
+            session = run.new.session
+            history = await history_of(self._journal, session, before=run.id, follows=spec.follows) if session else ()
         limits = self._limits
         if spec.max_turns is not None:
             limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from tailrace.agent.turn import Turn
-from tailrace.events import AnyEvent, Entry, HistoryCompressed, MessageRecorded
+from tailrace.events import AnyEvent, Entry, HistoryCompressed
 from tailrace.messages import Message
 from tailrace.ports import Journal, Run
 
@@ -17,13 +17,33 @@ TURN_KIND = "agent"
 _PAGE = 50
 
 
-async def history_of(journal: Journal, session: str, *, before: str | None = None) -> tuple[Message, ...]:
-    """What was said in the session (before this run), as far back as the last compression."""
+class Branch:
+    """Which of a session's turns lead to its newest one. A turn that replaces others (an answer regenerated, a question
+    edited) names the turn that it `follows`, empty where it follows none; others follow the one before them."""
+
+    def __init__(self, follows: str | None = None) -> None:
+        self._wanted = follows
+
+    def takes(self, run: Run) -> bool:
+        """Whether this turn is one of them. Asked of each turn of the session, newest first."""
+        if self._wanted is not None and (not self._wanted or run.id > self._wanted):
+            return False
+        follows = run.new.input.get("follows")
+        self._wanted = follows if isinstance(follows, str) else None
+        return True
+
+
+async def history_of(
+    journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
+) -> tuple[Message, ...]:
+    """What was said in the session (before this run, up to the one that it follows), as far back as the last
+    compression. Turns that another one replaced are left out."""
     turns: deque[Turn] = deque()
+    branch = Branch(follows)
     cursor = before
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
         cursor = runs[-1].id
-        for facts in await journal.facts_of_runs([run.id for run in runs]):
+        for facts in await journal.facts_of_runs([run.id for run in runs if branch.takes(run)]):
             turn = Turn()
             turn.replay(facts)
             turns.appendleft(turn)
@@ -32,16 +52,6 @@ async def history_of(journal: Journal, session: str, *, before: str | None = Non
         if len(runs) < _PAGE:
             break
     return _messages(turns)
-
-
-async def history_before(journal: Journal, run: Run) -> tuple[Message, ...]:
-    """What this turn took for said when it began: what it replaced the session's history with, or that history."""
-    for entry in await journal.facts(run.id):
-        if isinstance(entry.event, HistoryCompressed):
-            return entry.event.messages
-        if isinstance(entry.event, MessageRecorded):
-            break
-    return await history_of(journal, run.new.session, before=run.id) if run.new.session else ()
 
 
 def _messages(turns: Iterable[Turn]) -> tuple[Message, ...]:
