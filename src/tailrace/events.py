@@ -247,7 +247,8 @@ class ApprovalAsked(Event):
 
 
 class HistoryCompressed(Event):
-    """From here on these messages replace all earlier ones: the context was full, or a fork begins with them."""
+    """From here on these messages replace all earlier ones: the context was full, a fork begins with them, or the
+    client has left some out."""
 
     messages: tuple[Message, ...]
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
+from tailrace.server.frontends import ag_ui
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
@@ -35,6 +36,7 @@ MODULES: tuple[RouteModule, ...] = (
     relayed.routes,
     runs.routes,
     sequences.routes,
+    ag_ui.routes,
     page.routes,
 )
 

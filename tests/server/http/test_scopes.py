@@ -33,6 +33,7 @@ NEEDS: dict[str, str | None] = {
     "/runs": "runs",
     "/sequences": "runs",
     "/instances": "runs",
+    "/ag-ui": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,
