@@ -178,8 +178,9 @@ class UiMessageEncoder:
         return taken
 
     def restart(self) -> bytes:
-        """The beginning of a stream that goes on with a message."""
+        """The beginning of a stream that goes on with a message; the client has the results that it gave itself."""
         self._begun = True
+        self._client_ids = {}
         self._add("start", messageId=self._message_id, messageMetadata={"runId": self._run_id})
         return self._taken()
 

@@ -13,7 +13,6 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import TurnSpec
-from tailrace.app.models import named, unaliased
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
@@ -37,7 +36,7 @@ from tailrace.server.routes.runs_schemas import (
     summary_of,
     turn_of,
 )
-from tailrace.server.v1.models import AGENT
+from tailrace.server.v1.model_target import turn_model
 
 
 class Runs:
@@ -55,9 +54,7 @@ class Runs:
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
-        model = "" if AGENT in (body.model, unaliased(self._app.config, body.model)) else body.model
-        self._app.models.routes(named(self._app.config, model))
-        spec = turn_of(body, model=model, requester=identity.name)
+        spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
             self._app.agents.submit(
