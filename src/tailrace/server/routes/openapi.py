@@ -18,7 +18,7 @@ from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schem
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
 _DESCRIPTIONS: Final = {
-    204: "The run has ended and the client has every event.",
+    204: "Nothing is left to send: the client has every event, or no run is under way.",
     400: "The request is invalid.",
     401: "The API key is missing or invalid.",
     403: "The key, the origin or the host is not allowed to do this.",
@@ -45,6 +45,7 @@ ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
     "plain": object_schema(
         {"error": object_schema({"kind": TEXT, "message": TEXT}, {"param": TEXT}), "request_id": TEXT}
     ),
+    "text": TEXT,
 }
 
 
@@ -131,8 +132,9 @@ def _answer(route: Route, schema: Any) -> JsonObject:
 def _error(route: Route, status: int) -> JsonObject:
     described: JsonObject = {"description": _DESCRIPTIONS[status]}
     if status >= 400:
-        ref = {"$ref": _REF.format(name=f"Error_{shape_of(route.path)}")}
-        described["content"] = {"application/json": {"schema": ref}}
+        shape = shape_of(route.path)
+        ref = {"$ref": _REF.format(name=f"Error_{shape}")}
+        described["content"] = {"text/plain" if shape == "text" else "application/json": {"schema": ref}}
     return described
 
 

@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
-from tailrace.app.models import named, unaliased
+from tailrace.app.models import named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
@@ -41,7 +41,7 @@ from tailrace.server.routes.runs_schemas import (
     summary_of,
     turn_of,
 )
-from tailrace.server.v1.models import AGENT
+from tailrace.server.v1.model_target import turn_model
 
 
 class Runs:
@@ -59,9 +59,7 @@ class Runs:
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
-        model = self._model(body.model)
-        self._app.models.routes(named(self._app.config, model))
-        spec = turn_of(body, model=model, requester=identity.name)
+        spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
             self._app.agents.submit(
@@ -87,7 +85,7 @@ class Runs:
                 request.match_info["id"],
                 body.after,
                 question_of(body),
-                self._model(body.model) if body.model else None,
+                turn_model(self._app, body.model) if body.model else None,
                 requester=identity.name,
                 reachable=True,
             )
@@ -99,10 +97,6 @@ class Runs:
         if key and not _same_request(run, spec, run.new.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(ForkStatusBody(run.id, run.state, run.new.session, forked_from(run)), status=201)
-
-    def _model(self, name: str) -> str:
-        """The model of a turn; empty for the configured one."""
-        return "" if AGENT in (name, unaliased(self._app.config, name)) else name
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The latest runs, newest first."""
