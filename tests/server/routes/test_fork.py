@@ -229,6 +229,29 @@ async def test_a_fork_at_an_approval_that_waits_launches_nothing(tmp_path: Path,
     assert (ours[0], launch.launched) == (200, 1)
 
 
+@pytest.mark.parametrize("fields", [{}, {"input": "Once more."}])
+async def test_M152_an_approval_for_the_session_holds_in_no_fork_of_it(tmp_path: Path, fields: dict[str, str]) -> None:
+    launch = CountedLaunch()
+    again = reply(call("launch", {"what": "it"}))
+    async with running_server(tmp_path, again, reply("Done."), again, tools=(launch,)) as server:
+        run = await server.start("Launch it.", session="s")
+        await first(server, run, "approval_asked")
+        _, waiting = await server.json("GET", f"/runs/{run}")
+        answer = {"approval_id": waiting["approvals"][0]["asked"]["approval_id"], "decision": "session"}
+        await server.json("POST", f"/runs/{run}/approval", answer)
+        log = await ended(server, run)
+        output = next(event["seq"] for event in log if event["type"] == "tool_output_recorded")
+        made = await fork(server, run, output, **fields)
+        async with server.client.get(f"{server.url}/runs/{made['id']}/stream") as response:
+            asked_again = []
+            async for event in sse(response):
+                asked_again += [event["digest"]] if event["type"] == "approval_asked" and event["digest"] else []
+                if asked_again or event["type"] == "run_finished":
+                    break
+    assert asked_again
+    assert launch.launched == 1
+
+
 async def test_J110_whoever_forks_a_run_is_asked_for_its_approvals(tmp_path: Path) -> None:
     """Any key of the scope may read and fork a run; what the fork does is then its own."""
     script = (reply("Fine."), reply(call("launch", {"what": "it"})), reply("Done."))
