@@ -50,6 +50,12 @@ def named(config: Config, name: str) -> ModelChoice:
     return ModelChoice(provider=provider, name=model)
 
 
+def full_name(config: Config, name: str) -> str:
+    """`<provider>/<model>` of a name in which the provider may be missing: it is the configured one."""
+    provider, _, model = name.partition("/")
+    return name if model and provider in _known(config) else f"{config.model.provider}/{name}"
+
+
 def unaliased(config: Config, name: str) -> str:
     """What a bare name stands for by `server.aliases`, a model or the agent; the first pattern that matches wins."""
     if "/" in name:
@@ -62,9 +68,13 @@ def unaliased(config: Config, name: str) -> str:
 
 def check_known(config: Config, provider: str) -> None:
     """Raises `ConfigError` where the name stands for nothing."""
-    known = {LOCAL, *PRESETS, *config.providers}
+    known = _known(config)
     if provider not in known:
         raise ConfigError(f"no such provider; there are {', '.join(sorted(known))}", key=f"providers.{provider}")
+
+
+def _known(config: Config) -> set[str]:
+    return {LOCAL, *PRESETS, *config.providers}
 
 
 def endpoint_of(config: Config, name: str) -> Endpoint:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.dialect_api import DIALECTS, DialectServer, dialect_server
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import ANN, BOB, KEY_ENV, KEYS, STALLED, Launch, LaunchArgs, text_of
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.fork import forked_log, inherited
+from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.messages import Dialect, user
 from tailrace.ports import NewRun, ToolContext, ToolOutcome
 from tailrace.testing.provider import FaultyProvider, Strict, call, reply, think
@@ -227,6 +229,29 @@ async def test_a_fork_at_an_approval_that_waits_launches_nothing(tmp_path: Path,
     assert (ours[0], launch.launched) == (200, 1)
 
 
+@pytest.mark.parametrize("fields", [{}, {"input": "Once more."}])
+async def test_M152_an_approval_for_the_session_holds_in_no_fork_of_it(tmp_path: Path, fields: dict[str, str]) -> None:
+    launch = CountedLaunch()
+    again = reply(call("launch", {"what": "it"}))
+    async with running_server(tmp_path, again, reply("Done."), again, tools=(launch,)) as server:
+        run = await server.start("Launch it.", session="s")
+        await first(server, run, "approval_asked")
+        _, waiting = await server.json("GET", f"/runs/{run}")
+        answer = {"approval_id": waiting["approvals"][0]["asked"]["approval_id"], "decision": "session"}
+        await server.json("POST", f"/runs/{run}/approval", answer)
+        log = await ended(server, run)
+        output = next(event["seq"] for event in log if event["type"] == "tool_output_recorded")
+        made = await fork(server, run, output, **fields)
+        async with server.client.get(f"{server.url}/runs/{made['id']}/stream") as response:
+            asked_again = []
+            async for event in sse(response):
+                asked_again += [event["digest"]] if event["type"] == "approval_asked" and event["digest"] else []
+                if asked_again or event["type"] == "run_finished":
+                    break
+    assert asked_again
+    assert launch.launched == 1
+
+
 async def test_J110_whoever_forks_a_run_is_asked_for_its_approvals(tmp_path: Path) -> None:
     """Any key of the scope may read and fork a run; what the fork does is then its own."""
     script = (reply("Fine."), reply(call("launch", {"what": "it"})), reply("Done."))
@@ -324,6 +349,46 @@ async def test_the_beginning_of_a_fork_is_where_its_own_part_begins(tmp_path: Pa
     assert asked(server, 3) == [*said, ("user", "Q2 edited.")]
     assert asked(server, 4) == [*said, ("user", "Q3.")]
     assert again["forked_from"]["run_id"] == made["id"]
+
+
+# ── a process that dies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("written", [0, 1, 3])
+async def test_a_fork_whose_process_died_before_it_had_everything_gets_the_rest(tmp_path: Path, written: int) -> None:
+    script = (reply("Looking.", call("look", {})), reply("Done."), reply("Forked."))
+    async with running_server(tmp_path, *script, tools=(Look(),)) as server:
+        run = await server.start()
+        log = await ended(server, run)
+        output = next(event["seq"] for event in log if event["type"] == "tool_output_recorded")
+        agents, journal = server.app.agents, server.app.journal
+        spec = await agents.forked_turn(ForkRequest(run, output))
+        assert spec.forked_from is not None
+        whole = inherited(spec.forked_from, (), await forked_log(journal, await journal.get(run), output))
+        new = NewRun("agent", msgspec.to_builtins(spec), session="f")
+        died, lease = await journal.start(new, "a process that dies")
+        assert lease is not None
+        journal.append(lease, [entry.event for entry in whole[:written]])
+        await journal.release(lease)
+        assert await agents.recover() == [died.id]
+        finished = await agents.finished(died.id)
+        entries = await journal.read(died.id)
+    assert [entry.event for entry in entries[1 : len(whole) + 1]] == [entry.event for entry in whole]
+    assert (finished.status, finished.output, len(server.provider.requests)) == ("completed", "Forked.", 3)
+
+
+async def test_a_fork_whose_process_died_and_whose_source_is_gone_says_so(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("One.")) as server:
+        run = await server.start()
+        await ended(server, run)
+        spec = await server.app.agents.forked_turn(ForkRequest(run, 0))
+        await server.app.journal.delete(run)
+        died = await server.app.journal.create(NewRun("agent", msgspec.to_builtins(spec), session="f"))
+        await server.app.agents.recover()
+        finished = await server.app.agents.finished(died.id)
+    assert finished.status == "failed"
+    assert finished.error is not None
+    assert f"{run}, which this run is a fork of, was deleted" in finished.error.message
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────

@@ -166,6 +166,13 @@ class OneShot:
         run = await self._app.agents.submit(spec, session=session)
         return await self.join(run.id)
 
+    def pass_over(self, entries: Sequence[Entry]) -> None:
+        """Shows nothing of these: they are the run's first entries, and the user has seen what they say."""
+        for entry in entries:
+            self._seq = entry.seq
+            if self._footer is not None:
+                self._footer.note(entry.event)
+
     async def join(self, run_id: str) -> int:
         """The same for a run that has been started."""
         try:

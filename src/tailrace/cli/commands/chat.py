@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, print_error
-from tailrace.cli.signals import loop_factory
+from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
 
 
@@ -85,7 +84,7 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
     from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.tty_approval import TerminalAsker
 
-    _cancel_on_sigterm()
+    cancel_on_sigterm()
     async with open_app(config) as app:
         await check_model(app, named(config, options.model))
         asker = TerminalAsker.open()
@@ -119,10 +118,3 @@ async def _converse(config: Config, options: Options) -> int:
 def _can_draw(config: Config) -> bool:
     """Whether stdout is a terminal that can move its cursor."""
     return sys.stdout.isatty() and (config.environment.get("TERM") or "dumb") not in ("dumb", "unknown")
-
-
-def _cancel_on_sigterm() -> None:
-    """SIGTERM stops the run, as Ctrl-C does."""
-    task = asyncio.current_task()
-    if task is not None and sys.platform != "win32":
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
