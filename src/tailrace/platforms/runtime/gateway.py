@@ -20,6 +20,7 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
+from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
 from tailrace.platforms.runtime.conversations import Conversations
 from tailrace.platforms.runtime.deliveries import Deliveries
@@ -196,7 +197,8 @@ class PlatformRunner:
             try:
                 await self._serve_while_held()
             except JournalError as exc:
-                log.warning("%s: whether this process may poll it is not known: %s", self.platform.name, exc)
+                level = warning_level(exc)
+                log.log(level, "%s: whether this process may poll it is not known: %s", self.platform.name, exc)
                 await asyncio.sleep(self._processes.interval_s)
             except Exception:
                 log.exception("%s failed", self.platform.name)
