@@ -45,6 +45,9 @@ COMMANDS: dict[str, CliCommand] = {
     "serve": CliCommand(
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
     ),
+    "acp": CliCommand(
+        "the agent inside an editor: Zed, JetBrains, Neovim, Emacs", "tailrace.cli.commands.acp", reads_config=False
+    ),
     "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
     "runs": CliCommand("list the latest runs", "tailrace.cli.commands.runs"),
     "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
