@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, ProviderError
 from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
@@ -122,6 +122,18 @@ class Models:
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
+
+    async def make_ready(self, choice: ModelChoice) -> None:
+        """Checks before the first question that the model can be called; downloads and loads the embedded model, so
+        that this time does not count against a call's deadlines. Raises `ConfigError`, `ProviderError`."""
+        self.routes(choice)
+        if choice.provider != LOCAL:
+            return
+        try:
+            await self.local.start()
+        except ProviderError:
+            if not choice.fallbacks:
+                raise
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:
         """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""

@@ -46,6 +46,9 @@ COMMANDS: dict[str, CliCommand] = {
     "serve": CliCommand(
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
     ),
+    "acp": CliCommand(
+        "the agent inside an editor: Zed, JetBrains, Neovim, Emacs", "tailrace.cli.commands.acp", reads_config=False
+    ),
     "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
     "mcp": CliCommand(
         "runs as tools for MCP hosts, on stdin and stdout", "tailrace.cli.commands.mcp", starts_programs=True

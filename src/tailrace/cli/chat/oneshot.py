@@ -20,7 +20,6 @@ from tailrace.cli.chat.run_footer import RunFooter
 from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
-from tailrace.cli.screen.stdout_writer import StdoutWriter
 from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
 from tailrace.events import (
     AnyEvent,
@@ -50,6 +49,7 @@ from tailrace.events import (
 )
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.runs.recovery import follow
+from tailrace.system.stdout_writer import StdoutWriter
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
 EXIT: Final[dict[RunStatus, int]] = {

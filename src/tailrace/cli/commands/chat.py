@@ -80,13 +80,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import check_model, turn_of
+    from tailrace.cli.chat.conversation import turn_of
     from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.tty_approval import TerminalAsker
 
     cancel_on_sigterm()
     async with open_app(config) as app:
-        await check_model(app, named(config, options.model))
+        await app.models.make_ready(named(config, options.model))
         asker = TerminalAsker.open()
         shot = OneShot(
             app,
@@ -106,10 +106,10 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
 async def _converse(config: Config, options: Options) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import Conversation, check_model
+    from tailrace.cli.chat.conversation import Conversation
 
     async with open_app(config) as app:
-        await check_model(app, named(config, options.model))
+        await app.models.make_ready(named(config, options.model))
         conversation = Conversation(app, options)
         surface = import_module("tailrace.cli.chat.screen_chat" if _can_draw(config) else "tailrace.cli.chat.line_chat")
         return int(await surface.converse(conversation))

@@ -172,6 +172,10 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("broken", f"{key} needs {module}", install_command(extra))
         else:
             yield Finding("ok", f"{key}: {module} is installed")
+    if find_spec("acp") is not None:
+        yield Finding("ok", "tailrace acp: agent-client-protocol is installed")
+    else:
+        yield Finding("note", "tailrace acp, for editors, is not installed", install_command("acp"))
 
 
 async def _bus(config: Config) -> Finding:

@@ -48,10 +48,18 @@ class McpFailed(TailraceError):
 class Link:
     """One server of the config."""
 
-    def __init__(self, name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        environment: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`headers` go with every request to `url`."""
         self.name = name
         self._settings = settings
         self._environment = environment
+        self._headers = headers or {}
         self._connecting = asyncio.Lock()
         self._live: _Live | None = None
 
@@ -115,7 +123,7 @@ class Link:
             if self._live is not None and self._live.lost:
                 await self.close()
             if self._live is None:
-                self._live = await _Live.open(self.name, self._settings, self._environment)
+                self._live = await _Live.open(self.name, self._settings, self._environment, self._headers)
             return self._live
 
 
@@ -124,10 +132,13 @@ class _Live:
 
     client: Client
 
-    def __init__(self, name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, settings: McpServer, environment: Mapping[str, str], headers: Mapping[str, str]
+    ) -> None:
         self._name = name
         self._settings = settings
         self._environment = environment
+        self._headers = headers
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._leave = asyncio.Event()
         self._errors = _Tail()
@@ -135,9 +146,11 @@ class _Live:
         self._task = asyncio.create_task(self._hold())
 
     @classmethod
-    async def open(cls, name: str, settings: McpServer, environment: Mapping[str, str]) -> _Live:
+    async def open(
+        cls, name: str, settings: McpServer, environment: Mapping[str, str], headers: Mapping[str, str]
+    ) -> _Live:
         """Raises `McpFailed`. A cancelled caller leaves no connection behind."""
-        live = cls(name, settings, environment)
+        live = cls(name, settings, environment, headers)
         try:
             live.client = await asyncio.shield(live._ready)
         except BaseException:
@@ -188,7 +201,7 @@ class _Live:
         key = self._environment.get(self._settings.key_env, "").strip() if self._settings.key_env else ""
         async with (
             httpx2.AsyncClient(
-                headers={"Authorization": f"Bearer {key}"} if key else {},
+                headers={**self._headers, **({"Authorization": f"Bearer {key}"} if key else {})},
                 timeout=httpx2.Timeout(30.0, read=None),  # a tool may take long: the call's own deadline counts
             ) as http,
             Client(streamable_http_client(self._settings.url, http_client=http), client_info=us) as client,

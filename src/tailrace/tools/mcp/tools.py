@@ -44,11 +44,18 @@ _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,30}")
 class McpServers:
     """The servers of the config. Connected when their tools are first asked for, let go when the block is left."""
 
-    def __init__(self, servers: Mapping[str, McpServer], *, environment: Mapping[str, str]) -> None:
-        """`environment` is where `key_env` and `env_allow` are looked up. Raises `ConfigError`."""
+    def __init__(
+        self,
+        servers: Mapping[str, McpServer],
+        *,
+        environment: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is where `key_env` and `env_allow` are looked up. `headers` go with every request to a `url`.
+        Raises `ConfigError`."""
         for name, settings in servers.items():
             _check(name, settings, environment)
-        self._links: dict[str, Link] = _links(servers, environment) if servers else {}
+        self._links: dict[str, Link] = _links(servers, environment, headers) if servers else {}
         self.problems: dict[str, str] = {}  # by server: why not all of its tools are there
 
     async def __aenter__(self) -> Self:
@@ -197,12 +204,14 @@ def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> No
         raise ConfigError(f"{settings.key_env} is not set in the environment", key=f"{key}.key_env")
 
 
-def _links(servers: Mapping[str, McpServer], environment: Mapping[str, str]) -> dict[str, Link]:
+def _links(
+    servers: Mapping[str, McpServer], environment: Mapping[str, str], headers: Mapping[str, str] | None
+) -> dict[str, Link]:
     try:
         from tailrace.tools.mcp.link import Link
     except ModuleNotFoundError as exc:
         raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
-    return {name: Link(name, settings, environment) for name, settings in servers.items()}
+    return {name: Link(name, settings, environment, headers) for name, settings in servers.items()}
 
 
 def _validator(schema: JsonObject) -> Validator | None:
