@@ -105,6 +105,33 @@ async def test_an_empty_list_opens_the_thread(tmp_path: Path) -> None:
     assert opened[-1]["runId"] == "other"
 
 
+async def test_a_list_that_says_nothing_new_is_not_answered_again(tmp_path: Path) -> None:
+    """A client that opened a thread lost its connection: it has the question, and a half of the answer."""
+    async with running_server(tmp_path, STALLED, config="call: {idle_timeout_s: 600}\n") as server:
+        question = user("one")
+        async for event in stream(server, asked(question)):
+            if event["type"] == "TEXT_MESSAGE_CONTENT":
+                run_id = event["messageId"].partition("-")[0]
+                break
+        half = {"id": f"{run_id}-0", "role": "assistant", "content": "One"}
+        shown: list[list[JsonObject]] = []
+        for messages in ([question], [question, half]):
+            shown.append([])
+            async for event in stream(server, asked(*messages)):
+                shown[-1].append(event)
+                if event["type"] == "TEXT_MESSAGE_CONTENT":
+                    break
+        await server.app.agents.stop(run_id)
+        await server.app.agents.finished(run_id)
+        after = Screen([question, half]).show(await run(server, asked(question, half)))
+        asks = len(server.provider.requests)
+    assert [kinds(events) for events in shown] == [
+        ["RUN_STARTED", "MESSAGES_SNAPSHOT", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
+    ] * 2
+    assert after.said()[1][1] != "One"
+    assert asks == 1
+
+
 async def test_an_opened_thread_asks_what_it_waits_for(tmp_path: Path) -> None:
     launch = reply(call("launch", {"what": "Apollo"}), call("launch", {"what": "Gemini"}))
     async with running_server(tmp_path, launch, reply("Done."), tools=(Launch(),)) as server:

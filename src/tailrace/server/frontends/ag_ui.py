@@ -8,7 +8,7 @@ or a thread that is opened. The encoding is in `ag_ui_encoder`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.client_thread import (
+    ThreadPlace,
     place_in_thread,
     question_ids,
     request_id,
@@ -106,12 +107,13 @@ class AgUi:
             return Viewed(view, known)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
             return Viewed(view, *resumed)
-        if not asked.messages:
-            opened = await open_thread(self._journal, asked.thread_id)
-            state = opened.state if asked.state in (None, {}) else asked.state
-            view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
-            return Viewed(view, opened.active, Stretch(answered=opened.answered))
-        return Viewed(view, await self._new_turn(asked, caller))
+        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
+        if asked.messages and not _only_watches(asked, place):
+            return Viewed(view, await self._new_turn(asked, place, caller))
+        opened = await open_thread(self._journal, asked.thread_id)
+        state = opened.state if asked.state in (None, {}) else asked.state
+        view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
+        return Viewed(view, opened.active, Stretch(answered=opened.answered))
 
     async def _known_turn(self, asked: RunAgentInput, caller: Identity) -> Run | None:
         """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
@@ -132,9 +134,9 @@ class AgUi:
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _new_turn(self, asked: RunAgentInput, caller: Identity) -> Run:
+    async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
-        spec = await self._turn_spec(asked, caller)
+        spec = await self._turn_spec(asked, place, caller)
         return await self._pipeline.run_to_end(
             self._app.agents.submit(
                 spec,
@@ -144,15 +146,14 @@ class AgUi:
             )
         )
 
-    async def _turn_spec(self, asked: RunAgentInput, caller: Identity) -> TurnSpec:
+    async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
         config, model = self._app.config, asked.props.model
         model = "" if AGENT in (model, unaliased(config, model)) else model
         self._app.models.routes(named(config, model))
-        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
         new = [*enumerate(asked.messages)][place.new_from :]
         if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
             new = _after_last_answer(new)
-        said = [message for _, message in new if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+        said = _said(message for _, message in new)
         if not said or isinstance(said[-1], AssistantMessage):
             problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
             raise ApiError(400, f"messages: {problem}", param="messages")
@@ -282,6 +283,21 @@ def _last_event(request: web.Request, run: Run) -> tuple[int, int] | None:
     if seq > run.last_seq:
         raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {seq}", code="cursor_ahead")
     return seq, number
+
+
+def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
+    """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
+    so, and must not be answered twice."""
+    if place.repeated is None:
+        return False
+    if place.asks_again:
+        return place.repeated.state not in ENDED
+    return not _said(asked.messages[place.new_from :])
+
+
+def _said(messages: Iterable[AgUiMessage]) -> list[UserMessage | ToolMessage | AssistantMessage]:
+    """The conversation among these messages."""
+    return [message for message in messages if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
 
 
 def _is_input(message: AgUiMessage) -> bool:

@@ -155,7 +155,7 @@ class ForwardedProps(msgspec.Struct, frozen=True):
 
 
 class RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):
-    """`threadId` is the session. The same `runId` again goes on with the same run. Without messages the thread is
+    """`threadId` is the session. The same `runId` again goes on with the same run. Without new messages the thread is
     opened: all that was said in it, and what runs in it now."""
 
     thread_id: Id
