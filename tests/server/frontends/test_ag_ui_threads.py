@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from server.frontends.ag_ui_client import Screen, asked, kinds, refused, run, stream, text, user
 from server.http_server import RunningServer, running_server
 from server.routes.test_runs import STALLED, Launch
-from tailrace.messages import JsonObject
+from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.events import RunFailure
+from tailrace.messages import JsonObject, Message, Text
+from tailrace.ports import NewRun
 from tailrace.testing.provider import call, reply
 
 KEYS = """
@@ -325,3 +330,20 @@ async def test_a_compacted_run_is_shown_from_its_facts(tmp_path: Path) -> None:
         again = await run(server, asked(question, run="r1"))
     assert Screen().show(again).messages == Screen().show(whole).messages
     assert again[-1]["outcome"] == whole[-1]["outcome"]
+
+
+async def test_a_run_that_was_set_aside_is_said(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        spec = TurnSpec(Message("user", (Text("one"),)), client=ClientTurn("r1", ("u",)))
+        new = NewRun("agent", msgspec.to_builtins(spec), session="t")
+        _, lease = await server.app.journal.start(new, "another process")
+        assert lease is not None
+        body = asked(user("one", "u"), run="r1")
+        watching = stream(server, body)
+        begun = [await anext(watching)]
+        await server.app.journal.park(lease, RunFailure("crash_loop", "it died three times"))
+        live = begun + [event async for event in watching]
+        later = await run(server, body)
+    assert live == later
+    assert kinds(live) == ["RUN_STARTED", "CUSTOM", "RUN_ERROR"]
+    assert "it died three times" in live[-1]["message"]

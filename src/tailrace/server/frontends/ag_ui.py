@@ -8,7 +8,7 @@ or a thread that is opened. The encoding is in `ag_ui_encoder`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -28,12 +28,11 @@ from tailrace.agent.client_thread import (
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app.models import named, unaliased
-from tailrace.errors import RunNotFound, RunSealed
+from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.messages import JsonObject, Message, ModelRequest
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Run, StoredLine
 from tailrace.providers.presets import PRESETS
-from tailrace.runs.recovery import follow
 from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
 from tailrace.server.frontends.ag_ui_input import (
     AgUiMessage,
@@ -250,15 +249,30 @@ class AgUi:
         stream.begin()
         if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))
-        async with aclosing(follow(self._journal, run.id)) as batches:
-            async for batch in batches:
-                await stream.send_pieces(encoder.feed(batch))
+        pages = self._journal.tail_pages(run.id)
+        try:
+            async for page in pages:
+                data, last = encoder.feed_lines(page), page[-1]
+                del page  # none is held while the client's socket takes no more (L141)
+                await stream.send_pieces(data)
                 if encoder.ended:
                     return await stream.end()
+                run = await self._not_parked(run, last)
                 await stream.caught_up()
+        finally:
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
         raise ApiError(
             503, "the server is stopping; the run goes on: send the same runId again", code="server_stopping"
         )
+
+    async def _not_parked(self, run: Run, last: StoredLine) -> Run:
+        """The run; raises `RunParked` where this is its last entry and it is set aside: nothing more will come."""
+        if last.type == b"gateway_notice":
+            run = await self._journal.get(run.id)
+        if run.parked is not None and last.seq >= run.last_seq:
+            raise RunParked(f"run {run.id} is parked: {run.parked.message}")
+        return run
 
     def _counts_cache_apart(self, provider: str) -> bool:
         settings, preset = self._app.config.providers.get(provider), PRESETS.get(provider)
