@@ -17,7 +17,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import uvloop
@@ -66,7 +65,7 @@ class Viewer(asyncio.Protocol):
 
 async def view(port: int, request: bytes) -> Viewer:
     transport, viewer = await asyncio.get_running_loop().create_connection(Viewer, "127.0.0.1", port)
-    cast("asyncio.Transport", transport).write(request)
+    transport.write(request)
     return viewer
 
 

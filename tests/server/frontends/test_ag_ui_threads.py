@@ -11,7 +11,7 @@ from server.frontends.ag_ui_client import Screen, asked, kinds, refused, run, st
 from server.http_server import RunningServer, running_server
 from server.routes.test_runs import STALLED, Launch
 from tailrace.agent.service import ClientTurn, TurnSpec
-from tailrace.events import RunFailure
+from tailrace.events import RunFailure, RunFinished
 from tailrace.messages import JsonObject, Message, Text
 from tailrace.ports import NewRun
 from tailrace.testing.provider import call, reply
@@ -251,7 +251,14 @@ async def test_a_run_id_is_for_one_message(tmp_path: Path) -> None:
         first = await run(server, asked(user("one"), run="same"))
         status, said = await refused(server, asked(user("two"), run="same"))
         other_thread = await run(server, asked(user("two"), run="same", thread="t2"))
+        for number in range(60):  # so many that the first one is not looked at
+            new = NewRun("agent", {"requester": "local", "client": {"request_id": f"r{number}"}}, session="t")
+            _, lease = await server.app.journal.start(new, "another process")
+            assert lease is not None
+            await server.app.journal.seal(lease, RunFinished("completed"))
+        late = await refused(server, asked(user("three"), run="same"))
     assert (status, "runId: 'same' was used for another message" in said) == (409, True)
+    assert late == (status, said)
     assert [text(first), text(other_thread)] == ["1!", "2!"]
 
 

@@ -102,10 +102,11 @@ class AgUi:
             asked.state,
             reasoning=self._app.config.agent.show_reasoning if shows is None else shows,
         )
-        if (known := await self._known_turn(asked, caller)) is not None:
-            return Viewed(view, known)
+        known = await self._known_turn(asked, caller)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
             return Viewed(view, *resumed)
+        if known is not None:
+            return Viewed(view, known)
         place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
         if asked.messages and not _only_watches(asked, place):
             return Viewed(view, await self._new_turn(asked, place, caller))
@@ -122,11 +123,7 @@ class AgUi:
                 if not looked_at and not caller.owns(requester(run)):
                     raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
                 if request_id(run) == asked.run_id:
-                    inputs = [message.id for message in asked.messages if _is_input(message)]
-                    if inputs and inputs[-1] not in question_ids(run):
-                        problem = "was used for another message of this thread; each run needs a new one"
-                        raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
-                    return run
+                    return _same_question(run, asked)
                 if (looked_at := looked_at + 1) == _RECENT:
                     return None
         return None
@@ -136,7 +133,7 @@ class AgUi:
     async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
         spec = await self._turn_spec(asked, place, caller)
-        return await self._pipeline.run_to_end(
+        run = await self._pipeline.run_to_end(
             self._app.agents.submit(
                 spec,
                 session=asked.thread_id,
@@ -144,6 +141,7 @@ class AgUi:
                 durability=self._app.config.store.durability,
             )
         )
+        return _same_question(run, asked)
 
     async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
         config, model = self._app.config, asked.props.model
@@ -299,6 +297,15 @@ def _last_event(request: web.Request, run: Run) -> tuple[int, int] | None:
     return seq, number
 
 
+def _same_question(run: Run, asked: RunAgentInput) -> Run:
+    """The run that has this `runId`. Raises `ApiError` 409 where it answers another message."""
+    inputs = [message.id for message in asked.messages if _is_input(message)]
+    if inputs and inputs[-1] not in question_ids(run):
+        problem = "was used for another message of this thread; each run needs a new one"
+        raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
+    return run
+
+
 def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
     """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
     so, and must not be answered twice."""
@@ -327,7 +334,7 @@ def _has_more(messages: Sequence[AgUiMessage], run: Run) -> bool:
     """Whether the client says something new after this run's messages."""
     known = question_ids(run)
     for message in reversed(messages):
-        if message.id in known or run_of_message(message.id):
+        if message.id in known or run_of_message(message.id) == run.id:
             return False
         if _is_input(message):
             return True
