@@ -12,7 +12,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-_TESTED_EXTRAS = ("local", "mcp", "acp", "telegram", "discord", "slack", "matrix", "otel", "prices", "postgres", "redis")
+_TESTED_EXTRAS = (
+    "local",
+    "mcp",
+    "acp",
+    "telegram",
+    "discord",
+    "slack",
+    "matrix",
+    "otel",
+    "prices",
+    "postgres",
+    "redis",
+)
 LOCKS = {  # what is written: what it is made of
     "requirements/chat.txt": ["pyproject.toml", "--extra", "local", "--group", "build"],
     "requirements/dev.txt": [

@@ -36,6 +36,7 @@ from tailrace.events import (
     ReasoningChunk,
     RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -53,7 +54,7 @@ from tailrace.server.http.api_errors import ApiError
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
 _decode = msgspec.json.Decoder(str).decode
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
-_NotShown: TypeAlias = AnswerKept | HistoryCompressed | RelayFact | SequenceFact | Delivered | Snapshot
+_NotShown: TypeAlias = AnswerKept | HistoryCompressed | RunForked | RelayFact | SequenceFact | Delivered | Snapshot
 _ANSWER: Final[JsonObject] = {
     "type": "object",
     "properties": {
