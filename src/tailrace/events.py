@@ -238,7 +238,7 @@ class ApprovalAsked(Event):
 
 
 class HistoryCompressed(Event):
-    """The context was full: from here on these messages replace all earlier ones."""
+    """From here on these messages replace all earlier ones: the context was full, or the client has left some out."""
 
     messages: tuple[Message, ...]
 

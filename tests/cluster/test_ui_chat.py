@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from clients.ui_chat import ChatDriver, chat_driver
+from clients.node_driver import NodeDriver, node_driver
 from cluster.conversing import TEXT, TOOL, ConversingProvider
 from cluster.nodes import ON_SQLITE, Cluster, SharedStore
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatDriver]:
-    with chat_driver(tmp_path_factory.mktemp("driver")) as running:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeDriver]:
+    with node_driver(tmp_path_factory.mktemp("driver"), "ui_chat.mjs") as running:
         yield running
 
 
 @ON_SQLITE
-async def test_kill_9_in_the_middle_of_a_message(driver: ChatDriver, tmp_path: Path, store: SharedStore) -> None:
+async def test_kill_9_in_the_middle_of_a_message(driver: NodeDriver, tmp_path: Path, store: SharedStore) -> None:
     async with (
         ConversingProvider("echo rain", pace_s=0.05) as provider,
         Cluster(tmp_path, store, provider.openai_url) as cluster,

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -44,6 +44,15 @@ class Unfetched(Value):
 Source = Callable[[JsonObject], Awaitable[Message]]
 
 
+class ClientTurn(Value):
+    """A turn in the words of the front end that asked for it. By these a request that comes again is known, and so are
+    the messages that the front end repeats (`agent.client_thread`)."""
+
+    request_id: str = ""
+    message_ids: tuple[str, ...] = ()  # of the messages that came with this turn
+    state: Any = None  # of the front end's own, as it was sent
+
+
 class TurnSpec(Value):
     """Everything that one turn is made from. It is stored with the run, so that any process can go on with it."""
 
@@ -52,9 +61,8 @@ class TurnSpec(Value):
     request: ModelRequest | None = None  # sampling and further fields of the client's own
     system: str = ""
     history: tuple[Message, ...] | None = None  # the client's own account of what was said before
-    follows: str | None = (
-        None  # the session's history ends with this run; empty: it is left out; None: all of it counts
-    )
+    replaces_history: bool = False  # the session's later turns take `history` for what was said before, too
+    follows: str | None = None  # the session's history ends with this run; empty: before its first; None: all counts
     foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
     directory: str = ""
     requester: str = ""
@@ -65,6 +73,7 @@ class TurnSpec(Value):
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
+    client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
     unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
 
@@ -200,8 +209,9 @@ class AgentService(RunHost["_TurnExecution"]):
         begun = any(isinstance(entry.event, MessageRecorded) for entry in claimed.entries)
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
         message = None if begun else spec.message
+        replaced = history if spec.replaces_history else None
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=stopped)
+        return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""

@@ -43,8 +43,9 @@ async def history_of(
     cursor = before
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
         cursor = runs[-1].id
-        for facts in await journal.facts_of_runs([run.id for run in runs if branch.takes(run)]):
-            turn = Turn()
+        taken = [run for run in runs if branch.takes(run)]
+        for run, facts in zip(taken, await journal.facts_of_runs([run.id for run in taken]), strict=True):
+            turn = Turn(foreign=[tool["name"] for tool in run.new.input.get("foreign", ())])
             turn.replay(facts)
             turns.appendleft(turn)
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):

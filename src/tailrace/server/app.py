@@ -13,7 +13,7 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
-from tailrace.server.frontends import ai_sdk_chat
+from tailrace.server.frontends import ag_ui, ai_sdk_chat
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
@@ -37,6 +37,7 @@ MODULES: tuple[RouteModule, ...] = (
     runs.routes,
     ai_sdk_chat.routes,
     sequences.routes,
+    ag_ui.routes,
     page.routes,
 )
 

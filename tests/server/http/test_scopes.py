@@ -34,6 +34,7 @@ NEEDS: dict[str, str | None] = {
     "/ui/chat": "runs",
     "/sequences": "runs",
     "/instances": "runs",
+    "/ag-ui": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,

@@ -22,6 +22,7 @@ _DESCRIPTIONS: Final = {
     401: "The API key is missing or invalid.",
     403: "The key, the origin or the host is not allowed to do this.",
     404: "Not found.",
+    406: "The client does not accept what this route answers with.",
     408: "The body did not arrive in time.",
     409: "The request conflicts with the current state.",
     410: "The events are no longer kept.",

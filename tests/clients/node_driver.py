@@ -1,4 +1,7 @@
-"""The AI SDK's chat in a process of its own, driven from tests: see `programs/ui_chat.mjs`."""
+"""A program of Node.js that runs one script after the other, driven from tests: a page's code without a page.
+
+A line in is `{"script", "url", …}`, the script the body of an async function. A line out is `{"value"}` or `{"error"}`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from typing import Any
 from clients.installed import PROGRAMS, client_environment, clients_dir
 
 
-class ChatDriver:
-    """One node process, for one script after the other."""
+class NodeDriver:
+    """The process; it keeps what one script leaves for the next."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -32,17 +35,17 @@ class ChatDriver:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, "the driver has ended"
+        assert answer, "the program has ended"
         return answer
 
 
 @contextmanager
-def chat_driver(home: Path) -> Iterator[ChatDriver]:
-    """`home` is the directory of its packages and its program."""
+def node_driver(home: Path, program: str) -> Iterator[NodeDriver]:
+    """`home` is the directory of its packages; `program` one of `programs/`."""
     (home / "node_modules").symlink_to(clients_dir() / "node_modules")
-    (home / "ui_chat.mjs").write_bytes((PROGRAMS / "ui_chat.mjs").read_bytes())
+    (home / program).write_bytes((PROGRAMS / program).read_bytes())
     with subprocess.Popen(
-        ["node", "ui_chat.mjs"],
+        ["node", program],
         cwd=home,
         env=client_environment(home, {}),
         stdin=subprocess.PIPE,
@@ -50,6 +53,6 @@ def chat_driver(home: Path) -> Iterator[ChatDriver]:
         text=True,
     ) as process:
         try:
-            yield ChatDriver(process)
+            yield NodeDriver(process)
         finally:
             process.kill()
