@@ -66,6 +66,15 @@ _LEVELS: Final[Mapping[LoggingLevel, int]] = {
 }
 
 
+# How many Tailrace processes stand above a server. One that is `tailrace mcp` itself must not start the next for ever.
+DEPTH_VARIABLE: Final = "TAILRACE_MCP_DEPTH"
+
+
+def depth_in(environment: Mapping[str, str]) -> int:
+    given = environment.get(DEPTH_VARIABLE, "")
+    return int(given) if given.isdecimal() else 0
+
+
 class McpFailed(TailraceError):
     """The server could not be started or reached, or was lost, or did not answer; says which."""
 
@@ -150,6 +159,7 @@ class McpConnection:
             program, *arguments = self._settings.command
             wanted = {*DEFAULT_INHERITED_ENV_VARS, *self._settings.env_allow}
             env = {name: value for name, value in self._environment.items() if name in wanted}
+            env[DEPTH_VARIABLE] = str(depth_in(self._environment) + 1)
             parameters = StdioServerParameters(command=program, args=arguments, env=env)
             async with Client(stdio_client(parameters, self._errors.file), **options) as client:
                 self._errors.file.close()  # ours; the server has its own by now
