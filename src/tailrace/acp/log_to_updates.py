@@ -47,6 +47,7 @@ from tailrace.events import (
     ReasoningChunk,
     RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -60,6 +61,7 @@ from tailrace.messages import File, Image, JsonObject, Message, Text, Usage
 _encode: Final = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
     RunStarted
+    | RunForked
     | AttemptStarted
     | AnswerKept
     | RelayFact

@@ -14,7 +14,7 @@ from acp.schema import AcpMcpServer, HttpMcpServer, McpServerStdio, SseMcpServer
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
 from tailrace.ports import Tool
-from tailrace.tools.mcp.tools import McpServers
+from tailrace.tools.mcp.servers import McpServers
 
 CONNECT_S: Final = 30.0  # how long a first prompt waits for the servers
 MAX_NAME_CHARS: Final = 30
@@ -67,20 +67,19 @@ class SessionServers:
     async def _opened(
         self, stack: AsyncExitStack, name: str, server: GivenServer, environment: Mapping[str, str]
     ) -> McpServers | None:
-        seen, headers = environment, None
+        seen = environment
         match server:
             case McpServerStdio(command=command, args=args, env=env):
                 own = {variable.name: variable.value for variable in env}
                 settings = McpServer(command=(command, *args), env_allow=tuple(own))
                 seen = {**environment, **own}
             case HttpMcpServer(url=url, headers=sent):
-                settings = McpServer(url=url)
-                headers = {header.name: header.value for header in sent}
+                settings = McpServer(url=url, headers={header.name: header.value for header in sent})
             case _:
                 self.problems.append(f"the MCP server {name} was left out: only stdio and http are spoken here")
                 return None
         try:
-            return await stack.enter_async_context(McpServers({name: settings}, environment=seen, headers=headers))
+            return await stack.enter_async_context(McpServers({name: settings}, environment=seen))
         except TailraceError as exc:
             self.problems.append(f"the MCP server {name} was left out: {exc}")
             return None

@@ -48,7 +48,7 @@ def patience_routes(pipeline: RequestPipeline) -> Sequence[Route]:
         pipeline.stream(request)
         return web.json_response([before, PATIENCE_S.get()])
 
-    return [Route("GET", f"/{access}", patience, access, "Says it.") for access in ("any", "open")]  # type: ignore[arg-type]
+    return [Route("GET", f"/{access}", patience, access, "Says it.") for access in ("any", "open")]
 
 
 async def test_a_request_waits_a_few_seconds_for_storage_and_a_stream_as_long_as_its_run(tmp_path: Path) -> None:

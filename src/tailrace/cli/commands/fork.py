@@ -53,7 +53,6 @@ async def _fork(args: argparse.Namespace, config: Config) -> int:
     from tailrace.agent.service import ForkRequest
     from tailrace.app import open_app
     from tailrace.app.models import full_name, named
-    from tailrace.cli.chat.conversation import check_model
     from tailrace.cli.chat.oneshot import OneShot, print_status
     from tailrace.cli.chat.options import REQUESTER
     from tailrace.cli.chat.tty_approval import TerminalAsker
@@ -78,7 +77,7 @@ async def _fork(args: argparse.Namespace, config: Config) -> int:
                     yolo=args.yolo,
                 )
             )
-            await check_model(app, named(config, spec.model))
+            await app.models.make_ready(named(config, spec.model))
             fork = await app.agents.start_fork(spec)
             print_status(f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}")
             shot = OneShot(

@@ -41,7 +41,7 @@ def client_of(url: str, timeout_s: float) -> Redis:
     except ValueError as exc:
         raise ConfigError(f"not an address of Redis: {exc}", key=KEY) from exc
     try:
-        client.connection_pool.make_connection()
+        client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
     except (TypeError, ValueError, RedisError, OSError) as exc:
         options = ", ".join(sorted({pair.partition("=")[0] for pair in parts.query.split("&")}))
         raise ConfigError(f"unknown option of Redis: {options}", key=KEY) from exc
@@ -72,6 +72,8 @@ def said(exc: BaseException, url: str) -> str:
             return f"TLS failed: {cause.reason or 'the connection was cut'}"
         case TimeoutError() | RedisTimeoutError():
             return "no answer in time" + ("; does it speak TLS (rediss:)?" if url.startswith("rediss:") else "")
+        case _:
+            pass
     text = " ".join(str(cause).split()).rstrip(".")
     if "DB index is out of range" in text:
         return f"it has no database {urlsplit(url).path[1:]}"
