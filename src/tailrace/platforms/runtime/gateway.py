@@ -22,8 +22,6 @@ from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
 from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
-from tailrace.platforms.runtime.conversations import Conversations
-from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.platforms.runtime.registry import account_of, enabled, make_platform, settings_of
 from tailrace.runs.signals import FlatTaskGroup, run_beside
@@ -124,6 +122,10 @@ class PlatformRunner:
     def __init__(
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
     ) -> None:
+        # Deferred with all that makes messages of Markdown: a server without a chat platform needs none of it.
+        from tailrace.platforms.runtime.conversations import Conversations
+        from tailrace.platforms.runtime.deliveries import Deliveries
+
         self.platform = platform
         self._degraded = app.degraded
         self._group = group
