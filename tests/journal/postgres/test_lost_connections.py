@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -360,3 +360,41 @@ async def test_closing_does_not_wait_long_for_a_database_that_is_away(
         await journal.close()
     with pytest.raises(JournalError):
         journal.append(lease, [MessageChunk("more")])
+
+
+async def test_I103_what_a_standby_may_not_have_yet_is_not_acknowledged_after_a_lost_connection(
+    own_server: PostgresServer,
+) -> None:
+    """The commit waits for a standby when its connection is lost. The next connection finds it committed, on this
+    server alone: it is told to nobody before the standby has it."""
+
+    async def waits_for_a_standby() -> str:
+        while not (pid := await asyncio.to_thread(own_server.sql, WAITING)).strip():
+            pass
+        return pid
+
+    async with proxied(own_server.port) as proxy:
+        journal = await PostgresJournal.open(own_server.url(port=proxy.port))
+        own_server.sql("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+        own_server.sql("SELECT pg_reload_conf()")
+        async with asyncio.timeout(60):
+            starting = asyncio.ensure_future(journal.start(NewRun("call", durability="fsync"), "me"))
+            first = await waits_for_a_standby()
+            proxy.lose_all()
+            while await waits_for_a_standby() == first:
+                pass
+            assert not starting.done()
+            own_server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+            own_server.sql("SELECT pg_reload_conf()")
+            run, _ = await starting
+        assert [found.id for found in await journal.runs()] == [run.id]
+        await journal.close()
+
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    with running() as server:
+        yield server
