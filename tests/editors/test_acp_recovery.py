@@ -1,6 +1,7 @@
 """A turn outlives its `tailrace acp` process: killed, or left by its editor, it is shown and ended by the next one.
 
-One story, since each process takes its time to start: the first is killed, the second is left, the third goes on.
+One story, since each process takes its time to start: the first is killed, the second is left while the third
+watches, which goes on.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+from acp.exceptions import RequestError
 from msgspec.structs import replace
 
 from editors.acp_editor import LONGEST_S, AgentProcess, Editor, tailrace_acp, write_config
@@ -44,7 +47,7 @@ async def test_turns_outlive_their_process(tmp_path: Path) -> None:
     silent = Editor()
     silent.silent = True
     async with FaultyProvider([reply("The first answer.")], turns=TURNS) as provider:
-        write_config(home, provider.openai_url, approvals={"timeout_s": LONGEST_S})
+        write_config(home, provider.openai_url, approvals={"timeout_s": LONGEST_S}, store={"lease_s": 3})
         async with tailrace_acp(home, directory, editor=silent) as first:
             session = await first.session("rest")
             asking = await first.session("removes")
@@ -54,24 +57,31 @@ async def test_turns_outlive_their_process(tmp_path: Path) -> None:
             await silent.until(lambda _: silent.permissions)
             shown = await begin(first, session, provider, "Two?")
             await first.kill()
-        async with tailrace_acp(home, directory) as second:
+        async with tailrace_acp(home, directory) as second, tailrace_acp(home, directory) as third:
             whole = await _nothing_is_lost_or_doubled(second, session, shown, provider)
             await _an_open_question_is_asked_again(second, asking)
             left = await begin(second, session, provider, "Three?")
+            assert await refused_load(second, session) == -32600  # its own prompt shows it
+            # Another editor on the same journal watches the turn, and goes on with it when the first one leaves.
+            await load(third, session)
+            assert third.editor.text(session, "user_message_chunk") == "One?Two?Three?"
+            assert third.editor.text(session) == f"{whole}{left.removeprefix(whole)}"
+            provider.extend(STALLED)
+            asked = len(provider.requests)
             assert second.process.stdin is not None
             second.process.stdin.close()
             assert await asyncio.wait_for(second.process.wait(), LONGEST_S) == 0
-        async with tailrace_acp(home, directory) as third:
-            provider.extend(STALLED)
-            asked = len(provider.requests)
-            await load(third, session)
-            assert third.editor.text(session, "user_message_chunk") == "One?Two?Three?"
-            assert third.editor.text(session).startswith(whole)
-            assert third.editor.text(session).startswith(left)
-            await provider.request(asked)  # it goes on by itself
-            await third.agent.cancel(session_id=session)  # and is stopped like any other
+            async with asyncio.timeout(LONGEST_S):
+                await provider.request(asked)
+            await third.agent.cancel(session_id=session)  # it is stopped like any other
             assert (await third.prompt(session, "Four?")).stop_reason == "end_turn"
             assert third.editor.text(session).endswith(" And the rest of it.")
+
+
+async def refused_load(agent: AgentProcess, session: str) -> int:
+    with pytest.raises(RequestError) as caught:
+        await load(agent, session)
+    return caught.value.code
 
 
 async def _nothing_is_lost_or_doubled(agent: AgentProcess, session: str, shown: str, provider: FaultyProvider) -> str:

@@ -121,6 +121,18 @@ async def test_an_editor_that_does_not_read_mixes_no_lines() -> None:
     ends.close()
 
 
+async def test_an_editor_that_reads_no_more_is_the_end() -> None:
+    ends = _Ends()
+    transport = StdioTransport(ends.pipes)
+    waiting = asyncio.create_task(transport.receive())
+    await asyncio.sleep(0)
+    os.close(ends.from_agent)
+    ends.from_agent = ends.to_agent  # closed once
+    await transport.send({"id": 1, "result": None})
+    assert await asyncio.wait_for(waiting, LONGEST_S) is None
+    ends.close()
+
+
 async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path) -> None:
     script = tmp_path / "lines"
     script.write_bytes(b'{"id":1,"method":"a"}\n{"id":2,"method":"b"}')

@@ -236,6 +236,19 @@ async def test_a_cancel_right_behind_its_prompt(room: Room) -> None:
     assert (await turn).stop_reason == "cancelled"
 
 
+async def test_a_cancel_while_a_server_of_the_editor_does_not_answer(room: Room) -> None:
+    agent = room.agent
+    deaf = McpServerStdio(name="deaf", command="/bin/sleep", args=["300"], env=[])
+    session = await agent.session("ok", mcp_servers=[deaf])
+    turn = asyncio.create_task(agent.prompt(session))
+    await agent.editor.until(lambda _: agent.editor.of("session_info_update", session))
+    asked = len(room.provider.requests)
+    await agent.agent.cancel(session_id=session)
+    assert (await turn).stop_reason == "cancelled"
+    assert len(room.provider.requests) == asked
+    await agent.agent.close_session(session_id=session)
+
+
 async def test_a_providers_error_is_an_error_and_the_agent_lives_on(room: Room) -> None:
     agent = room.agent
     session = await agent.session("status-401")

@@ -70,6 +70,7 @@ from tailrace.errors import ConfigError, TailraceError
 
 log = logging.getLogger("tailrace.acp")
 AUTH_REQUIRED: Final = -32000
+INVALID_REQUEST: Final = -32600
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 NOT_FOUND: Final = -32002
@@ -289,7 +290,10 @@ class AcpAgent:
             before.title,
             before.at,
         )
-        if (open_before := self._sessions.pop(session_id, None)) is not None:
+        if (open_before := self._sessions.get(session_id)) is not None:
+            if open_before.busy:
+                raise RequestError(INVALID_REQUEST, "a prompt of this session is under way; cancel it first")
+            del self._sessions[session_id]
             await open_before.close()
         await self._checked_app(stored.model)
         return app, self._opened(app, session_id, stored, servers)
@@ -311,6 +315,8 @@ class AcpAgent:
         session = self._session(request.session_id)
         message = message_of(request.prompt)
         shown = await session.prompt(message, time.time())
+        if shown is None:
+            return PromptResponse(stop_reason="cancelled")
         response = prompt_response(shown)
         if response is None:
             finished = shown.finished

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
@@ -58,6 +59,8 @@ class SessionServers:
 
     async def _hold(self, given: Sequence[GivenServer], environment: Mapping[str, str]) -> None:
         """Connects and lets go in one task, as the SDK wants it."""
+        if mcp_is_installed():
+            await asyncio.to_thread(import_module, "tailrace.tools.mcp.link")  # takes a while: the loop goes on
         async with AsyncExitStack() as stack:
             opened = [await self._opened(stack, name, server, environment) for name, server in _named(given)]
             await asyncio.gather(*(self._list(servers) for servers in opened if servers is not None))

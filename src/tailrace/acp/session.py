@@ -32,6 +32,7 @@ from tailrace.messages import Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.providers.presets import PRESETS
 from tailrace.runs.recovery import follow
+from tailrace.runs.signals import FlatTaskGroup, Stopped, run_beside
 from tailrace.tools.typed import preview_line
 
 log = logging.getLogger("tailrace.acp")
@@ -72,7 +73,7 @@ class EditorSession:
         self._loaded_run = ""
         self._turn = asyncio.Lock()  # one prompt at a time
         self._run_id = ""  # of the prompt under way
-        self._cancels = 0  # how often the editor has cancelled
+        self._cancels: set[asyncio.Event] = set()  # one for each prompt that waits or runs
 
     async def close(self) -> None:
         if self._watching is not None:
@@ -81,28 +82,47 @@ class EditorSession:
         self._app.session_tools.pop(self.id, None)
         await self._servers.close()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a prompt of this editor is under way."""
+        return self._turn.locked()
+
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def prompt(self, message: Message, at: float) -> LogToUpdates:
-        """Runs a turn to its end and shows it. `at` is the wall clock. Raises `TailraceError`."""
-        cancels = self._cancels
-        async with self._turn:
-            await self._app.models.make_ready(named(self._app.config, self.stored.model))
-            await self._note_prompt(message, at)
-            await self._equip()
-            run = await self._app.agents.submit(self._spec(message), session=self.id)
-            self._run_id = run.id
-            try:
-                if self._cancels != cancels:  # before there was a run to stop
-                    await self._stop(run.id)
-                updates = self._updates(run)
-                for problem in self._servers.take_problems():
-                    await self._editor.write(updates.notice(problem))
-                if self._watching is not None:  # the turn before comes first
-                    await asyncio.wait({self._watching})
-                await self._watch(run.id, updates)
-            finally:
-                self._run_id = ""
+    async def prompt(self, message: Message, at: float) -> LogToUpdates | None:
+        """Runs a turn to its end and shows it; None where it was cancelled before it began. `at` is the wall clock.
+        Raises `TailraceError`."""
+        cancelled = asyncio.Event()
+        self._cancels.add(cancelled)
+        try:
+            async with self._turn:
+                await run_beside(self._prepare(message, at), _stopped_when(cancelled))
+                return await self._take_turn(message, cancelled)
+        except Stopped:
+            return None
+        finally:
+            self._cancels.discard(cancelled)
+
+    async def _prepare(self, message: Message, at: float) -> None:
+        """What may take long: a model that is loaded, servers that do not answer."""
+        await self._app.models.make_ready(named(self._app.config, self.stored.model))
+        await self._note_prompt(message, at)
+        await self._equip()
+
+    async def _take_turn(self, message: Message, cancelled: asyncio.Event) -> LogToUpdates:
+        run = await self._app.agents.submit(self._spec(message), session=self.id)
+        self._run_id = run.id
+        try:
+            if cancelled.is_set():  # before there was a run to stop
+                await self._stop(run.id)
+            updates = self._updates(run)
+            for problem in self._servers.take_problems():
+                await self._editor.write(updates.notice(problem))
+            if self._watching is not None:  # the turn before comes first
+                await asyncio.wait({self._watching})
+            await self._watch(run.id, updates)
+        finally:
+            self._run_id = ""
         return updates
 
     def _spec(self, message: Message) -> TurnSpec:
@@ -118,7 +138,8 @@ class EditorSession:
 
     async def cancel(self) -> None:
         """Stops the turn under way, also one that has not begun."""
-        self._cancels += 1
+        for cancelled in self._cancels:
+            cancelled.set()
         for run_id in (self._run_id, self._loaded_run):
             if run_id:
                 await self._stop(run_id)
@@ -181,8 +202,10 @@ class EditorSession:
         try:
             for run_id, updates, seq in joined:
                 self._loaded_run = run_id
+                # Its process may die while it is watched here: then this one goes on with it.
+                taking_over = self._app.agents.see_to_end(run_id)
                 try:
-                    await self._watch(run_id, updates, after=seq)
+                    await run_beside(self._watch(run_id, updates, after=seq), taking_over)
                 except RunParked as exc:
                     await self._editor.write(updates.notice(str(exc)))
         except Exception:  # the top of a task
@@ -209,26 +232,20 @@ class EditorSession:
     async def _watch(self, run_id: str, updates: LogToUpdates, *, after: int = 0) -> None:
         """Shows the log from a cursor to its end. Cancelled, it leaves the run alone. Raises `RunParked`."""
         questions = _Questions(self._app, self._editor, self.id, run_id, updates)
-        failure: TailraceError | None = None  # raised outside the group, which would wrap it
         self._log = updates
         try:
             if after:  # what was asked before and is not answered yet
                 questions.note([fact for fact in await self._app.journal.facts(run_id) if fact.seq <= after])
-            async with asyncio.TaskGroup() as group:
+            async with FlatTaskGroup() as group:
                 questions.ask_open(group)
-                try:
-                    async for batch in follow(self._app.journal, run_id, after=after):
-                        await self._editor.write(updates.feed(batch))
-                        self._fed.set()
-                        questions.note(batch)
-                        questions.ask_open(group)
-                except TailraceError as exc:
-                    failure = exc
+                async for batch in follow(self._app.journal, run_id, after=after):
+                    await self._editor.write(updates.feed(batch))
+                    self._fed.set()
+                    questions.note(batch)
+                    questions.ask_open(group)
                 questions.cancel_all()
         finally:
             self._log = None
-        if failure is not None:
-            raise failure
 
     async def _show_terminal(self, terminal_id: str) -> None:
         """Returns when the editor has been told in which call the terminal is shown, or soon."""
@@ -254,6 +271,11 @@ class EditorSession:
         if title != self.stored.title:
             await self._editor.write(update_line(self.id, {"sessionUpdate": "session_info_update", "title": title}))
         await self.remember(title=title, at=at)
+
+
+async def _stopped_when(cancelled: asyncio.Event) -> None:
+    await cancelled.wait()
+    raise Stopped
 
 
 class _Questions:

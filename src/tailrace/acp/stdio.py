@@ -13,7 +13,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from tailrace.acp.rpc_lines import LineSplitter, NotRpc, RpcMessage, read_line, rpc_line
@@ -55,15 +55,17 @@ class StdioTransport:
         self._writing = asyncio.Lock()
         self._waiting: set[asyncio.Task[None]] = set()  # writers in turn
         self._closed = False
+        self._wake = asyncio.Event()  # there is input, or nobody reads what is written
 
     async def receive(self) -> RpcMessage | None:
-        """The next message; None at the end of input."""
+        """The next message; None at the end of input, and where the editor reads no more."""
         while True:
             while self._lines:
                 message = read_line(self._lines.popleft())
                 if isinstance(message, NotRpc):
                     log.warning("a line that is no JSON-RPC message was refused")
-                    await self.write(message.reply)
+                    with suppress(ConnectionError):
+                        await self.write(message.reply)
                 elif message is not None:
                     return message
             if self._ended:
@@ -73,7 +75,9 @@ class StdioTransport:
             self._lines += self._splitter.feed(data) if data else self._splitter.close()
 
     async def send(self, message: RpcMessage) -> None:
-        await self.write(rpc_line(message))
+        """A response to an editor that is gone is dropped; a request to it is never answered."""
+        with suppress(ConnectionError):
+            await self.write(rpc_line(message))
 
     async def write(self, lines: bytes) -> None:
         """Writes whole lines; two writers' lines do not mix, and a cancelled writer's are written to their end. Raises
@@ -108,6 +112,7 @@ class StdioTransport:
             yield
         except OSError as exc:
             self._closed = True
+            self._wake.set()
             raise ConnectionError(f"the editor cannot be written to: {exc.strerror}") from exc
 
     async def close(self) -> None:
@@ -122,6 +127,8 @@ class StdioTransport:
         if self._can_wait:
             await self._readable()
             try:
+                if self._closed:
+                    return b""
                 return os.read(self._incoming, _READ_BYTES)
             except OSError:  # the terminal was hung up
                 return b""
@@ -129,9 +136,11 @@ class StdioTransport:
 
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
-        ready = asyncio.Event()
-        loop.add_reader(self._incoming, ready.set)
+        if self._closed:
+            return
+        self._wake.clear()
+        loop.add_reader(self._incoming, self._wake.set)
         try:
-            await ready.wait()
+            await self._wake.wait()
         finally:
             loop.remove_reader(self._incoming)
