@@ -354,3 +354,24 @@ async def test_a_run_that_was_set_aside_is_said(tmp_path: Path) -> None:
     assert live == later
     assert kinds(live) == ["RUN_STARTED", "CUSTOM", "RUN_ERROR"]
     assert "it died three times" in live[-1]["message"]
+
+
+async def test_a_fork_is_a_thread_of_its_own(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *map(reply, ("1!", "2!", "another 2!", "3!"))) as server:
+        await talk(server, Screen(), "one", "two")
+        _, runs = await server.json("GET", "/runs?session=t")
+        source = runs["data"][0]
+        status, forked = await server.json("POST", f"/runs/{source['id']}/fork", {"after": 0, "input": "two, again"})
+        await server.app.agents.finished(forked["id"])
+        _, fork = await server.json("GET", f"/runs/{forked['id']}")
+        opened = Screen().show(await run(server, asked(thread=fork["session"])))
+        opened.messages.append(user("three"))
+        await run(server, asked(*opened.messages, thread=fork["session"]))
+    assert status == 201
+    assert opened.said()[:-1] == [
+        ("user", "one"),
+        ("assistant", "1!"),
+        ("user", "two, again"),
+        ("assistant", "another 2!"),
+    ]
+    assert told(server) == ["one", "1!", "two, again", "another 2!", "three"]
