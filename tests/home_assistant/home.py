@@ -28,9 +28,10 @@ _CLIENT_ID = "http://127.0.0.1/"
 
 def homeassistant_python() -> Path | None:
     """The interpreter that has Home Assistant; None where there is none."""
-    named = os.environ.get("TAILRACE_HOMEASSISTANT_PYTHON")
-    python = Path(named) if named else ROOT / ".venv-homeassistant/bin/python"
-    return python if python.exists() else None
+    if named := os.environ.get("TAILRACE_HOMEASSISTANT_PYTHON"):
+        return Path(named) if Path(named).exists() else None
+    environment = ROOT / ".venv-homeassistant"
+    return environment / "bin/python" if (environment / ".installed").exists() else None
 
 
 def free_port() -> int:
@@ -203,6 +204,31 @@ class Home:
                     await self.ask("unsubscribe_events", subscription=subscription)
                     return dict(notification)
 
+    def peers(self) -> set[str]:
+        """The addresses that its sockets are bound or connected to, as the kernel writes them."""
+        assert self._process is not None
+        process = Path(f"/proc/{self._process.pid}")
+        sockets = {str(link.readlink()) for link in (process / "fd").iterdir() if link.is_symlink()}
+        found = set()
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            for line in (process / "net" / table).read_text().splitlines()[1:]:
+                _, local, remote, *rest = line.split()
+                if f"socket:[{rest[6]}]" in sockets:
+                    found |= {local.partition(":")[0], remote.partition(":")[0]}
+        return found
+
+    @asynccontextmanager
+    async def reloading(self, entry: str) -> AsyncIterator[None]:
+        """Leaves when the entry was set up anew since it was entered."""
+        subscription = await self.send("config_entries/subscribe")
+        yield
+        states = list[str]()
+        while set(states) <= {"loaded"} or states[-1] != "loaded":
+            for change in (await self.told(subscription)).get("event", []):
+                if change["entry"]["entry_id"] == entry:
+                    states.append(change["entry"]["state"])
+        await self.ask("unsubscribe_events", subscription=subscription)
+
     async def flow_in_progress(self, handler: str) -> dict[str, Any]:
         """A form that waits for a person, as soon as there is one."""
         async with asyncio.timeout(PATIENCE_S):
@@ -321,11 +347,17 @@ class Tailrace:
         return list((await self.get("/runs?limit=200"))["data"])
 
     async def get(self, path: str) -> dict[str, Any]:
+        return await self.request("GET", path)
+
+    async def request(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self.key}"}
-        async with aiohttp.ClientSession() as session, session.get(self.url + path, headers=headers) as response:
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.request(method, self.url + path, json=body) as response,
+        ):
             assert response.status == 200, await response.text()
-            body: dict[str, Any] = await response.json()
-            return body
+            told: dict[str, Any] = await response.json()
+            return told
 
     async def text_of(self, run_id: str) -> str:
         """All texts of the run, as its log folds."""

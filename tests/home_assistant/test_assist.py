@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from aiohttp import web
 
 from home_assistant.home import Heard, Home, Tailrace, homeassistant_python, started_home
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    Entry,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    entry_to_json,
+)
 from tailrace.messages import JsonObject
 from tailrace.testing.provider import FaultyProvider, Scenario, Status, call, reply
 from tailrace.testing.scripted.request_reader import ScriptedRequest
@@ -82,8 +92,7 @@ async def furnished_house(directory: Path) -> AsyncIterator[House]:
         started_home(python, directory / "home") as home,
     ):
         entry = await _set_up(home, tailrace)
-        entities = await home.ask("config/entity_registry/list")
-        [entity] = [each["entity_id"] for each in entities if each["config_entry_id"] == entry]
+        entity = await _entity(home, entry)
         pipelines = {language: await _pipeline(home, entity, language) for language in ("en", "de")}
         yield House(home, tailrace, entry, entity, pipelines)
 
@@ -123,6 +132,12 @@ async def _set_up(home: Home, tailrace: Tailrace) -> str:
     made = await home.http("POST", path, given)
     assert made["type"] == "create_entry", made
     return str(made["result"]["entry_id"])
+
+
+async def _entity(home: Home, entry: str) -> str:
+    entities = await home.ask("config/entity_registry/list")
+    [entity] = [each["entity_id"] for each in entities if each["config_entry_id"] == entry]
+    return str(entity)
 
 
 async def _pipeline(home: Home, entity: str, language: str) -> str:
@@ -173,6 +188,7 @@ async def _approval(house: House, language: str, asked: str, answers: list[str],
     asked = asked.format(directory=directory)
     assert heard.speech == heard.streamed == f"I would remove it.\n\n{asked}"
     assert heard.continues
+    await house.home.http("POST", f"/api/config/config_entries/entry/{house.entry}/reload")
     for unclear in answers[:-1]:
         heard = await house.say(unclear, language, device_id="desk", conversation_id=heard.conversation_id)
         assert heard.speech.endswith(asked)
@@ -200,18 +216,96 @@ async def a_cancelled_utterance_stops_its_run(house: House) -> None:
     assert (await house.tailrace.get(f"/runs/{run['id']}"))["status"] == "stopped"
 
 
+async def an_approval_that_is_given_elsewhere_is_told_later(house: House) -> None:
+    await house.say("remove the build", device_id="door")
+    run = await house.newest_run()
+    [asked] = (await house.tailrace.get(f"/runs/{run['id']}"))["approvals"]
+    decision = {"approval_id": asked["asked"]["approval_id"], "decision": "deny"}
+    await house.tailrace.request("POST", f"/runs/{run['id']}/approval", decision)
+    shown = await house.home.notification(lambda each: run["id"] in each["notification_id"])
+    assert shown["message"] == "> remove the build\n\nThat is settled."
+    assert (await house.say("yes", device_id="door")).speech == "Hello!"  # it answers nothing any more
+
+
+async def a_withdrawn_attempt_is_taken_back(house: House) -> None:
+    async with withdrawing_server() as url:
+        flow = await house.home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
+        path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+        entry = (await house.home.http("POST", path, {"url": url, "verify_ssl": True}))["result"]["entry_id"]
+        pipeline = await _pipeline(house.home, await _entity(house.home, entry), "en")
+        heard = await (await house.home.say(pipeline, "hello")).answer()
+        assert [delta for delta in heard.deltas if "role" in delta] == [
+            {"role": "assistant", "content": "Let me look."},
+            {"role": "assistant", "content": "Let me look."},
+        ]
+        assert "Wrong" in str(heard.deltas)
+        assert heard.speech == heard.streamed == "Let me look.\n\nRight."
+        await house.home.http("DELETE", f"/api/config/config_entries/entry/{entry}")
+
+
+@asynccontextmanager
+async def withdrawing_server() -> AsyncIterator[str]:
+    """A server of which the only run has an attempt that is withdrawn after it was shown."""
+    events: list[tuple[int, AnyEvent]] = [
+        (1, MessageChunk("Let me look.")),
+        (1, MessageStop()),
+        (2, MessageChunk("Wrong.")),
+        (2, AttemptDiscarded("cut")),
+        (3, MessageChunk("Right.")),
+        (3, RunFinished("completed", "Right.")),
+    ]
+    lines = [entry_to_json(Entry(seq, event, attempt)) for seq, (attempt, event) in enumerate(events, 1)]
+
+    async def reply_with(request: web.Request) -> web.Response:
+        if request.path == "/runs/r/stream":
+            return web.Response(body=b"".join(b"data: %b\n\n" % line for line in lines))
+        return web.json_response({"data": [], "id": "r", "status": "running"})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", reply_with)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def nothing_leaves_this_machine(house: House) -> None:
+    loopback = {"0100007F", "00000000", "0" * 24 + "01000000", "0" * 32, "0" * 16 + "FFFF00000100007F"}
+    assert house.home.peers() <= loopback
+
+
 async def options_and_diagnostics(house: House) -> None:
     flow = await house.home.http("POST", "/api/config/config_entries/options/flow", {"handler": house.entry})
     names = [each["name"] for each in flow["data_schema"]]
     assert names == ["model", "instructions", "session_minutes", "answer_seconds", "reconnect_seconds"]
-    given = {"model": "fake/other", "session_minutes": 5, "answer_seconds": 60, "reconnect_seconds": 20}
+    given = {"model": "fake/other", "session_minutes": 5, "answer_seconds": 1, "reconnect_seconds": 20}
     path = f"/api/config/config_entries/options/flow/{flow['flow_id']}"
     assert (await house.home.http("POST", path, given))["type"] == "create_entry"
+    heard = await house.say("slowly count")
+    assert heard.streamed == heard.speech
+    assert heard.speech.endswith("\n\nThis takes longer. The answer will come as a notification.")
+    run = await house.newest_run()
+    shown = await house.home.notification(lambda each: run["id"] in each["notification_id"])
+    assert shown["message"].endswith("".join(WORDS))
+    flow = await house.home.http("POST", "/api/config/config_entries/options/flow", {"handler": house.entry})
+    path = f"/api/config/config_entries/options/flow/{flow['flow_id']}"
+    await house.home.http("POST", path, given | {"answer_seconds": 60})
     await house.say("hello")
     assert (await house.newest_run())["model"] == "fake/other"
+    body = {"handler": "tailrace", "entry_id": house.entry}
+    flow = await house.home.http("POST", "/api/config/config_entries/flow", body)
+    assert flow["step_id"] == "reconfigure"
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    given = {"url": house.tailrace.url, "api_key": KEY, "verify_ssl": False}
+    async with house.home.reloading(house.entry):
+        assert (await house.home.http("POST", path, given))["reason"] == "reconfigure_successful"
     kept = await house.home.http("GET", f"/api/diagnostics/config_entry/{house.entry}")
     assert kept["data"]["data"]["api_key"] == "**REDACTED**"
     assert kept["data"]["available"] is True
+    assert kept["data"]["data"]["verify_ssl"] is False
     assert KEY not in str(kept)
 
 
@@ -240,8 +334,9 @@ async def while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable(
     flow = await house.home.flow_in_progress("tailrace")
     path = f"/api/config/config_entries/flow/{flow['flow_id']}"
     assert (await house.home.http("POST", path, {"api_key": "wrong"}))["errors"] == {"api_key": "invalid_auth"}
-    done = await house.home.http("POST", path, {"api_key": house.tailrace.key})
-    assert done["reason"] == "reauth_successful"
+    async with house.home.reloading(house.entry):
+        done = await house.home.http("POST", path, {"api_key": house.tailrace.key})
+        assert done["reason"] == "reauth_successful"
     await house.home.until(house.entity, lambda state: state != "unavailable")
     assert (await house.say("hello")).speech == "Hello!"
 
@@ -264,6 +359,9 @@ PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
     approvals_are_asked_and_answered_in_the_chat,
     a_failed_run_is_told_as_an_error,
     a_cancelled_utterance_stops_its_run,
+    an_approval_that_is_given_elsewhere_is_told_later,
+    a_withdrawn_attempt_is_taken_back,
+    nothing_leaves_this_machine,
     options_and_diagnostics,
     a_restart_of_tailrace_in_mid_answer_loses_nothing,
     while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable,

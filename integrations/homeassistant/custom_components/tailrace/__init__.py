@@ -27,6 +27,7 @@ async def async_setup_entry(hass: HomeAssistant, entry: TailraceEntry) -> bool:
 
 
 async def async_unload_entry(hass: HomeAssistant, entry: TailraceEntry) -> bool:
+    await entry.runtime_data.save()
     return bool(await hass.config_entries.async_unload_platforms(entry, PLATFORMS))
 
 

@@ -96,7 +96,7 @@ class Assistant:
         """A run that answers `text`. It is on disk that a question was sent before it is sent. Raises
         `TailraceError`."""
         talk.asking, talk.open_question = text, None
-        await self._store.async_save(self.talks.as_dict())
+        await self.save()
         instructions = (self._option(CONF_INSTRUCTIONS, DEFAULT_INSTRUCTIONS), extra)
         idempotency_key = uuid.uuid4().hex
 
@@ -120,7 +120,7 @@ class Assistant:
             raise
         talk.asking = ""
         self.talks.unheard[run_id] = Unheard(text, language, key)
-        await self._store.async_save(self.talks.as_dict())
+        await self.save()
         return run_id
 
     def heard(self, run_id: str) -> None:
@@ -156,6 +156,10 @@ class Assistant:
             await self.client.stop(run_id)
         except TailraceError as exc:
             _LOGGER.warning("run %s could not be stopped: %s", run_id, exc)
+
+    async def save(self) -> None:
+        """Whoever opens the entry next finds all of it."""
+        await self._store.async_save(self.talks.as_dict())
 
     def _save_soon(self) -> None:
         self._store.async_delay_save(self.talks.as_dict, _SAVE_DELAY_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import voluptuous as vol
 from homeassistant.config_entries import ConfigFlow, ConfigFlowResult, OptionsFlow
 from homeassistant.const import CONF_API_KEY, CONF_URL, CONF_VERIFY_SSL
 from homeassistant.core import callback
@@ -39,6 +38,11 @@ from .const import (
     DEFAULT_URL,
     DOMAIN,
 )
+
+try:
+    import probatio as vol  # what Home Assistant 2026.9 and newer have in place of voluptuous
+except ImportError:
+    import voluptuous as vol
 
 _KEY = TextSelector(TextSelectorConfig(type=TextSelectorType.PASSWORD))
 _CONNECTION = vol.Schema(
@@ -148,7 +152,7 @@ class TailraceOptionsFlow(OptionsFlow):
                 vol.Optional(CONF_MODEL): SelectSelector(choice),
                 vol.Optional(CONF_INSTRUCTIONS): TextSelector(TextSelectorConfig(multiline=True)),
                 vol.Required(CONF_SESSION_MINUTES, default=DEFAULT_SESSION_MINUTES): _number(0, 10080, "min"),
-                vol.Required(CONF_ANSWER_SECONDS, default=DEFAULT_ANSWER_SECONDS): _number(10, 3600, "s"),
+                vol.Required(CONF_ANSWER_SECONDS, default=DEFAULT_ANSWER_SECONDS): _number(1, 3600, "s"),
                 vol.Required(CONF_RECONNECT_SECONDS, default=DEFAULT_RECONNECT_SECONDS): _number(1, 600, "s"),
             }
         )
