@@ -75,6 +75,8 @@ async def test_the_last_question_is_asked_again_of_another_model(cli: Cli) -> No
     said = f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}\n"
     assert err.startswith(f"{said}other/ok · ")
     assert fork.new.model == "other/ok"
+    _, shown, _ = await cli.run("show", fork.id)
+    assert f"\nforked from {source.id} after its entry 0\n" in shown
 
 
 async def test_a_prompt_goes_on_from_the_end_or_from_the_event_that_is_named(cli: Cli) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from parked_turns import park_turn
 from server.dialect_api import DIALECTS, DialectServer, dialect_server
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import ANN, BOB, KEY_ENV, KEYS, STALLED, Launch, LaunchArgs, text_of
@@ -91,6 +92,22 @@ async def test_the_session_of_a_fork_goes_on_and_that_of_the_other_run_does_not_
     assert asked(server, 2) == [*said, ("user", "Other.")]
     assert asked(server, 3) == [*said, ("user", "Other."), ("assistant", "F1."), ("user", "More.")]
     assert asked(server, 4) == [*said, ("user", "Q3.")]
+
+
+async def test_a_client_s_own_account_of_the_conversation_is_inherited(tmp_path: Path) -> None:
+    roles = ("system", "user", "assistant", "user")
+    given = [{"role": role, "content": f"{role} {at}"} for at, role in enumerate(roles)]
+    async with running_server(tmp_path, reply("One."), reply("Two."), reply("Three.")) as server:
+        _, created = await server.json("POST", "/runs", {"input": given})
+        await ended(server, created["id"])
+        again = await fork(server, created["id"], QUESTION)
+        await ended(server, again["id"])
+        other = await fork(server, created["id"], 0, input=[{"role": "user", "content": "Other."}])
+        await ended(server, other["id"])
+    systems = [request.json()["messages"][0] for request in server.provider.requests]
+    assert asked(server, 1) == asked(server, 0)
+    assert asked(server, 2) == [("user", "user 1"), ("assistant", "assistant 2"), ("user", "Other.")]
+    assert systems == [{"role": "system", "content": "system 0"}] * 3
 
 
 async def test_a_fork_outlives_the_run_that_it_came_from(tmp_path: Path) -> None:
@@ -179,6 +196,17 @@ async def test_a_fork_in_the_middle_of_a_text_goes_on_from_it(tmp_path: Path, qu
         assert begun
         assert partial.startswith(begun)
         assert begun in str(asked(server, 1)), "the model is asked to go on from it"
+
+
+async def test_a_run_that_is_set_aside_can_be_forked(tmp_path: Path) -> None:
+    script = (STALLED, reply("Done."))
+    async with running_server(tmp_path, *script, config="call: {idle_timeout_s: 600}\n") as server:
+        run = await server.start("Go.")
+        await first(server, run, "message_chunk")
+        assert await park_turn(server.app) == run
+        log = await ended(server, (await fork(server, run, 0))["id"])
+        _, source = await server.json("GET", f"/runs/{run}")
+    assert (log[-1]["output"], source["status"]) == ("Done.", "parked")
 
 
 @pytest.mark.parametrize(("repeatable", "looks"), [(False, 1), (True, 2)])
@@ -412,6 +440,7 @@ async def test_what_cannot_be_forked_is_said_in_one_line(tmp_path: Path) -> None
         last = (await ended(server, run))[-1]["seq"]
         others = [(await server.app.journal.create(NewRun(kind))).id for kind in ("call", "sequence", "definition")]
         ahead = await server.json("POST", f"/runs/{run}/fork", {"after": last + 1})
+        far = await server.json("POST", f"/runs/{run}/fork", {"after": 10**30})
         done = await server.json("POST", f"/runs/{run}/fork", {"after": last})
         nobody = await server.json("POST", "/runs/run_nobody/fork", {"after": 0})
         no_model = await server.json("POST", f"/runs/{run}/fork", {"after": 0, "model": "nobody/x"})
@@ -420,6 +449,7 @@ async def test_what_cannot_be_forked_is_said_in_one_line(tmp_path: Path) -> None
         kinds = [await server.json("POST", f"/runs/{each}/fork", {"after": 0}) for each in others]
         _, listed = await server.json("GET", "/runs?kind=agent")
     assert (ahead[0], ahead[1]["error"]["kind"]) == (409, "cursor_ahead")
+    assert far[0] in (400, 409)
     assert (done[0], done[1]["error"]["kind"]) == (400, "not_forkable")
     assert "after 0 asks its question again" in done[1]["error"]["message"]
     assert (nobody[0], no_model[0]) == (404, 404)
