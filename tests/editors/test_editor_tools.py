@@ -102,6 +102,16 @@ async def test_a_command_runs_in_the_editors_terminal_without_our_keys(room: Roo
     assert editor.created[-1]["env"]["TEST_KEY"] == ""
 
 
+async def test_a_key_in_a_question_is_not_kept_in_the_title(room: Room) -> None:
+    session = await room.agent.session("ok")
+    await room.agent.prompt(session, f"Is {KEY} my key?")
+    (told,) = room.agent.editor.of("session_info_update", session)
+    listed = (await room.agent.agent.list_sessions()).sessions
+    (kept,) = [one.title for one in listed if one.session_id == session]
+    assert told["title"] == kept
+    assert KEY not in kept
+
+
 async def test_cancel_kills_the_command_in_the_terminal(room: Room) -> None:
     editor = room.agent.editor
     before = len(editor.terminals)

@@ -266,8 +266,8 @@ class EditorSession:
         await stored_sessions(self._app.journal).update(self.id, lambda _: kept)
 
     async def _note_prompt(self, message: Message, at: float) -> None:
-        """The first question is the session's title."""
-        title = self.stored.title or preview_line(message.text) or "untitled"
+        """The first question is the session's title, without secrets (J114)."""
+        title = self.stored.title or preview_line(self._app.redactor.redact(message.text)) or "untitled"
         if title != self.stored.title:
             await self._editor.write(update_line(self.id, {"sessionUpdate": "session_info_update", "title": title}))
         await self.remember(title=title, at=at)
