@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, repl
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 EXAMPLE = ROOT / "examples/frontends/use_chat"
 WORDS = " ".join(f"word{number}" for number in range(1, 61))
+STOP = '(button) => button.textContent === "Stop"'
 READY = 'document.querySelector("main")?.dataset.status === "ready"'
 
 
@@ -173,8 +175,9 @@ async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> 
         await tab.send("Count.")
         await tab.until_shown("word5 ")
         run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
-        await tab.press("Stop")
-        ended = await server.app.agents.finished(run)
+        await tab.value(f"[...document.querySelectorAll('button')].find({STOP}).click()")  # the text may still move it
+        async with asyncio.timeout(chromium.PATIENCE_S):
+            ended = await server.app.agents.finished(run)
         await tab.until(READY)
         await tab.send("Go on.")
         await tab.until_shown("Again.")
