@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
 JOBS ?= 2
+# Tests start the command some hundred times. Without its bytecode on disk each start compiles the package anew, which
+# takes longer than all else it does; so does each worker with each test module.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: chat serve test check format bench fuzz lock synapse clients clean help
 .DEFAULT_GOAL := help

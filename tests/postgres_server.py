@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+from end_with_tests import ended_with_tests
+
 USER = "tailrace"
 LOCKED_USER, LOCKED_PASSWORD = "locked", "hunter2"
 
@@ -150,11 +152,13 @@ def _exists(name: str) -> bool:
 @contextmanager
 def running(*, durable: bool = False) -> Iterator[PostgresServer]:
     server = PostgresServer(durable=durable)
-    try:
-        server.start()
-        server.sql(f"CREATE ROLE {LOCKED_USER} LOGIN PASSWORD '{LOCKED_PASSWORD}'")
-        yield server
-    finally:
-        if (server.directory / "data" / "postmaster.pid").exists():
-            server.stop("immediate")
-        shutil.rmtree(server.directory, ignore_errors=True)
+    pid_file = server.directory / "data" / "postmaster.pid"
+    with ended_with_tests(pid_file, server.directory):
+        try:
+            server.start()
+            server.sql(f"CREATE ROLE {LOCKED_USER} LOGIN PASSWORD '{LOCKED_PASSWORD}'")
+            yield server
+        finally:
+            if pid_file.exists():
+                server.stop("immediate")
+            shutil.rmtree(server.directory, ignore_errors=True)

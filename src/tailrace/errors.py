@@ -165,6 +165,10 @@ class CursorAhead(JournalError):
     """The cursor names an entry that this log has never had."""
 
 
+class ForkRefused(TailraceError):
+    """No run can begin from this entry of that run. The text says why, and what can be done instead."""
+
+
 class CorruptLog(JournalError):
     """The log cannot be trusted. The caller stops, reports it and overwrites nothing."""
 

@@ -143,8 +143,7 @@ async def test_an_approval_answered_elsewhere_and_one_that_nobody_answers(driver
 
 
 async def test_a_stop_a_provider_that_fails_and_what_is_refused(driver: NodeDriver, tmp_path: Path) -> None:
-    script = (STALLED, *["status-500"] * 3, reply("Back."))
-    async with running_server(tmp_path, *script, config=WAIT) as server:
+    async with running_server(tmp_path, STALLED, *["status-500"] * 3, reply("Back."), config=WAIT) as server:
         shown = await driver.run(
             server.url,
             """

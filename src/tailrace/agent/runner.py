@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -35,7 +35,7 @@ from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
-from tailrace.events import HistoryCompressed, MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
+from tailrace.events import Entry, HistoryCompressed, MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
@@ -81,6 +81,11 @@ class TurnRunner:
         self._begun = False  # the question is on record
         self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
+
+    def inherit(self, entries: Iterable[Entry]) -> None:
+        """Records what the turn has from the run that it was forked from. Comes before `run`."""
+        for entry in entries:
+            self._record.add(entry.event, attempt=entry.attempt)
 
     async def run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -67,6 +68,11 @@ def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
     turn = Turn()
     turn.replay(entries)
     return turn.last_words()
+
+
+def new_session() -> str:
+    """A name that no other session has."""
+    return f"ses_{secrets.token_hex(6)}"
 
 
 class Sessions:

@@ -46,6 +46,9 @@ COMMANDS: dict[str, CliCommand] = {
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
     ),
     "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
+    "mcp": CliCommand(
+        "runs as tools for MCP hosts, on stdin and stdout", "tailrace.cli.commands.mcp", starts_programs=True
+    ),
     "runs": CliCommand("list the latest runs", "tailrace.cli.commands.runs"),
     "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
     "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),

@@ -22,7 +22,7 @@ from tailrace.events import (
     Snapshot,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import Batch, Journal, Lease, LogPage, Run, Signal
+from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run, Signal
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import STOP
 
@@ -85,7 +85,7 @@ async def take_over(
                 f"the process died {run.kills} times while it executed this run, which got no further meanwhile, so it "
                 f"is set aside; find out why before you let it go on, or end it: tailrace stop {run.id}"
             )
-            await journal.park(lease, RunFailure("crash_loop", message))
+            await journal.park(lease, RunFailure(CRASH_LOOP, message))
             return None
         return ClaimedRun(run, lease, await journal.read(run_id))
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from typing import Any
 
@@ -44,7 +44,7 @@ async def events_of(response: aiohttp.ClientResponse) -> AsyncIterator[JsonObjec
         yield {**event, "sse_id": sse_id}
 
 
-def _unknown(value: object) -> AsyncIterator[str] | Any:
+def _unknown(value: object) -> Iterator[str]:
     """Fields that the protocol does not have."""
     if isinstance(value, BaseModel):
         yield from value.model_extra or ()

@@ -253,6 +253,26 @@ async def test_nobody_answers_in_time(tmp_path: Path) -> None:
     assert text(more) == "Fine."
 
 
+async def test_the_request_that_answers_may_have_the_first_ones_run_id(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *LAUNCH, reply("Fine."), tools=(Launch(),)) as server:
+        screen = Screen([user("Launch!")])
+        first = await run(server, asked(*screen.messages, run="same"))
+        answer = {"interruptId": first[-1]["outcome"]["interrupts"][0]["id"], "status": "resolved", "payload": True}
+        screen.show(first)
+        screen.show(await run(server, asked(*screen.messages, run="same", resume=[answer])))
+        screen.messages.append(user("Thanks."))
+        body = asked(*screen.messages, resume=[answer])  # stale: the run has ended
+        thanked = await run(server, body)
+        again = await run(server, {**body, "messages": screen.show(thanked).messages})
+    assert text(thanked) == "Fine."
+    assert screen.show(again).said()[-4:] == [
+        ("tool", "launched Apollo"),
+        ("assistant", "Done."),
+        ("user", "Thanks."),
+        ("assistant", "Fine."),
+    ]
+
+
 async def test_a_new_message_takes_the_place_of_an_approval_that_is_denied(tmp_path: Path) -> None:
     async with running_server(tmp_path, *LAUNCH[:1], reply("Landed."), tools=(Launch(),)) as server:
         screen = Screen([user("Launch!")])

@@ -35,6 +35,7 @@ from tailrace.events import (
 )
 from tailrace.journal.fold import is_fact
 from tailrace.messages import JsonObject, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
+from tailrace.ports import Batch
 from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
 from tailrace.server.frontends.ag_ui_view import ClientView, Stretch
 from tailrace.wire.sse import SseDecoder
@@ -115,6 +116,14 @@ def test_any_cut_of_the_log_gives_the_same_bytes(cuts: list[int], stretch: Stret
     encoder = AgUiEncoder(RUN, VIEW, stretch=stretch)
     places = [0, *sorted(cuts), len(WHOLE)]
     pieces = [encoder.feed(WHOLE[start:end]) for start, end in pairwise(places)]
+    assert b"".join(pieces) == encoded(WHOLE, stretch=stretch)
+
+
+@given(cuts=st.lists(st.integers(0, len(WHOLE))), stretch=st.sampled_from([Stretch(), REST, ALL]))
+def test_entries_as_they_are_stored_give_the_same_bytes(cuts: list[int], stretch: Stretch) -> None:
+    encoder = AgUiEncoder(RUN, VIEW, stretch=stretch)
+    places = [0, *sorted(cuts), len(WHOLE)]
+    pieces = [encoder.feed_lines(Batch(WHOLE[start:end]).page) for start, end in pairwise(places)]
     assert b"".join(pieces) == encoded(WHOLE, stretch=stretch)
 
 

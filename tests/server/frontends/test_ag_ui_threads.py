@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from server.frontends.ag_ui_client import Screen, asked, kinds, refused, run, stream, text, user
 from server.http_server import RunningServer, running_server
 from server.routes.test_runs import STALLED, Launch
-from tailrace.messages import JsonObject
+from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.events import RunFailure, RunFinished
+from tailrace.messages import JsonObject, Message, Text
+from tailrace.ports import NewRun
 from tailrace.testing.provider import call, reply
 
 KEYS = """
@@ -103,6 +108,33 @@ async def test_an_empty_list_opens_the_thread(tmp_path: Path) -> None:
     assert again.state == {"page": 2}
     assert again.said() == [*screen.said(), ("user", "two"), ("assistant", text(opened))]
     assert opened[-1]["runId"] == "other"
+
+
+async def test_a_list_that_says_nothing_new_is_not_answered_again(tmp_path: Path) -> None:
+    """A client that opened a thread lost its connection: it has the question, and a half of the answer."""
+    async with running_server(tmp_path, STALLED, config="call: {idle_timeout_s: 600}\n") as server:
+        question = user("one")
+        async for event in stream(server, asked(question)):
+            if event["type"] == "TEXT_MESSAGE_CONTENT":
+                run_id = event["messageId"].partition("-")[0]
+                break
+        half = {"id": f"{run_id}-0", "role": "assistant", "content": "One"}
+        shown: list[list[JsonObject]] = []
+        for messages in ([question], [question, half]):
+            shown.append([])
+            async for event in stream(server, asked(*messages)):
+                shown[-1].append(event)
+                if event["type"] == "TEXT_MESSAGE_CONTENT":
+                    break
+        await server.app.agents.stop(run_id)
+        await server.app.agents.finished(run_id)
+        after = Screen([question, half]).show(await run(server, asked(question, half)))
+        asks = len(server.provider.requests)
+    assert [kinds(events) for events in shown] == [
+        ["RUN_STARTED", "MESSAGES_SNAPSHOT", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
+    ] * 2
+    assert after.said()[1][1] != "One"
+    assert asks == 1
 
 
 async def test_an_opened_thread_asks_what_it_waits_for(tmp_path: Path) -> None:
@@ -219,7 +251,14 @@ async def test_a_run_id_is_for_one_message(tmp_path: Path) -> None:
         first = await run(server, asked(user("one"), run="same"))
         status, said = await refused(server, asked(user("two"), run="same"))
         other_thread = await run(server, asked(user("two"), run="same", thread="t2"))
+        for number in range(60):  # so many that the first one is not looked at
+            new = NewRun("agent", {"requester": "local", "client": {"request_id": f"r{number}"}}, session="t")
+            _, lease = await server.app.journal.start(new, "another process")
+            assert lease is not None
+            await server.app.journal.seal(lease, RunFinished("completed"))
+        late = await refused(server, asked(user("three"), run="same"))
     assert (status, "runId: 'same' was used for another message" in said) == (409, True)
+    assert late == (status, said)
     assert [text(first), text(other_thread)] == ["1!", "2!"]
 
 
@@ -298,3 +337,41 @@ async def test_a_compacted_run_is_shown_from_its_facts(tmp_path: Path) -> None:
         again = await run(server, asked(question, run="r1"))
     assert Screen().show(again).messages == Screen().show(whole).messages
     assert again[-1]["outcome"] == whole[-1]["outcome"]
+
+
+async def test_a_run_that_was_set_aside_is_said(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        spec = TurnSpec(Message("user", (Text("one"),)), client=ClientTurn("r1", ("u",)))
+        new = NewRun("agent", msgspec.to_builtins(spec), session="t")
+        _, lease = await server.app.journal.start(new, "another process")
+        assert lease is not None
+        body = asked(user("one", "u"), run="r1")
+        watching = stream(server, body)
+        begun = [await anext(watching)]
+        await server.app.journal.park(lease, RunFailure("crash_loop", "it died three times"))
+        live = begun + [event async for event in watching]
+        later = await run(server, body)
+    assert live == later
+    assert kinds(live) == ["RUN_STARTED", "CUSTOM", "RUN_ERROR"]
+    assert "it died three times" in live[-1]["message"]
+
+
+async def test_a_fork_is_a_thread_of_its_own(tmp_path: Path) -> None:
+    async with running_server(tmp_path, *map(reply, ("1!", "2!", "another 2!", "3!"))) as server:
+        await talk(server, Screen(), "one", "two")
+        _, runs = await server.json("GET", "/runs?session=t")
+        source = runs["data"][0]
+        status, forked = await server.json("POST", f"/runs/{source['id']}/fork", {"after": 0, "input": "two, again"})
+        await server.app.agents.finished(forked["id"])
+        _, fork = await server.json("GET", f"/runs/{forked['id']}")
+        opened = Screen().show(await run(server, asked(thread=fork["session"])))
+        opened.messages.append(user("three"))
+        await run(server, asked(*opened.messages, thread=fork["session"]))
+    assert status == 201
+    assert opened.said()[:-1] == [
+        ("user", "one"),
+        ("assistant", "1!"),
+        ("user", "two, again"),
+        ("assistant", "another 2!"),
+    ]
+    assert told(server) == ["one", "1!", "two, again", "another 2!", "three"]

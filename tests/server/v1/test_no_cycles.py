@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,18 @@ REQUESTS = 20
         ("/v1/messages", {"model": "up-chat/ok", "messages": QUESTION, "max_tokens": 99}),
         ("/v1/responses", {"model": "up-responses/ok", "input": "hi"}),
         ("/v1/chat/completions", {"model": "tailrace", "messages": QUESTION}),
+        ("/ag-ui", {"threadId": "t", "messages": [{"id": "u", **QUESTION[0]}]}),
     ],
-    ids=["relayed", "re-encoded", "stored", "agent"],
+    ids=["relayed", "re-encoded", "stored", "agent", "AG-UI"],
 )
 async def test_L148_a_request_leaves_no_cycle_behind(tmp_path: Path, path: str, body: JsonObject, stream: bool) -> None:
     async with dialect_server(tmp_path) as server:
+        numbers = count(1)
 
         async def ask() -> None:
-            async with server.session.post(server.url + path, json={**body, "stream": stream}) as response:
+            number = next(numbers)
+            asked = {**body, "stream": stream, **({"threadId": f"t{number}", "runId": "r"} if path == "/ag-ui" else {})}
+            async with server.session.post(server.url + path, json=asked) as response:
                 assert response.status == 200
                 await response.read()
 

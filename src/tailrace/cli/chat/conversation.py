@@ -5,14 +5,13 @@ Owns the current session; starts turns and finds earlier ones. Knows no screen.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 
 import msgspec
 
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import TURN_KIND
+from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.app import App
 from tailrace.app.models import LOCAL, named
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
@@ -179,10 +178,6 @@ class Conversation:
             if session.unfinished is not None and session.unfinished.id in orphans:
                 return session
         return None
-
-
-def new_session() -> str:
-    return f"ses_{secrets.token_hex(6)}"
 
 
 def now() -> float:

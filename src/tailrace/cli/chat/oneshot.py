@@ -38,6 +38,7 @@ from tailrace.events import (
     NotExecuted,
     ReasoningChunk,
     RunFinished,
+    RunForked,
     RunStarted,
     RunStatus,
     SequenceFact,
@@ -62,6 +63,7 @@ _C1: Final = re.compile("[\x7f-\x9f]")
 
 _NoText: TypeAlias = (
     RunStarted
+    | RunForked
     | ReasoningChunk
     | ToolCallChunk
     | ToolCallFinished
@@ -77,6 +79,7 @@ _NoText: TypeAlias = (
 # What `-q` shows nothing of, besides the text that goes to stdout.
 _Silent: TypeAlias = (
     RunStarted
+    | RunForked
     | MessageChunk
     | MessageStop
     | Commentary

@@ -8,7 +8,7 @@ or a thread that is opened. The encoding is in `ag_ui_encoder`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from tailrace.agent.client_calls import with_recorded_calls
 from tailrace.agent.client_thread import (
+    ThreadPlace,
     place_in_thread,
     question_ids,
     request_id,
@@ -27,12 +28,11 @@ from tailrace.agent.client_thread import (
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.app.models import named, unaliased
-from tailrace.errors import RunNotFound, RunSealed
+from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.messages import JsonObject, Message, ModelRequest
-from tailrace.ports import ENDED, Run
+from tailrace.ports import ENDED, Run, StoredLine
 from tailrace.providers.presets import PRESETS
-from tailrace.runs.recovery import follow
 from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
 from tailrace.server.frontends.ag_ui_input import (
     AgUiMessage,
@@ -102,16 +102,18 @@ class AgUi:
             asked.state,
             reasoning=self._app.config.agent.show_reasoning if shows is None else shows,
         )
-        if (known := await self._known_turn(asked, caller)) is not None:
-            return Viewed(view, known)
+        known = await self._known_turn(asked, caller)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
             return Viewed(view, *resumed)
-        if not asked.messages:
-            opened = await open_thread(self._journal, asked.thread_id)
-            state = opened.state if asked.state in (None, {}) else asked.state
-            view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
-            return Viewed(view, opened.active, Stretch(answered=opened.answered))
-        return Viewed(view, await self._new_turn(asked, caller))
+        if known is not None:
+            return Viewed(view, known)
+        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
+        if asked.messages and not _only_watches(asked, place):
+            return Viewed(view, await self._new_turn(asked, place, caller))
+        opened = await open_thread(self._journal, asked.thread_id)
+        state = opened.state if asked.state in (None, {}) else asked.state
+        view = msgspec.structs.replace(view, messages=opened.messages, state=state, resync=True)
+        return Viewed(view, opened.active, Stretch(answered=opened.answered))
 
     async def _known_turn(self, asked: RunAgentInput, caller: Identity) -> Run | None:
         """The turn that this request has begun before. Raises `ApiError` 403 for a thread of another key."""
@@ -121,21 +123,17 @@ class AgUi:
                 if not looked_at and not caller.owns(requester(run)):
                     raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
                 if request_id(run) == asked.run_id:
-                    inputs = [message.id for message in asked.messages if _is_input(message)]
-                    if inputs and inputs[-1] not in question_ids(run):
-                        problem = "was used for another message of this thread; each run needs a new one"
-                        raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
-                    return run
+                    return _same_question(run, asked)
                 if (looked_at := looked_at + 1) == _RECENT:
                     return None
         return None
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _new_turn(self, asked: RunAgentInput, caller: Identity) -> Run:
+    async def _new_turn(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> Run:
         """Begins it; the run that the thread is busy with is stopped. Raises `ApiError`."""
-        spec = await self._turn_spec(asked, caller)
-        return await self._pipeline.run_to_end(
+        spec = await self._turn_spec(asked, place, caller)
+        run = await self._pipeline.run_to_end(
             self._app.agents.submit(
                 spec,
                 session=asked.thread_id,
@@ -143,16 +141,16 @@ class AgUi:
                 durability=self._app.config.store.durability,
             )
         )
+        return _same_question(run, asked)
 
-    async def _turn_spec(self, asked: RunAgentInput, caller: Identity) -> TurnSpec:
+    async def _turn_spec(self, asked: RunAgentInput, place: ThreadPlace, caller: Identity) -> TurnSpec:
         config, model = self._app.config, asked.props.model
         model = "" if AGENT in (model, unaliased(config, model)) else model
         self._app.models.routes(named(config, model))
-        place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
         new = [*enumerate(asked.messages)][place.new_from :]
         if place.repeated is None and not place.is_first:  # the list knows nothing of the thread: its end is new
             new = _after_last_answer(new)
-        said = [message for _, message in new if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+        said = _said(message for _, message in new)
         if not said or isinstance(said[-1], AssistantMessage):
             problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
             raise ApiError(400, f"messages: {problem}", param="messages")
@@ -249,15 +247,30 @@ class AgUi:
         stream.begin()
         if run.first_seq > 1:  # its chunks are no longer kept, and the facts have all that they said
             return await stream.end(encoder.feed(await self._journal.facts(run.id)))
-        async with aclosing(follow(self._journal, run.id)) as batches:
-            async for batch in batches:
-                await stream.send_pieces(encoder.feed(batch))
+        pages = self._journal.tail_pages(run.id)
+        try:
+            async for page in pages:
+                data, last = encoder.feed_lines(page), page[-1]
+                del page  # none is held while the client's socket takes no more (L141)
+                await stream.send_pieces(data)
                 if encoder.ended:
                     return await stream.end()
+                run = await self._not_parked(run, last)
                 await stream.caught_up()
+        finally:
+            if isinstance(pages, AsyncGenerator):
+                await pages.aclose()
         raise ApiError(
             503, "the server is stopping; the run goes on: send the same runId again", code="server_stopping"
         )
+
+    async def _not_parked(self, run: Run, last: StoredLine) -> Run:
+        """The run; raises `RunParked` where this is its last entry and it is set aside: nothing more will come."""
+        if last.type == b"gateway_notice":
+            run = await self._journal.get(run.id)
+        if run.parked is not None and last.seq >= run.last_seq:
+            raise RunParked(f"run {run.id} is parked: {run.parked.message}")
+        return run
 
     def _counts_cache_apart(self, provider: str) -> bool:
         settings, preset = self._app.config.providers.get(provider), PRESETS.get(provider)
@@ -284,6 +297,30 @@ def _last_event(request: web.Request, run: Run) -> tuple[int, int] | None:
     return seq, number
 
 
+def _same_question(run: Run, asked: RunAgentInput) -> Run:
+    """The run that has this `runId`. Raises `ApiError` 409 where it answers another message."""
+    inputs = [message.id for message in asked.messages if _is_input(message)]
+    if inputs and inputs[-1] not in question_ids(run):
+        problem = "was used for another message of this thread; each run needs a new one"
+        raise ApiError(409, f"runId: {asked.run_id[:80]!r} {problem}", param="runId")
+    return run
+
+
+def _only_watches(asked: RunAgentInput, place: ThreadPlace) -> bool:
+    """Whether the list says nothing new: the thread has all of it, or is at it. A client that lost its connection asks
+    so, and must not be answered twice."""
+    if place.repeated is None:
+        return False
+    if place.asks_again:
+        return place.repeated.state not in ENDED
+    return not _said(asked.messages[place.new_from :])
+
+
+def _said(messages: Iterable[AgUiMessage]) -> list[UserMessage | ToolMessage | AssistantMessage]:
+    """The conversation among these messages."""
+    return [message for message in messages if isinstance(message, UserMessage | ToolMessage | AssistantMessage)]
+
+
 def _is_input(message: AgUiMessage) -> bool:
     return isinstance(message, UserMessage | ToolMessage)
 
@@ -297,7 +334,7 @@ def _has_more(messages: Sequence[AgUiMessage], run: Run) -> bool:
     """Whether the client says something new after this run's messages."""
     known = question_ids(run)
     for message in reversed(messages):
-        if message.id in known or run_of_message(message.id):
+        if message.id in known or run_of_message(message.id) == run.id:
             return False
         if _is_input(message):
             return True

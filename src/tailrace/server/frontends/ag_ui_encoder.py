@@ -36,6 +36,7 @@ from tailrace.events import (
     ReasoningChunk,
     RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -43,14 +44,17 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
     UsageRecorded,
+    from_json,
 )
 from tailrace.messages import JsonObject, Message, Reasoning, Usage
+from tailrace.ports import StoredLine
 from tailrace.server.frontends.ag_ui_view import PROTOCOL, ClientView, ShownMessage, Stretch, frame, interrupt_id
 from tailrace.server.http.api_errors import ApiError
 
-_encode = msgspec.json.Encoder().encode
+_CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
+_decode = msgspec.json.Decoder(str).decode
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
-_NotShown: TypeAlias = AnswerKept | HistoryCompressed | RelayFact | SequenceFact | Delivered | Snapshot
+_NotShown: TypeAlias = AnswerKept | HistoryCompressed | RunForked | RelayFact | SequenceFact | Delivered | Snapshot
 _ANSWER: Final[JsonObject] = {
     "type": "object",
     "properties": {
@@ -111,16 +115,29 @@ class AgUiEncoder:
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The events of these entries, as server-sent events."""
         for entry in entries:
-            if self.ended:
-                break
-            self._seq, self._number = entry.seq, 0
-            event = entry.event
-            if event.__class__ is MessageChunk and self._text_id and self._answer is not None:
-                self._answer.text.add(event.text, entry.attempt)  # nearly every entry: ahead of the match for speed
+            self._take_entry(entry)
+        return self._taken()
+
+    def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
+        """The same of entries as they are stored. Nearly all are pieces of a text: those are passed on undecoded."""
+        for line in lines:
+            seq, attempt, stored = line
+            if self._text_id and self._answer is not None and not self.ended and stored.startswith(_CHUNK):
+                self._seq, self._number = seq, 0
+                text = stored[len(_CHUNK) : -1]
+                self._answer.text.add(_decode(text), attempt)
                 if self._sends():
-                    self._out.append(_TEXT % (entry.seq, 0, self._text_id, _encode(event.text)))
+                    self._out.append(_TEXT % (seq, 0, self._text_id, text))
             else:
-                self._take(event, entry.attempt)
+                self._take_entry(Entry(seq, from_json(stored), attempt))
+        return self._taken()
+
+    def _take_entry(self, entry: Entry) -> None:
+        if not self.ended:
+            self._seq, self._number = entry.seq, 0
+            self._take(entry.event, entry.attempt)
+
+    def _taken(self) -> bytes:
         data = b"".join(self._out)
         self._out.clear()
         return data

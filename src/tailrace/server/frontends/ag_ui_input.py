@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,7 @@ from tailrace.events import Decision
 from tailrace.messages import JsonObject, ToolSpec
 from tailrace.server.http.api_errors import ApiError
 
+S = TypeVar("S", bound=msgspec.Struct)
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -155,7 +156,7 @@ class ForwardedProps(msgspec.Struct, frozen=True):
 
 
 class RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):
-    """`threadId` is the session. The same `runId` again goes on with the same run. Without messages the thread is
+    """`threadId` is the session. The same `runId` again goes on with the same run. Without new messages the thread is
     opened: all that was said in it, and what runs in it now."""
 
     thread_id: Id
@@ -181,7 +182,7 @@ def input_of(body: JsonObject) -> RunAgentInput:
     return _converted(body, RunAgentInput, "")
 
 
-def _converted(value: object, kind: type[Any], where: str) -> Any:
+def _converted(value: object, kind: type[S], where: str) -> S:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
@@ -217,8 +218,8 @@ def tools_of(asked: RunAgentInput) -> tuple[ToolSpec, ...]:
             raise ApiError(400, f"{where}: 1 to 64 letters, digits, _ and -", param=where)
         if tool.name in specs:
             raise ApiError(400, f"{where}: there are two tools named {tool.name}", param=where)
-        parameters = {"parameters": tool.parameters} if tool.parameters else {}
-        specs[tool.name] = ToolSpec(tool.name, tool.description, **parameters)
+        spec = ToolSpec(tool.name, tool.description)
+        specs[tool.name] = msgspec.structs.replace(spec, parameters=tool.parameters) if tool.parameters else spec
     return tuple(specs.values())
 
 

@@ -12,7 +12,7 @@ import msgspec
 from tailrace.agent.client_thread import message_id, question_ids, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import Branch
-from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, MessageRecorded
+from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, HistoryCompressed, MessageRecorded
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
 from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
@@ -43,9 +43,8 @@ async def open_thread(journal: Journal, session: str) -> OpenedThread:
     call_ids: dict[str, str] = {}
     for run, facts in zip(turns, logs, strict=True):
         spec = msgspec.convert(run.new.input, TurnSpec)
-        if run is turns[0] and spec.replaces_history and spec.history:
-            count = len(spec.history)
-            messages += shown_messages(spec.history, [message_id(run.id, n, "h") for n in range(count)])
+        if run is turns[0] and (before := _before(facts) or spec.history):
+            messages += shown_messages(before, [message_id(run.id, number, "h") for number in range(len(before))])
         messages += _with_call_ids(shown_messages([_question(spec, facts)], question_ids(run)), call_ids)
         if run is not active:
             foreign = [tool.name for tool in spec.foreign]
@@ -73,6 +72,19 @@ async def _turns(journal: Journal, session: str) -> list[Run]:
                 if run.new.input.get("replaces_history"):
                     break
     return [*found]
+
+
+def _before(facts: Sequence[Entry]) -> tuple[Message, ...]:
+    """What the turn began with in place of the session's history: the client's own account, or a fork's inheritance."""
+    for entry in facts:
+        match entry.event:
+            case HistoryCompressed(messages):
+                return messages
+            case MessageRecorded():
+                break
+            case _:
+                pass
+    return ()
 
 
 def _question(spec: TurnSpec, facts: Sequence[Entry]) -> Message:

@@ -16,6 +16,7 @@ from aiohttp import web
 from tailrace.errors import (
     ConfigError,
     CursorAhead,
+    ForkRefused,
     JournalError,
     ProviderError,
     Retryable,
@@ -128,6 +129,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return _of_journal(exc)
         case ConfigError():
             return _of_config(exc)
+        case ForkRefused():
+            return ApiError(400, str(exc), code="not_forkable")
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
         case InvalidRequest():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -49,13 +50,18 @@ ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
 
 
 def routes(others: Iterable[Route]) -> Sequence[Route]:
-    """The route of the document. The document lists this route too."""
+    """The route of the document. The document lists this route too. It is made for the first request that asks for it:
+    a start of the server need not wait for it."""
+
+    @cache
+    def document_bytes() -> bytes:
+        return msgspec.json.encode(document(table))
 
     async def show(_: web.Request) -> web.Response:
-        return web.Response(body=document_bytes, content_type="application/json")
+        return web.Response(body=document_bytes(), content_type="application/json")
 
     own = Route("GET", "/openapi.json", show, "any", "This document.", answer={"type": "object"})
-    document_bytes = msgspec.json.encode(document([*others, own]))
+    table = (*others, own)
     return (own,)
 
 

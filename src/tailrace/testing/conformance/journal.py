@@ -61,6 +61,7 @@ from tailrace.ports import (
     Signal,
     StoredLine,
 )
+from tailrace.testing.conformance.journal_claims import ClaimsConformance
 from tailrace.testing.conformance.journal_values import KeyValuesConformance
 
 NEW = NewRun("agent", {"text": "hi"}, model="m", session="s")
@@ -490,7 +491,7 @@ class _Keeping:
         assert again.id != run.id
 
 
-class JournalConformance(_Life, _Writing, _Viewing, _Keeping, KeyValuesConformance):
+class JournalConformance(_Life, _Writing, _Viewing, _Keeping, ClaimsConformance, KeyValuesConformance):
     """Needs a fixture `journal`: an empty one that takes its time from the fixture `wall_clock`."""
 
     @pytest.fixture

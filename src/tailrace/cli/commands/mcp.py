@@ -1,0 +1,84 @@
+"""`tailrace mcp`: runs as tools for MCP hosts, on stdin and stdout, until the host closes its end.
+
+Prints nothing but the protocol to stdout; the log goes to stderr. What runs when the host leaves goes on in another
+process at once, where one lives, and in the next one otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+from pathlib import Path
+
+from tailrace.cli.argument_types import whole_number
+from tailrace.cli.main import DONE, INTERRUPTED, USAGE, print_error
+from tailrace.cli.signals import loop_factory, stop_event
+from tailrace.config.load import Config
+from tailrace.errors import ConfigError
+from tailrace.runs.signals import FlatTaskGroup
+from tailrace.system.extras import install_command
+
+log = logging.getLogger("tailrace.mcp")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--provider", help="the provider of runs that name no model")
+    parser.add_argument("--model", help="that provider's name of the model")
+    parser.add_argument("--directory", type=Path, help="where the agent works (the current directory)")
+    parser.add_argument("--max-turns", metavar="N", type=whole_number(1), help="model calls in one run, at most")
+    parser.add_argument("--yolo", action="store_true", help="approve without asking; the hard list stays blocked")
+    parser.add_argument("--checkpoints", action="store_true", help="a snapshot before the first change of a run")
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """0 when the host is gone. Raises `ConfigError` where the extra is missing or the provider is unknown."""
+    directory = (args.directory or Path.cwd()).expanduser().resolve()
+    if not directory.is_dir():
+        print_error(f"--directory: {directory} is not a directory")
+        return USAGE
+    try:
+        import tailrace.mcp_server.server as _  # noqa: F401 - imported here to say what is missing
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").startswith("tailrace"):
+            raise
+        raise ConfigError(f"tailrace mcp needs an extra: {install_command('mcp')}") from exc
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        try:
+            runner.run(_serve(args, config, directory))
+        except asyncio.CancelledError:
+            return INTERRUPTED
+    return DONE
+
+
+async def _serve(args: argparse.Namespace, config: Config, directory: Path) -> None:
+    from tailrace.app import open_app
+    from tailrace.app.app import redactor_of
+    from tailrace.app.logging_setup import configure
+    from tailrace.app.models import check_known, chosen
+    from tailrace.mcp_server.run_tools import TurnDefaults
+    from tailrace.mcp_server.server import serve_stdio
+
+    configure(redactor_of(config), level=args.log_level or "info")
+    if args.provider:
+        check_known(config, args.provider)
+    choice = chosen(config, args.provider, args.model)
+    defaults = TurnDefaults(
+        model=f"{choice.provider}/{choice.name}" if args.provider or args.model else "",
+        directory=str(directory),
+        yolo=args.yolo,
+        checkpoints=args.checkpoints,
+        max_turns=args.max_turns,
+    )
+    stop = stop_event()
+    async with open_app(config, directory=directory) as app, app.processes:
+        if recovered := await app.recover():
+            log.info("resuming %d unfinished runs", len(recovered))
+        async with FlatTaskGroup() as group:
+            recovering = group.create_task(app.keep_recovering())
+            serving = group.create_task(serve_stdio(app, defaults))
+            stopping = group.create_task(stop.wait())
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            for task in (recovering, serving, stopping):
+                task.cancel()
+        await app.hand_over()
