@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-MAX_TALKS = 500  # the least recently used are forgotten
+MAX_TALKS = 100  # the least recently used are forgotten
 _MAX_KEY_CHARS = 100  # a conversation's id may be any text, a session's name may not
 
 
