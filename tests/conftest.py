@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from postgres_server import PostgresServer, running
 
 settings.register_profile("tailrace", deadline=None)  # a busy machine is no counterexample
 settings.load_profile("tailrace")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from end_with_tests import ended_with_tests
+
 PROGRAM = shutil.which("redis-server")
 
 
@@ -21,6 +23,7 @@ class RedisServer:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.port = _free_port()
+        self.pid_file = directory / "redis.pid"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -30,7 +33,13 @@ class RedisServer:
     def start(self) -> None:
         """Returns when the server takes connections."""
         assert PROGRAM is not None
-        options = {"port": str(self.port), "bind": "127.0.0.1", "save": "", "dir": str(self._directory)}
+        options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "save": "",
+            "dir": str(self._directory),
+            "pidfile": str(self.pid_file),
+        }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
         assert self._process.stdout is not None
@@ -45,6 +54,7 @@ class RedisServer:
             self._process.kill()
             self._process.communicate()
             self._process = None
+            self.pid_file.unlink(missing_ok=True)  # its number may be another's from now on
 
 
 @contextmanager
@@ -54,11 +64,12 @@ def redis_server(directory: Path) -> Iterator[RedisServer]:
         assert os.environ.get("CI") != "true", "redis-server is not installed"
         pytest.skip("redis-server is not installed")
     server = RedisServer(directory)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
+    with ended_with_tests(server.pid_file):
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 def _free_port() -> int:

@@ -46,6 +46,7 @@ from tailrace.events import (
     ReasoningChunk,
     RunFailure,
     RunFinished,
+    RunForked,
     RunStarted,
     RunStatus,
     SequenceFact,
@@ -439,7 +440,7 @@ class _CallbackText:
                 yield from self._end()
             case MessageStop() | ReasoningChunk() | ToolCallChunk() | ToolCallFinished() | LongToolHint():
                 pass
-            case RunStarted() | GatewayNotice() | Snapshot():
+            case RunStarted() | RunForked() | GatewayNotice() | Snapshot():
                 pass
             case _ if isinstance(event, AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered):
                 pass

@@ -56,6 +56,7 @@ __all__ = [
     "RunFact",
     "RunFailure",
     "RunFinished",
+    "RunForked",
     "RunStarted",
     "RunStatus",
     "SequenceFact",
@@ -155,6 +156,14 @@ class RunStarted(Event):
     at: float = 0.0
 
 
+class RunForked(Event):
+    """What stands before this came from the run `run_id`, as it was at its entry `after`; this run's own part follows.
+    What that part costs is counted from here: usage, attempts and budgets."""
+
+    run_id: str
+    after: int
+
+
 class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a run did not complete: `message` for people, `kind` for programs. `code` is more precise than `kind`.
     `status` is the HTTP status of a failed call, 0 where there is none; `retry_after_s` the wait that it asked for."""
@@ -238,7 +247,8 @@ class ApprovalAsked(Event):
 
 
 class HistoryCompressed(Event):
-    """The context was full: from here on these messages replace all earlier ones."""
+    """From here on these messages replace all earlier ones: the context was full, a fork begins with them, or the
+    client has left some out."""
 
     messages: tuple[Message, ...]
 
@@ -404,7 +414,7 @@ class Snapshot(Event):
 
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
-RunFact: TypeAlias = RunStarted | RunFinished
+RunFact: TypeAlias = RunStarted | RunForked | RunFinished
 RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
 AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | RelayFact | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed

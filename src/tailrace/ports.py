@@ -237,6 +237,7 @@ class RunFilter(TypedDict, total=False):
 
 
 RUNS_LIMIT = 50
+CRASH_LOOP = "crash_loop"  # the kind of a failure: a run is parked because its owners died
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -360,7 +361,9 @@ class Journal(Protocol):
 
     async def release(self, lease: Lease) -> None:
         """Gives the run back unfinished, after everything appended is committed: any owner may claim it at once.
-        Does nothing when the run has ended or another owner has claimed it."""
+        Does nothing when the run has ended. Where another owner has claimed it, which counted as a death of this one,
+        that death is no longer counted, and a run that was parked for it (`CRASH_LOOP`) is pending again: a process
+        that was only too busy to renew its lease has not died of the run."""
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
         """Puts the run aside: its log says so, and it cannot be claimed until `unpark`."""

@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 
 from cluster.conversing import TEXT
 from cluster.flights import KINDS, ChoosingProvider, Flight, check, check_fold, take_off
-from cluster.nodes import LEASE_S, PATIENCE_S, Cluster, Node, SeenEvent, SharedStore, has_ended, watching
+from cluster.nodes import LEASE_S, PATIENCE_S, Cluster, Node, SeenEvent, SharedStore, has_ended, hung, watching
 from tailrace.testing.platforms.telegram import FakeTelegram
 from tailrace.testing.platforms.telegram_chats import TelegramChat
 
 SEED = 20261115
 SOAK = int(os.environ.get("TAILRACE_SOAK", "1"))
-ROUNDS = {"sqlite": 5, "postgres": 10, "redis": 10}  # two nodes are killed in each
+ROUNDS = {"sqlite": 5, "postgres": 10, "redis": 10}  # two nodes are killed in each: fifty in all
 
 Until: TypeAlias = Callable[[Callable[[list[SeenEvent]], object]], Any]  # of `watching`
 
@@ -59,13 +59,6 @@ async def kill_at(chance: random.Random, victim: Node, flights: dict[Flight, Unt
     await flights[flight](lambda seen: len(seen) >= after or has_ended(seen))
     await victim.kill()
     return asyncio.get_running_loop().time()
-
-
-def hung(nodes: list[Node]) -> int:
-    """How often a node had no processor for longer than its lease, on a machine under load: the others go on then, and
-    that takes as long again."""
-    said = ("taken for dead, or hung for too long", "was taken over by another process")
-    return sum(any(text in line for text in said) for node in nodes for line in node.log)
 
 
 def longest_pause_s(seen: list[SeenEvent], kills: list[float]) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cluster.conversing import TEXT, TOOL, ConversingProvider
 from cluster.nodes import (
+    ON_POSTGRES,
     PATIENCE_S,
     Cluster,
     SeenEvent,
@@ -77,3 +78,23 @@ async def reading(pipe: Path) -> AsyncGenerator[asyncio.StreamReader, None]:
         yield reader
     finally:
         transport.close()
+
+
+@ON_POSTGRES
+async def test_I102_nodes_that_hang_in_turn_have_not_died_of_the_run(tmp_path: Path, store: SharedStore) -> None:
+    """Each of three owners is too slow for its lease while the run gets no further, and comes back: the run is not
+    parked."""
+    async with ConversingProvider(stalls=4) as provider, Cluster(tmp_path, store, provider.openai_url) as cluster:
+        owner, other = await cluster.start_many(2)
+        run_id = await cluster.run(owner, "Count.")
+        async with watching(cluster, other, run_id) as until:
+            await until(lambda seen: len(text_of(seen)) > 40)
+        for times in (1, 1, 2):
+            owner.hang()
+            await other.logged(f"going on with run {run_id}", times=times)
+            owner.go_on()
+            await owner.logged(f"run {run_id} was taken over by another process", times=times)
+            owner, other = other, owner
+        async with cluster.journal() as journal:
+            run = await journal.get(run_id)
+        assert (run.state, run.claims) == ("running", 4)

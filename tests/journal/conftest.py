@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from journal.stores import Store
+from journal.stores import AnyStored, Store
+from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.journal.sqlite.store import SqliteJournal
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -13,3 +18,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "postgres":
         return Store(request.getfixturevalue("postgres_url"))
     return Store(f"sqlite:///{tmp_path / 'runs.db'}")
+
+
+@pytest.fixture(autouse=True)
+async def _close_journals(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Closes the journals that a failing test did not come to close. Their warnings would fail the tests after it."""
+    loop = asyncio.get_running_loop()
+    opened: list[AnyStored] = []
+
+    def remember(kind: type[AnyStored]) -> None:
+        initialise: Callable[..., None] = kind.__init__
+
+        def initialise_and_remember(self: AnyStored, *args: Any, **kwargs: Any) -> None:
+            initialise(self, *args, **kwargs)
+            if asyncio.get_running_loop() is loop:  # not the driven one, which is gone by now
+                opened.append(self)
+
+        monkeypatch.setattr(kind, "__init__", initialise_and_remember)
+
+    remember(SqliteJournal)
+    remember(PostgresJournal)
+    yield
+    for journal in opened:
+        await journal.close()

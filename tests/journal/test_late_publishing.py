@@ -77,7 +77,7 @@ async def test_a_commit_that_is_published_late_in_its_own_process(store: Store, 
     await committed.wait()
     steps = Steps(journal, delay, publish)
     watching = asyncio.ensure_future(read_then_tail(journal, run.id))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while held and not watching.done():
             before = steps.count
             await asyncio.wait([watching], timeout=0.01)
@@ -108,7 +108,7 @@ async def test_a_commit_that_is_published_late_in_another_process(
     await written(ours, lease, [MessageChunk("a")])
     steps = Steps(theirs, delay, published.set)
     watching = asyncio.ensure_future(read_then_tail(theirs, run.id))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not published.is_set() and not watching.done():
             before = steps.count
             await asyncio.wait([watching], timeout=0.01)
@@ -177,7 +177,7 @@ async def test_a_run_that_could_not_be_read_is_followed_again(store: Store, monk
         await asyncio.sleep(0)
     failing = True
     await written(ours, lease, [MessageChunk("a")])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(StorageFailed):
             await waiting
         failing = False

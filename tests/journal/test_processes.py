@@ -277,7 +277,7 @@ async def test_viewers_are_served_while_the_pipe_cannot_be_made_again(
 
     monkeypatch.setattr(WakeupPipe, "reopen", no_pipe)
     shutil.rmtree(tmp_path / "runs.db-bells")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for text in ("a", "b"):
             await written(ours, lease, [MessageChunk(text)])
             assert texts_of(await anext(viewer)) == [text]
@@ -323,7 +323,7 @@ async def test_what_is_committed_while_a_viewer_arrives_is_not_missed(
         return found
 
     monkeypatch.setattr(theirs, "get", slow_get)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert texts_of(await anext(theirs.tail(run.id, after=1))) == ["meanwhile"]
     await ours.close()
     await theirs.close()
@@ -339,7 +339,7 @@ async def test_wakeups_come_back_after_their_directory_was_removed(
     viewer = theirs.tail(run.id, after=1)
     own_run, own_lease = await started(theirs)
     shutil.rmtree(tmp_path / "runs.db-bells")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await written(ours, lease, [MessageChunk("a")])
         assert texts_of(await anext(viewer)) == ["a"]
         await written(theirs, own_lease, [MessageChunk("x")])  # wakes `ours`, which makes its own pipe again
@@ -375,7 +375,7 @@ async def test_a_failure_of_any_kind_does_not_end_wakeups(
         await look()
 
     monkeypatch.setattr(theirs, "_look_for_signals", fail_once)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await written(ours, lease, [MessageChunk("a")])
         await failed.wait()
         await ours.seal(lease, RunFinished("completed", "a"))
@@ -403,7 +403,7 @@ async def test_a_run_that_cannot_be_read_fails_its_own_viewers_alone(
     waiting = [asyncio.ensure_future(anext(theirs.tail(run.id, after=1))) for run in (bad, good)]
     await written(ours, bad_lease, [MessageChunk("a")])
     await written(ours, good_lease, [MessageChunk("b")])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(JournalError, match="unreadable"):
             await waiting[0]
         assert texts_of(await waiting[1]) == ["b"]

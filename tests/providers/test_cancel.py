@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from providers.faulty_calls import DIALECTS, Bench, Told, faulty
 from tailrace.errors import TimedOut
 from tailrace.messages import Dialect
 from tailrace.providers.attempt import Route
+from tailrace.testing.clock import driven
 
-CANCELS = 10_000
+CANCELS = 2_500 * int(os.environ.get("TAILRACE_SOAK", "1"))  # what leaks one file in a hundred is seen
 AT_ONCE = 250
 PROMPT_S = 0.1
 
@@ -29,11 +31,12 @@ async def interrupted(bench: Bench, route: Route, told: Told, *, after: asyncio.
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(request.over.wait(), 5)
+    await asyncio.wait_for(request.over.wait(), 30)
     assert request.disconnected_at is not None, "the server went on to the end"
     return request.disconnected_at - cancelled_at
 
 
+@driven
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("scenario", ["silence", "ok+stall@0", "ok+slow-headers@60", "only-comments"])
 async def test_F68_before_the_first_token(dialect: Dialect, scenario: str) -> None:
@@ -43,6 +46,7 @@ async def test_F68_before_the_first_token(dialect: Dialect, scenario: str) -> No
         assert told.attempts[0].interrupted
 
 
+@driven
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("scenario", ["long+stall@50%", "long+pings@50%", "long+pace@0.001", "tools+stall@70%"])
 async def test_F68_in_the_middle_and_while_it_is_silent(dialect: Dialect, scenario: str) -> None:
@@ -72,7 +76,7 @@ async def test_F71_cancelled_twice_is_still_closed(scenario: str) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(request.over.wait(), 5)
+        await asyncio.wait_for(request.over.wait(), 30)
         assert request.disconnected_at is not None
 
 
@@ -101,7 +105,7 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(not FILES.is_dir(), reason="counts open files in /proc")
-async def test_F70_ten_thousand_cancels_leak_nothing() -> None:
+async def test_F70_thousands_of_cancels_leak_nothing() -> None:
     """At random moments of connecting, waiting, streaming, failing and retrying, over real sockets."""
     chance = random.Random(20261115)
     scenarios = ("ok", "silence", "tools+stall@50%", "ok+pings@30%", "status-500", "tools+cut@50%", "html", "ok+json")
@@ -120,7 +124,7 @@ async def test_F70_ten_thousand_cancels_leak_nothing() -> None:
                 cancelled += call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         for request in bench.server.requests:
-            await asyncio.wait_for(request.over.wait(), 10)
+            await asyncio.wait_for(request.over.wait(), 30)
         assert len(bench.server.requests) > CANCELS / 2, "too many were cancelled before they had begun"
         assert any(request.disconnected_at for request in bench.server.requests)
         assert (await bench.call(bench.route())).completion.text.startswith("The mill")

@@ -30,6 +30,11 @@ def client_call_id(run_id: str, number: int) -> str:
     return f"call_{run_id.removeprefix(_PREFIX)}_{number}"
 
 
+def calling_run(call_id: str) -> str:
+    """The run whose call has this id; empty where it is another's id."""
+    return _PREFIX + made[1] if (made := _OURS.fullmatch(call_id)) else ""
+
+
 class _RecordedTurn(Value):
     """What a turn added to its conversation; `calls` are those of the client's tools, by the ids that the client knows.
     `messages` is empty where the turn compressed what came before it."""

@@ -15,6 +15,9 @@ from tailrace.events import Entry, GatewayNotice, NotExecuted, RunFailure, ToolO
 from tailrace.messages import Stop, ToolCall
 from tailrace.runs.failures import failure_of
 
+_STALLED = "⚠ Stream stalled mid tool-call "
+_LIMIT = "⚠ I "
+
 
 class Ending(msgspec.Struct, frozen=True):
     """How an answer ended for the turn. `suffix` is added to the text, live and on record; `failure` fails the run."""
@@ -28,10 +31,13 @@ def stalled_warning(open_calls: Sequence[str], text: str) -> str:
     """Names the actions that were not executed (B38)."""
     names = ", ".join(dict.fromkeys(open_calls))
     gap = "" if not text or text.endswith("\n\n") else "\n\n"
-    return (
-        f"{gap}⚠ Stream stalled mid tool-call ({names}); the action was not executed. "
-        "Ask me to retry if you want to continue."
-    )
+    return f"{gap}{_STALLED}({names}); the action was not executed. Ask me to retry if you want to continue."
+
+
+def without_warning(text: str) -> str:
+    """The answer itself, where it ends in a warning of this module."""
+    found = max(text.rfind(beginning) for beginning in (_STALLED, _LIMIT))
+    return text[:found].rstrip("\n") if found >= 0 else text
 
 
 def ending_of_cut(error: ProviderError, open_calls: Sequence[str], text: str) -> Ending:
@@ -55,7 +61,7 @@ def stall_notice(provider: str, silent_s: float) -> GatewayNotice:
 def limit_warning(reason: str, text: str) -> str:
     """A budget ran out before the model was done: said in the answer itself."""
     gap = "" if not text or text.endswith("\n\n") else "\n\n"
-    return f"{gap}⚠ I {reason} and did not finish. Ask me to continue if you want me to go on."
+    return f"{gap}{_LIMIT}{reason} and did not finish. Ask me to continue if you want me to go on."
 
 
 def not_executed_in(facts: Iterable[Entry]) -> tuple[NotExecuted, ...]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -35,7 +35,7 @@ from tailrace.agent.safety.approval import ApprovalPolicy, Asker
 from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.tool_runner import Snapshots, ToolRunner, ToolSettings
 from tailrace.agent.turn import CallModel, Finish, GiveUp, Turn
-from tailrace.events import MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
+from tailrace.events import Entry, HistoryCompressed, MessageRecorded, MessageStop, RunFailure, RunFinished, RunStatus
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import Message, ToolCall
 from tailrace.ports import Journal, Lease, Signal, Tool
@@ -79,7 +79,13 @@ class TurnRunner:
             settings.snapshots,
         )
         self._begun = False  # the question is on record
+        self._replaced: tuple[Message, ...] | None = None  # what stands for the session's history from the question on
         self.foreign_calls: tuple[ToolCall, ...] = ()  # calls of the client's own tools, for the client to run
+
+    def inherit(self, entries: Iterable[Entry]) -> None:
+        """Records what the turn has from the run that it was forked from. Comes before `run`."""
+        for entry in entries:
+            self._record.add(entry.event, attempt=entry.attempt)
 
     async def run(
         self,
@@ -87,13 +93,15 @@ class TurnRunner:
         *,
         fetch: Callable[[], Awaitable[Message]] | None = None,
         stopped: bool = False,
+        replaced: tuple[Message, ...] | None = None,
     ) -> RunFinished:
         """Runs the turn to its end and seals it. `message` is the question that begins a new one; `fetch` gives it with
         its files, and a turn that is stopped before that has it without them. `stopped`: the turn was told to stop
-        before it began.
+        before it began. `replaced`: from this question on, these messages stand for all earlier ones of the session.
 
         A `stop` signal ends it as `stopped`. Cancelled from outside it leaves the run as it is, unfinished and with all
         that happened on record. Raises `StaleEpoch` where the lease is lost, `JournalError` where storage fails."""
+        self._replaced = replaced
         if message is not None and fetch is None:
             self._begin(message)
         finish: RunFinished | None = None
@@ -120,6 +128,8 @@ class TurnRunner:
     def _begin(self, message: Message) -> None:
         if not self._begun:
             self._begun = True
+            if self._replaced is not None:
+                self._record.add(HistoryCompressed(self._replaced))
             self._record.add(MessageRecorded(message))
 
     async def _drive(self, fetch: Callable[[], Awaitable[Message]] | None) -> RunFinished:

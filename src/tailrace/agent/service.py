@@ -9,17 +9,19 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from tailrace.agent.context import cleaned
+from tailrace.agent.fork import ForkPoint, check_goes_on, forked_log, has_question, inherited
 from tailrace.agent.observer import UNOBSERVED, Observer
 from tailrace.agent.runner import TurnRunner, TurnSettings
 from tailrace.agent.safety.redact import Redactor
-from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words
+from tailrace.agent.session import TURN_KIND, Sessions, history_of, last_words, new_session
 from tailrace.agent.turn import Turn, TurnLimits
-from tailrace.events import AnyEvent, Decision, Entry, MessageRecorded, RunFinished
+from tailrace.errors import ForkRefused, RunNotFound
+from tailrace.events import AnyEvent, Decision, Entry, RunFinished, RunForked
 from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Message, ModelRequest, ToolSpec, Value
 from tailrace.ports import Durability, Journal, NewRun, Run, RunState, Signal
@@ -31,6 +33,7 @@ from tailrace.runs.signals import Stopped, listen, run_beside, stop_only
 
 log = logging.getLogger("tailrace.agent")
 Busy = Literal["interrupt", "queue"]
+_NO_TURNS = {"call": "a call of a raw model", "sequence": "an instance of a sequence"}  # kinds of runs, in words
 
 
 class Unfetched(Value):
@@ -44,6 +47,15 @@ class Unfetched(Value):
 Source = Callable[[JsonObject], Awaitable[Message]]
 
 
+class ClientTurn(Value):
+    """A turn in the words of the front end that asked for it. By these a request that comes again is known, and so are
+    the messages that the front end repeats (`agent.client_thread`)."""
+
+    request_id: str = ""
+    message_ids: tuple[str, ...] = ()  # of the messages that came with this turn
+    state: Any = None  # of the front end's own, as it was sent
+
+
 class TurnSpec(Value):
     """Everything that one turn is made from. It is stored with the run, so that any process can go on with it."""
 
@@ -52,6 +64,8 @@ class TurnSpec(Value):
     request: ModelRequest | None = None  # sampling and further fields of the client's own
     system: str = ""
     history: tuple[Message, ...] | None = None  # the client's own account of what was said before
+    replaces_history: bool = False  # the session's later turns take `history` for what was said before, too
+    follows: str | None = None  # the session's history ends with this run; empty: before its first; None: all counts
     foreign: tuple[ToolSpec, ...] = ()  # tools that the client runs
     directory: str = ""
     requester: str = ""
@@ -62,8 +76,23 @@ class TurnSpec(Value):
     tools: tuple[str, ...] | None = None  # which of ours are offered; None: the configured ones
     busy: Busy = "interrupt"  # a run that has the session's turn is stopped, or waited for
     origin: JsonObject = msgspec.field(default_factory=dict)  # as the client put it: kept for showing the run
+    client: ClientTurn | None = None  # where a front end keeps the conversation beside the session
     ignored: tuple[str, ...] = ()  # parameters of the client's that the model is not told
     unfetched: Unfetched | None = None  # `message` names the files; the turn begins by fetching them
+    forked_from: ForkPoint | None = None  # the run that it goes on from; `message` is then that run's, or a new one
+
+
+class ForkRequest(Value):
+    """Where a fork begins, and what is different in it. `after` is the last entry of the other run that counts; 0 is
+    where that run began, before its question."""
+
+    run_id: str
+    after: int
+    message: Message | None = None  # None: the turn goes on as it was there, with the question that it has
+    model: str | None = None  # as in `TurnSpec`; None: the other run's
+    requester: str = ""
+    reachable: bool = False
+    yolo: bool = False
 
 
 Equip = Callable[[TurnSpec, Run], TurnSettings]
@@ -138,9 +167,48 @@ class AgentService(RunHost["_TurnExecution"]):
         before = self.tasks_of(session) if session else {}
         run = await self.start_run(new)
         if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
-            for run_id in before:
+            for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id)
         return run
+
+    async def forked_turn(self, request: ForkRequest) -> TurnSpec:
+        """The turn of a fork, for `start_fork`. Raises `RunNotFound`, `CursorAhead` for an entry that is not there,
+        `ForkRefused` where no turn can begin."""
+        source = await self._journal.get(request.run_id)
+        if source.new.kind != TURN_KIND:
+            what = _NO_TURNS.get(source.new.kind, f"a record of the kind {source.new.kind!r}")
+            raise ForkRefused(f"{source.id} is {what}: only turns of the agent can be forked")
+        spec = msgspec.convert(source.new.input, TurnSpec)
+        found = await forked_log(self._journal, source, request.after)
+        if spec.forked_from is not None and not found.is_whole_fork:
+            raise ForkRefused(f"{source.id} is a fork that has not begun yet; try again")
+        message, unfetched = request.message, None
+        if message is None and not has_question(found.entries, spec.forked_from):
+            message, unfetched = spec.message, spec.unfetched
+        if message is None:
+            check_goes_on(found.entries, source.id)
+        return msgspec.structs.replace(
+            _forked_spec(spec, request, message or spec.message),
+            unfetched=unfetched,
+            forked_from=ForkPoint(source.id, found.after, asks=message is not None),
+        )
+
+    async def start_fork(
+        self, spec: TurnSpec, *, idempotency_key: str = "", durability: Durability | None = None
+    ) -> Run:
+        """A run that begins from the facts of another one, in a session of its own with the history up to there. The
+        other run may be executed anywhere, or have ended; it stays as it is, and may be deleted once this returns. With
+        a known idempotency key, the run that has it."""
+        session = new_session()
+        run = await self.submit(spec, session=session, idempotency_key=idempotency_key, durability=durability)
+        if run.new.session == session:  # not the run that had this key
+            await self._until_inherited(run)
+        return run
+
+    async def _until_inherited(self, run: Run) -> None:
+        async for batch in self._journal.tail(run.id):
+            if any(isinstance(entry.event, RunForked | RunFinished) for entry in batch):
+                return
 
     async def answer(self, run_id: str, approval_id: str, decision: Decision, *, by: str = "") -> None:
         """Answers an approval, in whichever process the run is. Raises `RunSealed`, `RunNotFound`."""
@@ -185,19 +253,38 @@ class AgentService(RunHost["_TurnExecution"]):
 
     async def _turn(self, claimed: ClaimedRun, spec: TurnSpec, *, stopped: bool) -> RunFinished:
         run = claimed.run
-        history = spec.history
-        if history is None:
-            history = await history_of(self._journal, run.new.session, before=run.id) if run.new.session else ()
+        history = await self._history(run, spec)
         limits = self._limits
         if spec.max_turns is not None:
             limits = msgspec.structs.replace(limits, max_calls=spec.max_turns)
         turn = Turn(history, limits=limits, foreign=[tool.name for tool in spec.foreign])
         turn.replay(claimed.entries)
-        begun = any(isinstance(entry.event, MessageRecorded) for entry in claimed.entries)
         runner = TurnRunner(self._journal, claimed.lease, turn, self._caller, self._equip(spec, run))
+        point = spec.forked_from
+        if point is not None and not any(isinstance(entry.event, RunForked) for entry in claimed.entries):
+            known = claimed.entries[-1].seq if claimed.entries else run.last_seq
+            runner.inherit(entry for entry in await self._inherited(point) if entry.seq > known)
+        begun = has_question(claimed.entries, point) or (point is not None and not point.asks)
         message = None if begun else spec.message
+        replaced = history if spec.replaces_history else None
         fetch = partial(self._completed, spec) if spec.unfetched is not None else None
-        return await runner.run(message, fetch=fetch, stopped=stopped)
+        return await runner.run(message, fetch=fetch, stopped=stopped, replaced=replaced)
+
+    async def _inherited(self, point: ForkPoint) -> list[Entry]:
+        try:
+            source = await self._journal.get(point.run_id)
+        except RunNotFound as exc:
+            raise ForkRefused(f"{point.run_id}, which this run is a fork of, was deleted before it began") from exc
+        spec = msgspec.convert(source.new.input, TurnSpec)
+        found = await forked_log(self._journal, source, point.after)
+        return inherited(point, await self._history(source, spec), found)
+
+    async def _history(self, run: Run, spec: TurnSpec) -> tuple[Message, ...]:
+        """What was said before this run."""
+        if spec.history is not None:
+            return spec.history
+        session = run.new.session
+        return await history_of(self._journal, session, before=run.id, follows=spec.follows) if session else ()
 
     async def _completed(self, spec: TurnSpec) -> Message:
         """The question with its files; as it is where this process does not know their source."""
@@ -205,6 +292,27 @@ class AgentService(RunHost["_TurnExecution"]):
         if source is None or spec.unfetched is None:
             return spec.message
         return self._redactor.redact_message(cleaned(await source(spec.unfetched.reference)))
+
+
+def _forked_spec(spec: TurnSpec, request: ForkRequest, message: Message) -> TurnSpec:
+    """The turn of the fork: who asks for it answers for it, so that neither `yolo` nor tools of a client that is gone
+    are inherited. What was written for one provider's API is not sent to another."""
+    settings = spec.request
+    if settings is not None and request.model not in (None, spec.model):
+        settings = msgspec.structs.replace(settings, extra={}, headers={}, verbatim=False)
+    return TurnSpec(
+        message,
+        model=spec.model if request.model is None else request.model,
+        request=settings,
+        system=spec.system,
+        directory=spec.directory,
+        requester=request.requester,
+        reachable=request.reachable,
+        yolo=request.yolo,
+        checkpoints=spec.checkpoints,
+        max_turns=spec.max_turns,
+        tools=spec.tools,
+    )
 
 
 class _TurnExecution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -17,14 +18,35 @@ TURN_KIND = "agent"
 _PAGE = 50
 
 
-async def history_of(journal: Journal, session: str, *, before: str | None = None) -> tuple[Message, ...]:
-    """What was said in the session (before this run), as far back as the last compression."""
+class Branch:
+    """Which of a session's turns lead to its newest one. A turn that replaces others (an answer regenerated, a question
+    edited) names the turn that it `follows`, empty where it follows none; others follow the one before them."""
+
+    def __init__(self, follows: str | None = None) -> None:
+        self._wanted = follows
+
+    def takes(self, run: Run) -> bool:
+        """Whether this turn is one of them. Asked of each turn of the session, newest first."""
+        if self._wanted is not None and (not self._wanted or run.id > self._wanted):
+            return False
+        follows = run.new.input.get("follows")
+        self._wanted = follows if isinstance(follows, str) else None
+        return True
+
+
+async def history_of(
+    journal: Journal, session: str, *, before: str | None = None, follows: str | None = None
+) -> tuple[Message, ...]:
+    """What was said in the session (before this run, up to the one that it follows), as far back as the last
+    compression. Turns that another one replaced are left out."""
     turns: deque[Turn] = deque()
+    branch = Branch(follows)
     cursor = before
     while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
         cursor = runs[-1].id
-        for facts in await journal.facts_of_runs([run.id for run in runs]):
-            turn = Turn()
+        taken = [run for run in runs if branch.takes(run)]
+        for run, facts in zip(taken, await journal.facts_of_runs([run.id for run in taken]), strict=True):
+            turn = Turn(foreign=[tool["name"] for tool in run.new.input.get("foreign", ())])
             turn.replay(facts)
             turns.appendleft(turn)
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
@@ -46,6 +68,11 @@ def last_words(run: Run, entries: Sequence[Entry]) -> list[AnyEvent]:
     turn = Turn()
     turn.replay(entries)
     return turn.last_words()
+
+
+def new_session() -> str:
+    """A name that no other session has."""
+    return f"ses_{secrets.token_hex(6)}"
 
 
 class Sessions:

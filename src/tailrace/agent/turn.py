@@ -33,6 +33,7 @@ from tailrace.events import (
     ReasoningChunk,
     RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     RunStatus,
     SequenceFact,
@@ -283,8 +284,8 @@ class Turn:
                 self._compress(messages)
             case UsageRecorded(usage):
                 self.usage += usage
-            case RunFinished():
-                self._finished = True
+            case RunForked() | RunFinished():
+                self._apply_run_fact(event, attempt)
             case _ if isinstance(event, _Undecisive):
                 pass
             case _:
@@ -336,6 +337,17 @@ class Turn:
             return []
         results = tuple(c.result for c in calls if c.result is not None)
         return [Message("tool", results)] if results else []
+
+    def _apply_run_fact(self, event: RunForked | RunFinished, attempt: int) -> None:
+        """After a fork, the other run may have made the calls that have no result here: they count as begun."""
+        if isinstance(event, RunFinished):
+            self._finished = True
+            return
+        self._answers = 0
+        if self._bubble or self._calls:
+            self.attempt = max(self.attempt, attempt)
+        for call in self._calls[self._unfinished :]:
+            call.started = True
 
     def _compress(self, messages: tuple[Message, ...]) -> None:
         """Happens between calls: the results of finished tools are among these messages."""

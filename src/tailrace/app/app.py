@@ -65,6 +65,14 @@ log = logging.getLogger("tailrace.app")
 TRACER_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"  # OpenTelemetry's own
 
 
+class SessionTools(msgspec.Struct, frozen=True):
+    """Tools that one session has in this process: `instead` of offered ones of the same names, or `beside` them. A
+    process that goes on with its runs has those of the config."""
+
+    instead: Mapping[str, Tool] = {}
+    beside: Mapping[str, Tool] = {}
+
+
 class App:
     """What a process has of everything: one journal, one caller, a service per kind of run. `open_app` makes it."""
 
@@ -103,6 +111,7 @@ class App:
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
+        self.session_tools: dict[str, SessionTools] = {}
         remote = mcp.offered if mcp is not None else {}
         self._own_tools = ChainMap({tool.spec.name: tool for tool in tools}, remote)
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
@@ -185,7 +194,7 @@ class App:
         if self.mcp is not None:
             self.mcp.retry()
         choice = named(self.config, spec.model)
-        tools = self._tools_for(spec, choice)
+        tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self._directory
         base = spec.request or ModelRequest(choice.name, ())
         prompts = (system_prompt(directory, with_tools=bool(tools)), base.system)
@@ -207,7 +216,7 @@ class App:
             deadline_at=run.new.deadline_at,
         )
 
-    def _tools_for(self, spec: TurnSpec, choice: ModelChoice) -> Mapping[str, Tool]:
+    def _tools_for(self, spec: TurnSpec, choice: ModelChoice, own: SessionTools) -> Mapping[str, Tool]:
         """The embedded model is too small to call tools: it is offered none unless the config names some. A tool of
         the client's own stands before one of ours with the same name."""
         foreign = {tool.name for tool in spec.foreign}
@@ -215,8 +224,8 @@ class App:
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
         offered = self._own_tools if few else self._tools
         return {
-            name: tool
-            for name, tool in offered.items()
+            name: own.instead.get(name, tool)
+            for name, tool in {**offered, **own.beside}.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 
@@ -247,6 +256,9 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+_NO_TOOLS = SessionTools()
 
 
 def _check_allow(config: Config) -> None:

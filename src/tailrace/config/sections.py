@@ -104,6 +104,8 @@ def without_credentials(url: str) -> str:
     except ValueError:
         return "…"
     _, at, host = parts.netloc.rpartition("@")
+    if "@" in parts.path + parts.query + parts.fragment:  # a password with a "/", "?" or "#" that is not encoded
+        return f"{parts.scheme}://…"
     if not (at or parts.query or parts.fragment):
         return url
     return urlunsplit(

@@ -189,6 +189,8 @@ class Fold:
                 pass  # for the history, not shown
             case events.ProviderEvents() | events.ProviderAnswer():
                 pass  # for clients of the provider's dialect; the chunks beside them say the same
+            case events.RunForked():
+                pass  # the copied entries before it are like the run's own
             case events.AttemptStarted() | events.AnswerKept() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():

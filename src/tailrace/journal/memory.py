@@ -19,7 +19,7 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal.fold import Fold, fold, is_fact, is_progress
 from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
 from tailrace.journal.open_log import OpenLog, new_run_id
-from tailrace.ports import ENDED, RUNS_LIMIT, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+from tailrace.ports import CRASH_LOOP, ENDED, RUNS_LIMIT, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
 
 
 class _MemoryRun:
@@ -31,6 +31,7 @@ class _MemoryRun:
         self.tail = Tail(window=None)
         self.lease_until = 0.0
         self.claimed_seq = 0  # the last entry before the newest claim
+        self.suspected: set[int] = set()  # the claims whose owners count as dead: `kills` is how many
         self.ended_at = 0.0
         self.signals: list[Signal] = []
         self.signalled = Waiters()
@@ -120,11 +121,10 @@ class MemoryJournal:
     def _claim(self, known: _MemoryRun, owner: str, lease_s: float) -> Lease:
         self._publish()
         run = known.run
-        kills = run.kills
         if run.state == "running" and run.owner != owner:
-            kills = 0 if known.has_progress() else kills + 1
+            known.suspected = set() if known.has_progress() else known.suspected | {run.claims}
         known.claimed_seq = known.tail.last_seq
-        known.set(state="running", owner=owner, claims=run.claims + 1, kills=kills)
+        known.set(state="running", owner=owner, claims=run.claims + 1, kills=len(known.suspected))
         known.lease_until = self._clock() + lease_s
         known.log.epoch = known.run.claims
         known.signalled.wake()
@@ -138,8 +138,14 @@ class MemoryJournal:
         if known.log.epoch == lease.epoch and known.run.state == "running":
             self._publish()
             known.log.epoch = -1
+            known.suspected.clear()
             known.set(state="pending", owner="", kills=0)
             known.signalled.wake()
+        elif lease.epoch in known.suspected and known.run.state not in ENDED:
+            known.suspected.discard(lease.epoch)
+            known.set(kills=len(known.suspected))
+            if known.run.parked is not None and known.run.parked.kind == CRASH_LOOP:
+                known.set(state="pending", parked=None)
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
         known = self._held(lease)
@@ -152,6 +158,7 @@ class MemoryJournal:
     async def unpark(self, run_id: str) -> Run:
         known = self._run(run_id)
         if known.run.state == "parked":
+            known.suspected.clear()
             known.set(state="pending", parked=None, kills=0)
         return known.run
 

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
+from tailrace.server.frontends import ag_ui, ai_sdk_chat
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
@@ -34,7 +35,9 @@ MODULES: tuple[RouteModule, ...] = (
     anthropic_messages.routes,
     relayed.routes,
     runs.routes,
+    ai_sdk_chat.routes,
     sequences.routes,
+    ag_ui.routes,
     page.routes,
 )
 

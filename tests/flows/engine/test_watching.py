@@ -50,7 +50,7 @@ async def test_a_viewer_in_another_process_is_heard_of_by_a_signal(tmp_path: Pat
         run = await st.flows.start(sequence(ask(stream=True)))
         await st.server.request(0)
         seen: list[InstanceEvent] = []
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for batch in elsewhere.watch(run.id):
                 seen += batch
                 if spoken(seen):

@@ -115,7 +115,7 @@ async def test_F68_leaving_the_stream_stops_generation(
         assert await first_text(answer)
     left_at = time.monotonic()
     await provider.complete(asking("Say hi.", 1))
-    assert time.monotonic() - left_at < 10
+    assert time.monotonic() - left_at < 30
 
 
 async def test_F68_cancelling_a_whole_answer_stops_generation(server: LocalServer, transport: AiohttpTransport) -> None:
@@ -126,7 +126,7 @@ async def test_F68_cancelling_a_whole_answer_stops_generation(server: LocalServe
             await provider.complete(asking("Write a very long story.", 4000))
     left_at = time.monotonic()
     await provider.complete(asking("Say hi.", 1))
-    assert time.monotonic() - left_at < 10
+    assert time.monotonic() - left_at < 30
 
 
 async def test_several_answers_grow_at_once(real_models: Path, transport: AiohttpTransport) -> None:

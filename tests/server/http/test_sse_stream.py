@@ -151,7 +151,7 @@ def leaving(loop_factory: LoopFactory, tmp_path: Path, *, reset: bool, begun: bo
                 writer.transport.abort()
             else:
                 writer.close()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await ended.wait()
             return loop.time() - left_at
 
@@ -165,7 +165,9 @@ def leaving(loop_factory: LoopFactory, tmp_path: Path, *, reset: bool, begun: bo
 def test_F68_a_client_that_leaves_in_silence_cancels_the_handler(
     tmp_path: Path, loop_factory: LoopFactory, reset: bool, begun: bool
 ) -> None:
-    assert leaving(loop_factory, tmp_path, reset=reset, begun=begun) < 1.0
+    assert leaving(loop_factory, tmp_path, reset=reset, begun=begun) < StreamTiming().silence_s, (
+        "noticed before anything is sent"
+    )
 
 
 async def test_sending_to_a_client_that_is_gone_does_nothing(tmp_path: Path) -> None:
@@ -226,11 +228,11 @@ async def test_F73_a_reader_that_does_not_read_is_dropped_and_hurts_nobody(tmp_p
         if half_closed:
             client.shutdown(socket.SHUT_WR)
         events = await server.events(f"/runs/{await server.start()}/stream")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await ended.wait()
         client.close()
     assert events[-1]["status"] == "completed"
-    assert loop.time() - begun[0] < 3
+    assert loop.time() - begun[0] < StreamTiming().stuck_s
 
 
 async def test_F73_a_reader_is_dropped_although_more_is_sent_all_the_time(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ async def test_F73_a_reader_is_dropped_although_more_is_sent_all_the_time(tmp_pa
     timing = StreamTiming(silence_s=0.1, stuck_s=0.1)
     async with running_server(tmp_path, extra=(playing(play, ended),), timing=timing) as server:
         client = await deaf(server.port())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await ended.wait()
         client.close()
 

@@ -138,7 +138,8 @@ async def ask(
             assert str(response.status) in {*operation["responses"], "404"}, (method, url, query, body, answer)
             assert response.status != 500
             if response.status >= 400:
-                error = await response.json()
+                is_json = response.content_type == "application/json"
+                error = await response.json() if is_json else answer.decode()
                 assert any(Draft202012Validator(shape).is_valid(error) for shape in ERROR_SCHEMAS.values())
 
 

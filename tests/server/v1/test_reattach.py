@@ -76,5 +76,5 @@ async def test_a_client_that_leaves_cancels_the_answer_at_the_provider(tmp_path:
             await response.content.readany()
         request = await provider.request(1)
         assert request.path.endswith("/cancel")
-        await asyncio.wait_for(request.over.wait(), 5)
+        await asyncio.wait_for(request.over.wait(), 30)
         assert len(provider.kept.cancelled) == 1

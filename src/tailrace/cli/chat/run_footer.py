@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.cli.screen.sanitize import sanitized_line
-from tailrace.events import AnyEvent, AttemptStarted, MessageRecorded, RunFinished, RunStarted
+from tailrace.events import AnyEvent, AttemptStarted, MessageRecorded, RunFinished, RunForked, RunStarted
 from tailrace.messages import Usage
 
 
@@ -19,6 +19,8 @@ class RunFooter:
     def note(self, event: AnyEvent) -> None:
         if isinstance(event, RunStarted):
             self._began_at = event.at
+        elif isinstance(event, RunForked):
+            self._answers = 0  # those before it are another run's
         elif isinstance(event, AttemptStarted):
             self._tries += 1
             self._model = f"{event.provider}/{event.model}" if event.provider else event.model

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from tailrace.cli.chat.conversation import Conversation, new_session, now
+from tailrace.agent.session import new_session
+from tailrace.cli.chat.conversation import Conversation, now
 from tailrace.cli.chat.options import ToolDisplay
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError

@@ -43,6 +43,7 @@ from tailrace.events import (
     ReasoningChunk,
     RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -58,6 +59,7 @@ QUIET_S: Final = 0.4  # silence before the spinner appears
 # What the screen shows nothing of.
 _NotShown: TypeAlias = (
     RunStarted
+    | RunForked
     | LongToolHint
     | MessageRecorded
     | HistoryCompressed

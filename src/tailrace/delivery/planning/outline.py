@@ -22,6 +22,7 @@ ENDING = "end"
 # What changes nothing in a chat: the last stop too, since the run's end follows it.
 _NotShown: TypeAlias = (
     events.RunStarted
+    | events.RunForked
     | events.MessageChunk
     | events.MessageStop
     | events.ReasoningChunk

@@ -22,6 +22,7 @@ from tailrace.events import (
     ReasoningChunk,
     RunFailure,
     RunFinished,
+    RunForked,
     RunStarted,
     RunStatus,
     SignalReceived,
@@ -39,7 +40,15 @@ from tailrace.messages import JsonObject
 from tailrace.ports import StoredLine
 
 _NotSent: TypeAlias = (
-    StepCancelled | SignalReceived | StreamEvent | ReasoningChunk | AttemptFact | HistoryFact | ApprovalFact | Delivered
+    RunForked
+    | StepCancelled
+    | SignalReceived
+    | StreamEvent
+    | ReasoningChunk
+    | AttemptFact
+    | HistoryFact
+    | ApprovalFact
+    | Delivered
 )
 ENDINGS: dict[RunStatus, InstanceState] = {
     "completed": "completed",

@@ -27,6 +27,7 @@ from tailrace.events import (
     RelayFact,
     RunFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     SignalReceived,
@@ -50,6 +51,7 @@ _StepFact: TypeAlias = StepStarted | StepFinished | StepFailed | AttemptStarted 
 # Events that decide nothing. A step is withdrawn by the fact that decides it, not by `StepCancelled`.
 _Undecisive: TypeAlias = (
     RunStarted
+    | RunForked
     | StepCancelled
     | ReasoningChunk
     | StreamEvent

@@ -20,6 +20,7 @@ from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
     encode,
+    is_crash_loop,
     no_such_run,
     rows_of,
     shows_progress,
@@ -216,11 +217,31 @@ async def renew(connection: Connection, lease: Lease, lease_s: float, now: float
 async def release(connection: Connection, lease: Lease) -> None:
     try:
         head = await _held(connection, lease)
-    except (StaleEpoch, RunSealed):
+    except RunSealed:
+        return
+    except StaleEpoch:
+        await _clear_suspicion(connection, lease)
         return
     await connection.execute(
         "UPDATE heads SET state = 'pending', kills = 0, owner = '', lease_until = 0 WHERE num = $1", head.num
     )
+
+
+async def _clear_suspicion(connection: Connection, lease: Lease) -> None:
+    """The owner of an older claim lives: the claim after it has counted a death that was none."""
+    row = await connection.fetchrow(
+        "SELECT h.num, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+        " WHERE r.id = $1 AND h.ended_at IS NULL AND h.kills > 0 AND h.epoch > $2 AND h.owner <> $3",
+        known_id(lease.run_id),
+        lease.epoch,
+        lease.owner,
+    )
+    if row is None:
+        return
+    num, state, outcome = row
+    await connection.execute("UPDATE heads SET kills = kills - 1 WHERE num = $1", num)
+    if state == "parked" and is_crash_loop(outcome):
+        await connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = $1", num)
 
 
 async def park(connection: Connection, lease: Lease, failure: RunFailure) -> None:

@@ -16,7 +16,15 @@ from tailrace.errors import RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
-from tailrace.journal.stored.rows import Row, encode, no_such_run, rows_of, shows_progress, without_outputs
+from tailrace.journal.stored.rows import (
+    Row,
+    encode,
+    is_crash_loop,
+    no_such_run,
+    rows_of,
+    shows_progress,
+    without_outputs,
+)
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
 
 
@@ -136,12 +144,30 @@ def renew(connection: sqlite3.Connection, lease: Lease, lease_until: float) -> N
 def release(connection: sqlite3.Connection, lease: Lease) -> None:
     try:
         head = _held(connection, lease)
-    except (StaleEpoch, RunSealed):
+    except RunSealed:
+        return
+    except StaleEpoch:
+        _clear_suspicion(connection, lease)
         return
     connection.execute(
         "UPDATE heads SET state = 'pending', kills = 0, owner = '', bell = '', lease_until = 0 WHERE num = ?",
         (head.num,),
     )
+
+
+def _clear_suspicion(connection: sqlite3.Connection, lease: Lease) -> None:
+    """The owner of an older claim lives: the claim after it has counted a death that was none."""
+    row = connection.execute(
+        "SELECT h.num, h.state, h.outcome FROM runs AS r JOIN heads AS h ON h.num = r.num"
+        " WHERE r.id = ? AND h.ended_at IS NULL AND h.kills > 0 AND h.epoch > ? AND h.owner <> ?",
+        (lease.run_id, lease.epoch, lease.owner),
+    ).fetchone()
+    if row is None:
+        return
+    num, state, outcome = row
+    connection.execute("UPDATE heads SET kills = kills - 1 WHERE num = ?", (num,))
+    if state == "parked" and is_crash_loop(outcome):
+        connection.execute("UPDATE heads SET state = 'pending', outcome = NULL WHERE num = ?", (num,))
 
 
 def park(connection: sqlite3.Connection, lease: Lease, failure: RunFailure) -> None:

@@ -30,6 +30,10 @@ RETRY_FIRST_S = 0.25  # the pause after wake-ups failed; doubled at each failure
 RETRY_MAX_S = 5.0
 
 
+class _GivenBack(StaleEpoch):
+    """The owner itself has ended its claim."""
+
+
 class Database(ABC):
     """What a store does. A write is queued for the next group commit, after everything queued before it."""
 
@@ -150,7 +154,10 @@ class StoredJournal(Database):
             self._look_at(
                 log.run_id
             )  # wake-ups were left aside while the run was held: another process may have written
-        self._refusals[log.run_id, log.epoch] = why
+        self._refuse_later(log.run_id, log.epoch, why)
+
+    def _refuse_later(self, run_id: str, epoch: int, why: JournalError) -> None:
+        self._refusals[run_id, epoch] = why
         if len(self._refusals) > REMEMBERED:
             del self._refusals[next(iter(self._refusals))]
 
@@ -175,19 +182,21 @@ class StoredJournal(Database):
 
     async def release(self, lease: Lease) -> None:
         log = self._logs.get(lease.run_id)
-        given_back = StaleEpoch(f"run {lease.run_id} was given back")
+        given_back = _GivenBack(f"run {lease.run_id} was given back")
         if log is not None and log.epoch == lease.epoch:
             log.refusal = given_back
             await self._release_run(lease, fsync=log.fsync)
             self._drop(log, given_back)
-        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | StaleEpoch):
-            # Storage refused an entry, which voids the lease here; in storage it is still held.
+        elif not isinstance(self._refusals.get((lease.run_id, lease.epoch)), RunSealed | _GivenBack):
+            # Storage refused an entry, which voids the lease here; in storage it may still be held. Where another
+            # owner has claimed the run, storage learns that this one has not died.
             await self._release_run(lease, fsync=False)
+            self._refuse_later(lease.run_id, lease.epoch, given_back)
 
     async def park(self, lease: Lease, failure: RunFailure) -> None:
         log = self._held(lease)
         self.append(lease, [GatewayNotice("parked", failure.message)])
-        log.refusal = StaleEpoch(f"run {lease.run_id} was parked")
+        log.refusal = _GivenBack(f"run {lease.run_id} was parked")
         await self._park_run(lease, failure, fsync=log.fsync)
         self._drop(log, log.refusal)
 

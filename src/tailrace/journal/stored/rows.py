@@ -20,7 +20,7 @@ from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, 
 from tailrace.journal.fold import Fold, is_fact, is_progress, outputs_text
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
 from tailrace.messages import JsonObject
-from tailrace.ports import NewRun, Run, RunState, StoredLine
+from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
 
 _ENCODER = msgspec.json.Encoder()
 _EVENTS = msgspec.json.Decoder(AnyEvent)
@@ -191,6 +191,11 @@ def run_of_row(row: RunRow, outputs: Mapping[str, Any] | None) -> Run:
         )
     except msgspec.MsgspecError as exc:
         raise CorruptLog(f"run {row.id} cannot be read: {exc}") from exc
+
+
+def is_crash_loop(outcome: bytes) -> bool:
+    """Whether this is why a run is parked: owners that seemed to die."""
+    return _FAILURE.decode(outcome).kind == CRASH_LOOP
 
 
 # ── a sequence's output, stored in its steps alone ───────────────────────────────────────────────────────────

@@ -16,6 +16,7 @@ from aiohttp import web
 from tailrace.errors import (
     ConfigError,
     CursorAhead,
+    ForkRefused,
     JournalError,
     ProviderError,
     Retryable,
@@ -32,7 +33,7 @@ from tailrace.wire.client_request import InvalidRequest, UnsupportedParameter
 from tailrace.wire.error_bodies import anthropic_error_body, openai_error_body
 from tailrace.wire.sse import encode_event
 
-Shape = Literal["openai", "anthropic", "plain"]
+Shape = Literal["openai", "anthropic", "plain", "text"]
 
 # What a gateway may say of a provider that failed; any other 5xx of its own is a bad gateway.
 _PASSED_ON = frozenset({429, 503, 504, 529})
@@ -72,6 +73,8 @@ def shape_of(path: str) -> Shape:
     """The error format of the API at this path."""
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return "anthropic"
+    if path.startswith("/ui/"):
+        return "text"  # the AI SDK shows the body to the user as it is
     return "openai" if path.startswith("/v1/") else "plain"
 
 
@@ -88,7 +91,7 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
             if error.details is not None:
                 body["error"]["details"] = error.details
             return {**body, "request_id": request_id} if request_id else body
-        case "plain":
+        case "plain" | "text":
             plain: dict[str, Any] = {"kind": error.code, "message": message}
             if error.param is not None:
                 plain["param"] = error.param
@@ -98,6 +101,8 @@ def error_object(error: ApiError, shape: Shape, request_id: str = "") -> dict[st
 
 
 def error_response(error: ApiError, shape: Shape, request_id: str = "") -> web.Response:
+    if shape == "text":
+        return web.Response(status=error.status, text=str(error), headers=error.headers)
     body = msgspec.json.encode(error_object(error, shape, request_id))
     return web.Response(status=error.status, body=body, content_type="application/json", headers=error.headers)
 
@@ -124,6 +129,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return _of_journal(exc)
         case ConfigError():
             return _of_config(exc)
+        case ForkRefused():
+            return ApiError(400, str(exc), code="not_forkable")
         case UnsupportedParameter():
             return ApiError(400, str(exc), code="unsupported_parameter", param=exc.param)
         case InvalidRequest():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -17,11 +18,12 @@ from tailrace.server.http.route import TEXT, Body, Route, nullable, object_schem
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{([A-Za-z_]+)(?::[^{}]*)?\}")
 _DESCRIPTIONS: Final = {
-    204: "The run has ended and the client has every event.",
+    204: "Nothing is left to send: the client has every event, or no run is under way.",
     400: "The request is invalid.",
     401: "The API key is missing or invalid.",
     403: "The key, the origin or the host is not allowed to do this.",
     404: "Not found.",
+    406: "The client does not accept what this route answers with.",
     408: "The body did not arrive in time.",
     409: "The request conflicts with the current state.",
     410: "The events are no longer kept.",
@@ -43,17 +45,23 @@ ERROR_SCHEMAS: Final[dict[Shape, JsonObject]] = {
     "plain": object_schema(
         {"error": object_schema({"kind": TEXT, "message": TEXT}, {"param": TEXT}), "request_id": TEXT}
     ),
+    "text": TEXT,
 }
 
 
 def routes(others: Iterable[Route]) -> Sequence[Route]:
-    """The route of the document. The document lists this route too."""
+    """The route of the document. The document lists this route too. It is made for the first request that asks for it:
+    a start of the server need not wait for it."""
+
+    @cache
+    def document_bytes() -> bytes:
+        return msgspec.json.encode(document(table))
 
     async def show(_: web.Request) -> web.Response:
-        return web.Response(body=document_bytes, content_type="application/json")
+        return web.Response(body=document_bytes(), content_type="application/json")
 
     own = Route("GET", "/openapi.json", show, "any", "This document.", answer={"type": "object"})
-    document_bytes = msgspec.json.encode(document([*others, own]))
+    table = (*others, own)
     return (own,)
 
 
@@ -124,8 +132,9 @@ def _answer(route: Route, schema: Any) -> JsonObject:
 def _error(route: Route, status: int) -> JsonObject:
     described: JsonObject = {"description": _DESCRIPTIONS[status]}
     if status >= 400:
-        ref = {"$ref": _REF.format(name=f"Error_{shape_of(route.path)}")}
-        described["content"] = {"application/json": {"schema": ref}}
+        shape = shape_of(route.path)
+        ref = {"$ref": _REF.format(name=f"Error_{shape}")}
+        described["content"] = {"text/plain" if shape == "text" else "application/json": {"schema": ref}}
     return described
 
 

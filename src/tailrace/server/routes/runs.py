@@ -12,8 +12,8 @@ from functools import partial
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.service import TurnSpec
-from tailrace.app.models import named, unaliased
+from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.app.models import named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
@@ -25,6 +25,8 @@ from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
+    ForkBody,
+    ForkStatusBody,
     NewRunBody,
     Page,
     RunList,
@@ -33,11 +35,13 @@ from tailrace.server.routes.runs_schemas import (
     RunState,
     RunStatusBody,
     RunStreamQuery,
+    forked_from,
+    question_of,
     state_of,
     summary_of,
     turn_of,
 )
-from tailrace.server.v1.models import AGENT
+from tailrace.server.v1.model_target import turn_model
 
 
 class Runs:
@@ -55,9 +59,7 @@ class Runs:
         key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
-        model = "" if AGENT in (body.model, unaliased(self._app.config, body.model)) else body.model
-        self._app.models.routes(named(self._app.config, model))
-        spec = turn_of(body, model=model, requester=identity.name)
+        spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
             self._app.agents.submit(
@@ -70,6 +72,31 @@ class Runs:
         if key and not _same_request(run, spec, body.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(RunStatusBody(run.id, run.state), status=201)
+
+    async def fork(self, request: web.Request) -> web.Response:
+        """Starts a run that begins from the facts of this one up to an event, in a session of its own.
+
+        201, also for the fork that already has this idempotency key. Raises 400 where no turn can begin there, 404 for
+        an unknown run or model, 409 for an event that is not there and where the key belongs to another request."""
+        body = await read_as(request, ForkBody)
+        agents, identity = self._app.agents, request[IDENTITY]
+        spec = await agents.forked_turn(
+            ForkRequest(
+                request.match_info["id"],
+                body.after,
+                question_of(body),
+                turn_model(self._app, body.model) if body.model else None,
+                requester=identity.name,
+                reachable=True,
+            )
+        )
+        self._app.models.routes(named(self._app.config, spec.model))
+        key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
+        durability = body.durability or self._app.config.store.durability
+        run = await self._pipeline.run_to_end(agents.start_fork(spec, idempotency_key=key, durability=durability))
+        if key and not _same_request(run, spec, run.new.session):
+            raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
+        return json_response(ForkStatusBody(run.id, run.state, run.new.session, forked_from(run)), status=201)
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The latest runs, newest first."""
@@ -149,6 +176,15 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("GET", "/runs", api.show_all, query=RunsQuery, answer=RunList),
         route("GET", "/runs/{id}", api.show, query=RunQuery, answer=RunState, errors=(404,)),
         log_route("/runs/{id}/stream", api.stream, RunStreamQuery),
+        route(
+            "POST",
+            "/runs/{id}/fork",
+            api.fork,
+            status=201,
+            body=ForkBody,
+            answer=ForkStatusBody,
+            errors=(404, 409, 413),
+        ),
         route("POST", "/runs/{id}/stop", api.stop, answer=RunStatusBody, errors=(404,)),
         route(
             "POST",

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
+from tailrace.agent.session import TURN_KIND
 from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
 from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
@@ -51,6 +52,18 @@ class NewRunBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durability: Durability | None = None
 
 
+class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`after`: the last event of the run that counts; 0 is where the run began, before its question. `input`: the text
+    or the one message that the user says next; without it the fork goes on from there. `model`: another one than the
+    run's."""
+
+    after: Annotated[int, Meta(ge=0)]
+    input: str | Annotated[tuple[InputMessage, ...], Meta(min_length=1, max_length=1)] | None = None
+    model: Name = ""
+    idempotency_key: Name = ""
+    durability: Durability | None = None
+
+
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval_id: Name
     decision: Decision
@@ -81,6 +94,18 @@ class RunStatusBody(msgspec.Struct, frozen=True):
     status: State
 
 
+class ForkedFrom(msgspec.Struct, frozen=True):
+    """The run began from the facts of `run_id` up to its event `after`."""
+
+    run_id: str
+    after: int
+
+
+class ForkStatusBody(RunStatusBody, frozen=True):
+    session: str  # the fork's own: it has the history up to `forked_from`
+    forked_from: ForkedFrom | None
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     status: State
@@ -94,6 +119,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None  # once it has ended
     usage: Usage | None = None
     error: RunFailure | None = None
+    forked_from: ForkedFrom | None = None
 
 
 class RunState(RunSummary, frozen=True, kw_only=True):
@@ -131,7 +157,13 @@ def summary_of(run: Run) -> RunSummary:
         output=finished.output if finished else None,
         usage=finished.usage if finished else None,
         error=finished.error if finished else run.parked,
+        forked_from=forked_from(run),
     )
+
+
+def forked_from(run: Run) -> ForkedFrom | None:
+    point = run.new.input.get("forked_from") if run.new.kind == TURN_KIND else None
+    return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
 def _question(run: Run) -> str:
@@ -182,3 +214,10 @@ def turn_of(body: NewRunBody, *, model: str, requester: str) -> TurnSpec:
         requester=requester,
         reachable=True,
     )
+
+
+def question_of(body: ForkBody) -> Message | None:
+    """The user's next message, where there is one. Raises `ApiError` 400 for an empty one."""
+    if body.input is None:
+        return None
+    return turn_of(NewRunBody(body.input), model="", requester="").message

@@ -34,6 +34,7 @@ from tailrace.events import (
     ReasoningChunk,
     RunFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -65,7 +66,9 @@ from tailrace.wire.peer_json import encode_object
 from tailrace.wire.reasoning_seal import USUAL_FIELD, named_field
 
 _Bookkeeping: TypeAlias = AttemptFact | HistoryFact | ApprovalFact | SequenceFact | Delivered | Snapshot
-_NoDelta: TypeAlias = RunStarted | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
+_NoDelta: TypeAlias = (
+    RunStarted | RunForked | ToolCallChunk | ToolCallFinished | LongToolHint | GatewayNotice | _Bookkeeping
+)
 _NoProgress: TypeAlias = RunFact | MessageChunk | MessageStop | Commentary | ReasoningChunk | _Bookkeeping
 GAP = "\n\n"  # between the texts before and after one of our tools: the client sees one message
 

@@ -36,6 +36,14 @@ def is_agent(app: App, client_request: ClientRequest) -> bool:
     return AGENT in (client_request.model, unaliased(app.config, client_request.model))
 
 
+def turn_model(app: App, model: str) -> str:
+    """The model that a turn is asked to use, as `TurnSpec` has it: empty where the configured one is meant. Raises
+    `ConfigError` for one that is not there."""
+    chosen = "" if AGENT in (model, unaliased(app.config, model)) else model
+    app.models.routes(named(app.config, chosen))
+    return chosen
+
+
 def provider_dialect(app: App, client_request: ClientRequest) -> Dialect | None:
     """The dialect of the provider that a client's request to a raw model reaches; None where the agent answers. Raises
     `ConfigError` for a model that is not there."""

@@ -285,7 +285,8 @@ async def history_after(journal: Journal, run: Run) -> tuple[Message, ...]:
     turn_spec = msgspec.convert(run.new.input, TurnSpec)
     history = turn_spec.history
     if history is None:
-        history = await history_of(journal, run.new.session, before=run.id) if run.new.session else ()
+        session, follows = run.new.session, turn_spec.follows
+        history = await history_of(journal, session, before=run.id, follows=follows) if session else ()
     turn = Turn(history, foreign=[tool.name for tool in turn_spec.foreign])
     turn.replay(facts)
     return turn.messages

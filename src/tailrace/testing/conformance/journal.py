@@ -61,19 +61,11 @@ from tailrace.ports import (
     Signal,
     StoredLine,
 )
+from tailrace.testing.conformance.journal_claims import ClaimsConformance
 from tailrace.testing.conformance.journal_values import KeyValuesConformance
+from tailrace.testing.conformance.wall_clock import WallClock
 
 NEW = NewRun("agent", {"text": "hi"}, model="m", session="s")
-
-
-class WallClock:
-    """A wall clock that stands still until it is moved."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def started(journal: Journal, new: NewRun = NEW, owner: str = "me") -> tuple[Run, Lease]:
@@ -490,7 +482,7 @@ class _Keeping:
         assert again.id != run.id
 
 
-class JournalConformance(_Life, _Writing, _Viewing, _Keeping, KeyValuesConformance):
+class JournalConformance(_Life, _Writing, _Viewing, _Keeping, ClaimsConformance, KeyValuesConformance):
     """Needs a fixture `journal`: an empty one that takes its time from the fixture `wall_clock`."""
 
     @pytest.fixture

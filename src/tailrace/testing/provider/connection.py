@@ -93,6 +93,10 @@ class ConnectionHost(Protocol):
     @property
     def kept(self) -> KeptResponses: ...
 
+    @property
+    def flowing(self) -> asyncio.Event:
+        """Cleared while answers are to wait before their next piece."""
+
 
 class Connection(asyncio.Protocol):
     """The protocol of one connection, and the task that answers on it."""
@@ -226,6 +230,7 @@ class Connection(asyncio.Protocol):
         for piece in _cut_up(response.pieces, stop, played.write_bytes):
             if played.pace_s and record.bytes_sent:
                 await asyncio.sleep(played.pace_s)
+            await self._host.flowing.wait()
             await self._send(piece, response, record)
             await asyncio.sleep(0)  # lets the client read each write by itself
         if played.broken and not (played.broken.kind == "end" and response.chunked):

@@ -46,6 +46,8 @@ class FaultyProvider:
         self.requests: list[RecordedRequest] = []
         self.connections = 0  # ever accepted
         self.kept = KeptResponses()
+        self.flowing = asyncio.Event()  # clear it, and each answer waits before its next piece until it is set again
+        self.flowing.set()
         self._script = [_as_scenario(item) for item in script]
         self._turns = AgenticTurns(turns or {})
         self._api = VendorApi(strict)

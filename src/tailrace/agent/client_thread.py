@@ -1,0 +1,89 @@
+"""A conversation that a front end keeps beside the session: which of its messages are new, and which turns it left out.
+
+A front end sends its whole list of messages with each request and names them by ids of its own. The session in the
+journal is the truth: what the list repeats is not added again. Only two things of the list count. The messages after
+the last one that is known are new. The turns after the newest one that is repeated were removed by the user, who edited
+an earlier message or asked anew: from then on the model is not told of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+import msgspec
+
+from tailrace.agent.session import TURN_KIND
+from tailrace.ports import Journal, Run
+
+_PAGE: Final = 10  # a front end repeats the newest turn, or nothing
+_MADE_HERE: Final = re.compile(r"(run_[0-9a-f]{24})-[a-z]?[0-9]+")
+
+
+def message_id(run_id: str, number: int, kind: str = "") -> str:
+    """The id by which a front end is told a message of a turn. `kind` is a letter; without one it is an answer's."""
+    return f"{run_id}-{kind}{number}"
+
+
+def run_of_message(made_id: str) -> str:
+    """The run whose message has this id; empty where a client made it."""
+    return made[1] if (made := _MADE_HERE.fullmatch(made_id)) else ""
+
+
+def question_ids(run: Run) -> tuple[str, ...]:
+    """The ids of the messages that came with this turn."""
+    client = run.new.input.get("client") or {}
+    return tuple(client.get("message_ids") or (message_id(run.id, 0, "q"),))
+
+
+def request_id(run: Run) -> str:
+    """The front end's own id of the request that began this turn."""
+    client = run.new.input.get("client") or {}
+    return str(client.get("request_id", ""))
+
+
+def requester(run: Run) -> str:
+    return str(run.new.input.get("requester", ""))
+
+
+async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, None]:
+    """The turns of the session, newest first."""
+    cursor: str | None = None
+    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
+        for run in runs:
+            yield run
+        if len(runs) < _PAGE:
+            return
+        cursor = runs[-1].id
+
+
+class ThreadPlace(msgspec.Struct, frozen=True):
+    """Where a request stands in its session. The messages from `new_from` on are new. `follows` as in `TurnSpec`.
+    `repeated` is the newest turn that the list knows."""
+
+    new_from: int
+    follows: str | None = None
+    repeated: Run | None = None
+    asks_again: bool = False  # the new messages are the question of `repeated`
+    is_first: bool = False  # the session has no turn yet
+
+
+async def place_in_thread(journal: Journal, session: str, ids: Sequence[str]) -> ThreadPlace:
+    """`ids` are those of all messages of the list, in order. A list that ends with a known question asks it anew."""
+    given, made_by = set(ids), set(map(run_of_message, ids))
+    newest = True
+    turns = session_turns(journal, session)
+    async for run in turns:
+        questions = given.intersection(question_ids(run))
+        if not questions and run.id not in made_by:
+            newest = False
+            continue
+        if ids[-1] in questions:
+            first = min(place for place, each in enumerate(ids) if each in questions)
+            before = await anext(turns, None)
+            follows = run.new.input.get("follows", before.id if before is not None else "")
+            return ThreadPlace(first, follows, run, asks_again=True)
+        last = max(place for place, each in enumerate(ids) if each in questions or run_of_message(each))
+        return ThreadPlace(last + 1, None if newest else run.id, run)
+    return ThreadPlace(0, is_first=newest)

@@ -1,0 +1,33 @@
+"""What every journal must hold about owners that lose a run and come back: part of `JournalConformance`."""
+
+from __future__ import annotations
+
+from tailrace.events import RunFailure
+from tailrace.ports import CRASH_LOOP, Journal, NewRun
+from tailrace.testing.conformance.wall_clock import WallClock
+
+
+class ClaimsConformance:
+    """Needs the fixtures of `JournalConformance`."""
+
+    async def test_I102_an_owner_that_comes_back_has_not_died(self, journal: Journal, wall_clock: WallClock) -> None:
+        """A busy machine renews its leases too late: whoever is refused and gives back has lived all the time."""
+        run, first = await journal.start(NewRun("agent"), "0")
+        assert first is not None
+        leases = [first]
+        for number in (1, 2, 3):
+            wall_clock.now += 31.0
+            leases.append(await journal.claim(run.id, str(number)))
+        assert (await journal.get(run.id)).kills == 3
+        await journal.release(first)
+        await journal.release(first)  # the same one again
+        assert (await journal.get(run.id)).kills == 2
+        await journal.park(leases[3], RunFailure(CRASH_LOOP, "it kept crashing"))
+        await journal.release(leases[3])  # it has parked the run itself
+        assert (await journal.get(run.id)).state == "parked"
+        await journal.release(leases[1])
+        run = await journal.get(run.id)
+        assert (run.state, run.parked, run.kills) == ("pending", None, 1)
+        await journal.release(leases[2])
+        assert (await journal.get(run.id)).kills == 0
+        await journal.claim(run.id, "4")

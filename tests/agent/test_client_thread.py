@@ -1,0 +1,109 @@
+"""A front end's list of messages beside a session: what is new in it, and what it has left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.test_service import opened
+from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, run_of_message
+from tailrace.agent.service import ClientTurn, TurnSpec
+from tailrace.agent.session import history_of
+from tailrace.events import MessageRecorded, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import JsonObject, Message, assistant, user
+from tailrace.ports import NewRun, Run
+from tailrace.testing.provider import reply
+
+
+async def turn(journal: MemoryJournal, question: str, follows: str | None = None) -> Run:
+    """A turn that has ended: the question has the id `id of <question>`."""
+    spec: JsonObject = {"client": {"request_id": question, "message_ids": [f"id of {question}"]}}
+    if follows is not None:
+        spec["follows"] = follows
+    run, lease = await journal.start(NewRun("agent", spec, session="s"), "me")
+    assert lease is not None
+    journal.append(lease, [MessageRecorded(user(question)), MessageRecorded(assistant(f"{question}!"))])
+    await journal.seal(lease, RunFinished("completed"))
+    return await journal.get(run.id)
+
+
+def said(*questions: str) -> tuple[Message, ...]:
+    return tuple(message for question in questions for message in (user(question), assistant(f"{question}!")))
+
+
+async def test_a_session_without_turns_has_nothing_to_repeat() -> None:
+    place = await place_in_thread(MemoryJournal(), "s", ["a", "b"])
+    assert (place.new_from, place.follows, place.is_first) == (0, None, True)
+
+
+async def test_what_comes_after_the_last_known_message_is_new() -> None:
+    journal = MemoryJournal()
+    one, two = await turn(journal, "one"), await turn(journal, "two")
+    ids = ["id of one", message_id(one.id, 0), "id of two", message_id(two.id, 0), "new"]
+    whole = await place_in_thread(journal, "s", ids)
+    window = await place_in_thread(journal, "s", ids[2:])
+    unseen = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of two", "new"])
+    nothing = await place_in_thread(journal, "s", ["new"])
+    assert [whole.new_from, window.new_from, unseen.new_from, nothing.new_from] == [4, 2, 3, 0]
+    assert {whole.follows, window.follows, unseen.follows, nothing.follows} == {None}  # all that the session has
+    assert (whole.repeated, nothing.repeated, nothing.is_first) == (two, None, False)
+
+
+async def test_turns_that_the_list_leaves_out_are_forgotten() -> None:
+    journal = MemoryJournal()
+    one = await turn(journal, "one")
+    await turn(journal, "two")
+    place = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "edited"])
+    assert (place.new_from, place.follows, place.asks_again) == (2, one.id, False)
+
+
+async def test_a_list_that_ends_with_a_known_question_asks_it_anew() -> None:
+    journal = MemoryJournal()
+    one = await turn(journal, "one")
+    await turn(journal, "two")
+    edited = await turn(journal, "three", follows=one.id)
+    four = await turn(journal, "four")
+    again = await place_in_thread(journal, "s", ["id of one", message_id(one.id, 0), "id of three"])
+    first = await place_in_thread(journal, "s", ["id of one"])
+    last = await place_in_thread(journal, "s", ["id of four"])
+    assert [place.asks_again for place in (again, first, last)] == [True] * 3
+    assert (again.new_from, again.follows, again.repeated) == (2, one.id, edited)
+    assert (first.new_from, first.follows, first.repeated) == (0, "", one)
+    assert (last.new_from, last.follows, last.repeated) == (0, edited.id, four)
+
+
+async def test_a_known_message_in_an_old_page_is_found() -> None:
+    journal = MemoryJournal()
+    turns = [await turn(journal, f"q{number}") for number in range(25)]
+    place = await place_in_thread(journal, "s", ["id of q2", "edited"])
+    assert (place.follows, place.repeated) == (turns[2].id, turns[2])
+
+
+async def test_a_turn_that_no_front_end_began_has_an_id_too() -> None:
+    journal = MemoryJournal()
+    run = await journal.create(NewRun("agent", session="s"))
+    assert question_ids(run) == (f"{run.id}-q0",)
+    assert run_of_message(f"{run.id}-q0") == run.id
+    assert run_of_message("run_x-q0") == run_of_message("mine") == ""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_replaced_history_holds_for_later_turns(tmp_path: Path, stopped: bool) -> None:
+    async with opened(tmp_path, *map(reply, ("one!", "two!", "three!", "four!"))) as (app, server):
+        for text in ("one", "two"):
+            await app.agents.finished((await app.agents.submit(TurnSpec(user(text)), session="s")).id)
+        client = ClientTurn("r3", ("m3",), {"page": 1})
+        spec = TurnSpec(user("three"), history=said("one"), replaces_history=True, client=client)
+        third = await app.agents.submit(spec, session="s")
+        if stopped:
+            await app.agents.stop(third.id)
+        await app.agents.finished(third.id)
+        await app.agents.finished((await app.agents.submit(TurnSpec(user("four")), session="s")).id)
+        history = await history_of(app.journal, "s")
+        asked = [message["content"] for message in server.requests[-1].json()["messages"][1:]]
+    assert user("two") not in history
+    assert history[:3] == (*said("one"), user("three"))
+    assert asked[:3] == ["one", "one!", "three"]
+    assert asked[-1] == "four"

@@ -1,0 +1,51 @@
+"""The turns of a session that lead to its newest one, where answers were regenerated and questions edited."""
+
+from __future__ import annotations
+
+from tailrace.agent.session import history_of
+from tailrace.events import MessageRecorded, RunFinished
+from tailrace.journal.memory import MemoryJournal
+from tailrace.messages import assistant, user
+from tailrace.ports import NewRun
+
+
+async def add_turn(journal: MemoryJournal, question: str, follows: str | None = None) -> str:
+    run, lease = await journal.start(
+        NewRun("agent", {} if follows is None else {"follows": follows}, session="s"), "me"
+    )
+    assert lease is not None
+    journal.append(lease, [MessageRecorded(user(question)), MessageRecorded(assistant(f"to {question}"))])
+    await journal.seal(lease, RunFinished("completed"))
+    return run.id
+
+
+async def questions(journal: MemoryJournal, **where: str) -> list[str]:
+    return [message.text for message in await history_of(journal, "s", **where) if message.role == "user"]
+
+
+async def test_a_turn_that_replaces_others_follows_the_one_before_them() -> None:
+    journal = MemoryJournal()
+    first = await add_turn(journal, "one")
+    second = await add_turn(journal, "two")
+    await add_turn(journal, "three")
+    assert await questions(journal, follows=first) == ["one"], "of a turn that is about to begin"
+    again = await add_turn(journal, "two again", follows=first)
+    assert await questions(journal) == ["one", "two again"]
+    await add_turn(journal, "four")
+    assert await questions(journal) == ["one", "two again", "four"]
+    assert await questions(journal, before=again) == ["one", "two", "three"], "as it was before"
+    await add_turn(journal, "two for the third time", follows=second)
+    assert await questions(journal) == ["one", "two", "two for the third time"], "any earlier turn can be followed"
+    await add_turn(journal, "anew", follows="")
+    await add_turn(journal, "more")
+    assert await questions(journal) == ["anew", "more"]
+
+
+async def test_a_turn_that_is_no_longer_kept_is_followed_by_those_before_it() -> None:
+    journal = MemoryJournal()
+    await add_turn(journal, "one")
+    second = await add_turn(journal, "two")
+    await add_turn(journal, "three")
+    await add_turn(journal, "four", follows=second)
+    await journal.delete(second)
+    assert await questions(journal) == ["one", "four"]

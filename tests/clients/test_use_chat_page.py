@@ -1,0 +1,156 @@
+"""The example page with `useChat`, built as its package.json says and used in a real browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from clients.installed import ROOT, client_environment, clients_dir
+from server.frontends.launch_tool import Launch
+from server.http_server import RunningServer, running_server
+from server.web import chromium
+from server.web.chromium import Browser, Tab, browsing
+from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+EXAMPLE = ROOT / "examples/frontends/use_chat"
+WORDS = " ".join(f"word{number}" for number in range(1, 61))
+READY = 'document.querySelector("main")?.dataset.status === "ready"'
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page's directory, with the bundle that `npm run build` makes."""
+    home = tmp_path_factory.mktemp("page")
+    for name in ("page.jsx", "index.html"):
+        shutil.copy(EXAMPLE / name, home)
+    (home / "node_modules").symlink_to(clients_dir() / "node_modules")
+    command = json.loads((EXAMPLE / "package.json").read_text(encoding="utf-8"))["scripts"]["build"].split()
+    subprocess.run(command, cwd=home, env=client_environment(home, {}), check=True, capture_output=True, timeout=60)
+    return home
+
+
+@pytest.fixture(scope="module")
+def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with chromium.started(tmp_path_factory.mktemp("chromium")) as address:
+        yield address
+
+
+@asynccontextmanager
+async def page(
+    devtools: str, built: Path, home: Path, *script: str | Scenario | Reply, config: str = "", **kwargs: Any
+) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
+    """The page on an origin of its own, in front of a server that lets it in."""
+    application = web.Application()
+    application.router.add_static("/", built)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        config += f"server: {{cors_origins: ['{origin}'], drain_s: 0.05}}\n"
+        async with running_server(home, *script, config=config, **kwargs) as server, browsing(devtools) as browser:
+            yield server, browser, await browser.tab(f"{origin}/index.html?server={server.url}#chat-1")
+    finally:
+        await runner.cleanup()
+
+
+def test_the_page_has_fifty_lines() -> None:
+    assert len((EXAMPLE / "page.jsx").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+async def test_turns_a_reload_in_the_middle_and_a_second_tab(devtools: str, built: Path, tmp_path: Path) -> None:
+    script = (reply("Hello."), Scenario(reply=reply(WORDS), pace_s=0.05))
+    async with page(devtools, built, tmp_path, *script) as (server, browser, tab):
+        await tab.send("Hi.")
+        await tab.until_shown("Hello.")
+        await tab.until(READY)
+        await tab.send("Count.")
+        await tab.until_shown("word5 ")
+        await tab.reload()
+        other = await browser.tab(await tab.value("location.href"))
+        texts = []
+        for each in (tab, other):
+            await each.until_shown("word60")
+            await each.until(READY)
+            texts.append(await each.value("[...document.querySelectorAll('article')].map((a) => a.innerText.trim())"))
+        asked = [message["content"] for message in server.provider.requests[1].json()["messages"][1:]]
+        await tab.reload()
+        await tab.until(READY)
+        after = await tab.value("[...document.querySelectorAll('article')].map((a) => a.innerText.trim())")
+    assert texts == [["Hi.", "Hello.", "Count.", WORDS]] * 2
+    assert after == texts[0]
+    assert asked == ["Hi.", "Hello.", "Count."]
+    assert (tab.complaints, other.complaints) == ([], [])
+
+
+async def test_an_approval_a_refusal_and_an_answer_anew(devtools: str, built: Path, tmp_path: Path) -> None:
+    launch = reply(call("launch", {"what": "rocket"}))
+    script = (launch, reply("It flies."), launch, reply("It stays."))
+    async with page(devtools, built, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
+        await tab.send("Launch!")
+        await tab.until_shown("approval-requested")
+        await tab.until(READY)
+        await tab.reload()
+        await tab.until_shown("approval-requested")
+        await tab.until(READY)
+        await tab.press("Approve")
+        await tab.until_shown("It flies.")
+        await tab.until(READY)
+        first = await tab.text("article.assistant")
+        await tab.press("Regenerate")
+        await tab.until_shown("approval-requested")
+        await tab.until(READY)
+        await tab.press("Deny")
+        await tab.until_shown("It stays.")
+        await tab.until(READY)
+        second = await tab.text("article.assistant")
+        articles = await tab.value("document.querySelectorAll('article').length")
+        _, runs = await server.json("GET", "/runs")
+    assert ("launched rocket" in first, "output-available" in first) == (True, True)
+    assert ("output-denied" in second, "It flies." in second) == (True, False)
+    assert articles == 2
+    assert [run["status"] for run in runs["data"]] == ["completed", "completed"]
+    assert tab.complaints == []
+
+
+async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
+    devtools: str, built: Path, tmp_path: Path
+) -> None:
+    async with page(devtools, built, tmp_path, Scenario(reply=reply(WORDS), pace_s=0.05)) as (server, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("word5 ")
+        for stream in [*server.pipeline._streams]:
+            stream._drop()
+        await tab.until('document.querySelector("[role=alert]") !== null')
+        await tab.value('document.dispatchEvent(new Event("visibilitychange"))')
+        await tab.until_shown("word60")
+        await tab.until(READY)
+        shown = await tab.text("article.assistant")
+        articles = await tab.value("document.querySelectorAll('article').length")
+    assert (shown.strip(), articles) == (WORDS, 2)
+
+
+async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> None:
+    stalled = Scenario(reply=reply(WORDS), broken=Break("stall", Offset(60, per_cent=True)))
+    config = "call: {idle_timeout_s: 600}\n"
+    async with page(devtools, built, tmp_path, stalled, reply("Again."), config=config) as (server, _, tab):
+        await tab.send("Count.")
+        await tab.until_shown("word5 ")
+        run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
+        await tab.press("Stop")
+        ended = await server.app.agents.finished(run)
+        await tab.until(READY)
+        await tab.send("Go on.")
+        await tab.until_shown("Again.")
+    assert ended.status == "stopped"
+    assert tab.complaints == []
