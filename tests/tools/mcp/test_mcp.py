@@ -22,6 +22,7 @@ from mcp_types import (
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
+    ImageContent,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -248,6 +249,8 @@ def test_results_of_every_kind() -> None:
     assert text_of(CallToolResult(content=blocks)) == "a\n[n: file:///x]\ninside"
     assert text_of(CallToolResult(content=[], structured_content={"a": 1})) == '{"a":1}'
     assert text_of(CallToolResult(content=[])) == "(done)"
+    drawn = ImageContent(data="AAAA", mime_type="image/png")
+    assert text_of(CallToolResult(content=[drawn], structured_content={"a": 1})) == '[image/png]\n{"a":1}'
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,14 +16,20 @@ pytest.importorskip("mcp", reason="the extra is not installed")
 
 from mcp_types import Prompt, PromptArgument
 
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.config.load import load
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
+from tailrace.messages import user
 from tailrace.ports import Effect, ToolOutcome
+from tailrace.testing.provider import FaultyProvider, reply
+from tailrace.testing.provider import call as tool_call
 from tailrace.tools.mcp.prompts import arguments_of
 from tailrace.tools.mcp.servers import McpServers
 from tools.mcp.mcp_server import PNG
 from tools.mcp.test_mcp import ENVIRONMENT, SERVER, http_server
-from tools.tool_context import Workplace
+from tools.tool_context import PATH, Workplace
 
 OLD = str(Path(__file__).with_name("old_server.py"))
 
@@ -164,6 +170,29 @@ async def test_a_list_that_changes_is_listed_anew(
         await tools[f"s__{by}"].run({}, here)
         await told(f"the MCP server s offers {count} tools now")
         assert f"s__{new}" in offered.offered
+
+
+async def test_a_tool_that_was_added_is_there_in_the_next_turn(tmp_path: Path, told: Told) -> None:
+    """And a turn reads a resource as it calls any tool: nobody is asked."""
+    read = tool_call("mcp_read_resource", {"server": "s", "uri": "old://x"})
+    script = [reply(read, tool_call("s__change", {})), reply("Done."), reply("Again.")]
+    async with FaultyProvider(script=script) as provider:
+        settings = {
+            "model": {"provider": "p", "name": "ok"},
+            "providers": {"p": {"dialect": "chat", "base_url": provider.openai_url}},
+            "mcp": {"servers": {"s": {"command": [sys.executable, OLD]}}},
+        }
+        (tmp_path / "config.yaml").write_text(json.dumps(settings), encoding="utf-8")
+        async with open_app(load({"PATH": PATH}, tmp_path), directory=tmp_path) as app:
+            for question in ("Change.", "And now?"):
+                run = await app.agents.submit(TurnSpec(user(question)))
+                finished = await app.agents.finished(run.id)
+                assert finished.status == "completed"
+                if question == "Change.":
+                    await told("the MCP server s offers 7 tools now")
+    offered = [{tool["function"]["name"] for tool in request.json()["tools"]} for request in provider.requests]
+    assert ["s__changed" in names for names in offered] == [False, False, True]
+    assert "not readable here" in provider.requests[1].body.decode()
 
 
 async def test_a_server_that_comes_later_is_found(told: Told, tmp_path: Path) -> None:
