@@ -31,7 +31,7 @@ from tailrace.wire.sse import SseDecoder
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 
 from postgres_server import PostgresServer, running
-from redis_server import redis_server
+from redis_server import RedisServer, redis_server
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 NODES = 3
@@ -100,6 +100,10 @@ class Store(NamedTuple):
     url: str
     bus: str = "auto"
     server: PostgresServer | None = None
+    redis: RedisServer | None = None
+
+    def redis_cpu_s(self) -> float:
+        return 0.0 if self.redis is None else cpu_s(self.redis.pid)
 
 
 def start_serving(home: Path, config: Mapping[str, object]) -> tuple[subprocess.Popen[str], str]:
@@ -190,6 +194,7 @@ class Load(NamedTuple):
     per_s: float
     node_us: float  # CPU of all nodes for each token
     server_us: float
+    redis_us: float
 
 
 async def load(nodes: Nodes, count: int) -> Load:
@@ -197,6 +202,7 @@ async def load(nodes: Nodes, count: int) -> Load:
     working = nodes.living[:count]
     pids = [node.process.pid for node in nodes.living]
     began, spent, served = time.perf_counter(), sum(map(cpu_s, pids)), postgres_cpu_s(nodes.store.server)
+    carried = nodes.store.redis_cpu_s()
 
     async def one(node: Node) -> None:
         await nodes.read(node, await nodes.run(node, "flat"))
@@ -205,7 +211,8 @@ async def load(nodes: Nodes, count: int) -> Load:
     tokens = count * FLAT_RUNS * FLAT_TOKENS
     took = time.perf_counter() - began
     spent, served = sum(map(cpu_s, pids)) - spent, postgres_cpu_s(nodes.store.server) - served
-    return Load(tokens / took, spent / tokens * 1e6, served / tokens * 1e6)
+    carried = nodes.store.redis_cpu_s() - carried
+    return Load(tokens / took, spent / tokens * 1e6, served / tokens * 1e6, carried / tokens * 1e6)
 
 
 async def takeover_s(nodes: Nodes) -> float:
@@ -238,7 +245,7 @@ def stores() -> Iterator[list[Store]]:
         yield [
             Store("SQLite", f"sqlite:///{home}/shared.db"),
             Store("PostgreSQL", server.url(), server=server),
-            Store("PostgreSQL and Redis", server.url(), redis.url, server),
+            Store("PostgreSQL and Redis", server.url(), redis.url, server, redis),
         ]
 
 
@@ -280,7 +287,7 @@ def tables(stores: list[Store], found: list[Figures]) -> list[Table]:
     )
     rates = Table(
         f"tokens of agent runs, flat out, {FLAT_RUNS} at once on each node, {os.cpu_count()} cores for all",
-        *("store", "nodes", "tokens/s", "of 1 node", "CPU µs/token: nodes", "of SQLite's", "PostgreSQL"),
+        *("store", "nodes", "tokens/s", "of 1 node", "CPU µs/token: nodes", "of SQLite's", "PostgreSQL", "Redis"),
     )
     deaths = Table(f"kill -9 to the next event, lease {LEASE_S:g} s", "store", "median s", "longest s", "in leases")
 
@@ -294,7 +301,7 @@ def tables(stores: list[Store], found: list[Figures]) -> list[Table]:
         alone = typical(one.loads[1])
         for count, loads in one.loads.items():
             each, sqlite = typical(loads), typical(found[0].loads[count])
-            costs = (each.node_us, f"{each.node_us / sqlite.node_us:.2f}", each.server_us)
+            costs = (each.node_us, f"{each.node_us / sqlite.node_us:.2f}", each.server_us, each.redis_us)
             rates.row(store.name, count, each.per_s, f"{each.per_s / alone.per_s:.2f}", *costs)
         median = statistics.median(one.takeovers_s)
         deaths.row(store.name, median, max(one.takeovers_s), f"{median / LEASE_S:.2f}")

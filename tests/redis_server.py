@@ -30,6 +30,11 @@ class RedisServer:
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "it runs"
+        return self._process.pid
+
     def start(self) -> None:
         """Returns when the server takes connections."""
         assert PROGRAM is not None

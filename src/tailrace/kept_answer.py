@@ -25,6 +25,7 @@ from tailrace.events import (
     StepFinished,
 )
 
+_OF_STEPS = (AnswerKept, LlmDelta, AttemptStarted, AttemptDiscarded, StepFinished, StepFailed)
 _ENDS = (AttemptStarted, MessageRecorded, StepFinished, StepFailed, RunFinished)
 
 
@@ -95,3 +96,13 @@ def kept_in(entries: Iterable[Entry]) -> KeptAnswer | None:
     for entry in entries:
         state.apply(entry.event, entry.attempt)
     return state.current
+
+
+def kept_by_steps(entries: Iterable[Entry]) -> list[KeptAnswer]:
+    """The same for a sequence, whose steps may each have an answer under way."""
+    steps: dict[str, KeptAnswerFold] = {}
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, _OF_STEPS):
+            steps.setdefault(event.block_id, KeptAnswerFold()).apply(event, entry.attempt)
+    return [kept for step in steps.values() if (kept := step.current) is not None]

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from runs.test_takeover import killed, recovering, victim
+from tailrace.agent.model_call import _SummaryListener
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import Config, load
@@ -108,12 +109,12 @@ async def tailrace_serve(home: Path, model: GatedModel) -> AsyncGenerator[str, N
         await process.communicate()
 
 
-def config_of(home: Path, url: str, *, more: str = "") -> Config:
+def config_of(home: Path, url: str, *, more: str = "", also: str = "") -> Config:
     (home / "config.yaml").write_text(
         "model: {provider: faulty, name: ok}\n"
         "providers:\n"
         f"  faulty: {{dialect: responses, base_url: '{url}/v1', reattach: true, backoff_s: 0.01{more}}}\n"
-        "store: {lease_s: 1}\n",
+        f"store: {{lease_s: 1}}\n{also}",
         encoding="utf-8",
     )
     return load({}, home)
@@ -206,7 +207,7 @@ async def test_a_connection_that_is_cut_in_the_middle_is_read_on(tmp_path: Path)
         assert end.usage.output_tokens == 40
 
 
-@pytest.mark.parametrize("kind", ["agent", "call"])
+@pytest.mark.parametrize("kind", ["agent", "call", "llm_call"])
 async def test_a_dead_processs_run_that_is_stopped_is_cancelled_at_the_provider(tmp_path: Path, kind: str) -> None:
     async with (
         GatedModel().serving() as model,
@@ -215,7 +216,8 @@ async def test_a_dead_processs_run_that_is_stopped_is_cancelled_at_the_provider(
         victim(tmp_path, kind) as (process, run_id),
     ):
         await killed(process)
-        await (app.agents if kind == "agent" else app.calls).stop(run_id)
+        stops = {"agent": app.agents.stop, "call": app.calls.stop, "llm_call": app.flows.stop}
+        await stops[kind](run_id)
         assert (await finished(app.journal, run_id)).status == "stopped"
         await model.left.wait()
 
@@ -233,6 +235,32 @@ async def test_a_stopped_run_is_cancelled_at_the_provider(tmp_path: Path) -> Non
         assert (await app.agents.finished(run_id)).status == "stopped"
         await model.left.wait()  # the provider has stopped its own model
         assert model.asked == 1
+
+
+async def test_a_summary_that_is_interrupted_is_cancelled_at_the_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads it on: a process that goes on with the turn asks for another one."""
+    asked, answer_kept = asyncio.Event(), _SummaryListener.answer_kept
+
+    def noted(listener: _SummaryListener, answer_id: str) -> None:
+        answer_kept(listener, answer_id)
+        asked.set()
+
+    monkeypatch.setattr(_SummaryListener, "answer_kept", noted)
+    async with GatedModel().serving() as model, tailrace_serve(tmp_path / "provider", model) as url:
+        config = config_of(tmp_path, url, also="agent: {context_tokens: 2000}\n")
+        async with open_app(config, directory=tmp_path) as app:
+            model.is_open.set()
+            run = await app.agents.submit(TurnSpec(user("a" * 16_000)), session="s")
+            assert (await app.agents.finished(run.id)).status == "completed"
+            model.is_open.clear()
+            run = await app.agents.submit(TurnSpec(user("b")), session="s")
+            await asked.wait()
+            await app.agents.stop(run.id)
+            assert (await app.agents.finished(run.id)).status == "stopped"
+            async with asyncio.timeout(30):
+                await model.left.wait()
 
 
 async def test_a_drained_process_leaves_the_answer_to_the_next_one(tmp_path: Path) -> None:

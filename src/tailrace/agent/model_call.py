@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -178,12 +179,13 @@ class ModelCall:
         request = msgspec.structs.replace(
             self._settings.request, messages=summary_request(older), tools=(), tool_choice=None, response_schema=None
         )
-        result = await self._caller.complete(
-            request,
-            self._settings.routes,
-            listener=_SummaryListener(self._record),
-            budget_s=budget_s,
-        )
+        listener = _SummaryListener(self._record)
+        try:
+            result = await self._caller.complete(request, self._settings.routes, listener=listener, budget_s=budget_s)
+        except asyncio.CancelledError:
+            if listener.kept is not None:  # nobody reads it on: another process would ask for another one
+                await self.cancel_kept(listener.kept)
+            raise
         if result.incomplete is not None:
             return ""
         said = split_thoughts(result.completion.text, self._settings.think_tags).shown
@@ -202,6 +204,14 @@ class _SummaryListener(CallListener):
 
     def __init__(self, record: RecordedFold[Turn]) -> None:
         self._record = record
+        self._asked = ("", "")
+        self.kept: KeptAnswer | None = None
+
+    def attempt_started(self, number: int, provider: str, model: str) -> None:  # noqa: ARG002 - the port's
+        self._asked, self.kept = (provider, model), None
+
+    def answer_kept(self, answer_id: str) -> None:
+        self.kept = KeptAnswer(*self._asked, answer_id)
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         if attempt.usage != Usage():

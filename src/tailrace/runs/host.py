@@ -118,6 +118,11 @@ class RunHost(ABC, Generic[E]):
         """What completes the log of a run that is stopped while no process executes it."""
         return ()
 
+    def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
+        """The answers that were under way when this log ended, where their providers keep them."""
+        kept = kept_in(entries)
+        return () if kept is None else (kept,)
+
     async def _cancel_kept(self, _run: Run, _kept: KeptAnswer) -> None:
         """Tells the provider that it need not go on with an answer that it keeps. Raises `TailraceError`."""
 
@@ -283,8 +288,7 @@ class RunHost(ABC, Generic[E]):
         unwanted: list[tuple[Run, KeptAnswer]] = []  # known where the run is ended here
 
         def last_words(run: Run, entries: Sequence[Entry]) -> Sequence[AnyEvent]:
-            if (kept := kept_in(entries)) is not None:
-                unwanted.append((run, kept))
+            unwanted.extend((run, kept) for kept in self._kept_answers(entries))
             return self._last_words(run, entries)
 
         await stop_run(self._journal, run_id, self._owner, at=self._clock(), by=by, last_words=last_words)

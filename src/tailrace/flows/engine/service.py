@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunSealed
-from tailrace.events import AnyEvent, InstanceState, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check_definition
@@ -27,6 +27,7 @@ from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema.whole_value import NotChecked, load_schema, value_errors
 from tailrace.flows.steps.base import Handlers, waiting_names
 from tailrace.journal.fold import SEQUENCE
+from tailrace.kept_answer import KeptAnswer, kept_by_steps
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.runs.host import RunHost
@@ -90,6 +91,13 @@ class FlowService(RunHost[InstanceRunner]):
         self._durability: Durability = durability
         self._waiting = waiting_names(handlers)
         self.library = SequenceStore(journal, owner)
+
+    def _kept_answers(self, entries: Sequence[Entry]) -> Sequence[KeptAnswer]:
+        return kept_by_steps(entries)
+
+    async def _cancel_kept(self, _run: Run, kept: KeptAnswer) -> None:
+        for handler in self._handlers.values():
+            await handler.cancel_kept(kept)
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -26,6 +26,7 @@ from tailrace.flows.definition.definition import Budget
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import JsonObject, Usage
 
 P = TypeVar("P", bound="Params")
@@ -120,6 +121,10 @@ class Handler(ABC, Generic[P]):
         """The parameters with their templates filled in. Raises `ExpressionError`."""
         filled: JsonObject = resolved(params, scope, strict=strict)
         return filled
+
+    async def cancel_kept(self, kept: KeptAnswer) -> None:
+        """A step was ended while no process executed it: its provider need not go on with this answer. A no-op where
+        the handler asks no provider. Raises `TailraceError`."""
 
     def convert(self, params: JsonObject) -> P:
         """Raises `StepError` that names the parameter."""

@@ -23,6 +23,7 @@ from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -102,6 +103,10 @@ class LlmCall(Handler[LlmParams]):
         answer = await call.answer(request)
         await load_prices()
         return self._output(answer, params)
+
+    async def cancel_kept(self, kept: KeptAnswer) -> None:
+        route = self._routes.route(ProviderParam(provider=kept.provider, model=kept.model))
+        await self._caller.cancel_kept(kept, [route])
 
     async def dry_run(self, params: LlmParams, step: StepContext) -> Any:
         await _schema_of(params)
