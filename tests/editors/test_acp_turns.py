@@ -26,6 +26,10 @@ from acp.schema import (
 )
 
 from editors.acp_editor import LONGEST_S, AgentProcess, tailrace_acp, write_config
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.config.load import load
+from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, call, reply, think
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -372,6 +376,19 @@ async def test_sessions_are_listed_loaded_resumed_and_closed(room: Room) -> None
     await agent.agent.resume_session(session_id=session, cwd=str(agent.directory), mcp_servers=[])
     assert editor.updates == []
     assert (await agent.prompt(session)).stop_reason == "end_turn"
+
+
+async def test_a_session_of_the_terminal_goes_on_in_the_editor(room: Room) -> None:
+    agent, editor = room.agent, room.agent.editor
+    async with open_app(load({"TAILRACE_HOME": str(agent.directory.parent / "home")})) as app:
+        run = await app.agents.submit(TurnSpec(user("From the terminal."), requester="cli"), session="ses_chat")
+        await app.agents.finished(run.id)
+    await agent.agent.load_session(session_id="ses_chat", cwd=str(agent.directory), mcp_servers=[])
+    assert editor.text("ses_chat", "user_message_chunk") == "From the terminal."
+    assert editor.text("ses_chat")
+    await agent.prompt("ses_chat", "From the editor.")
+    said = [message for message in room.provider.requests[-1].json()["messages"] if message["role"] == "user"]
+    assert [message["content"] for message in said] == ["From the terminal.", "From the editor."]
 
 
 async def test_unknown_methods_and_wrong_params(room: Room) -> None:
