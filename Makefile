@@ -1,5 +1,7 @@
 # Every target sets up what it needs in .venv from the lock with hashes, says what it does, and is quick again.
 PYTHON ?= python3.11
+# Home Assistant runs on this one
+HOMEASSISTANT_PYTHON ?= python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 # pytest-xdist workers: the tests are written to run in any order and in parallel
@@ -8,11 +10,11 @@ JOBS ?= 2
 # takes longer than all else it does; so does each worker with each test module.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: chat serve test check format bench fuzz lock synapse clients clean help
+.PHONY: chat serve test check format bench fuzz lock synapse homeassistant clients clean help
 .DEFAULT_GOAL := help
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 chat: $(VENV)/.chat ## chat with the embedded model; with input on a pipe it answers that and ends
 	@$(BIN)/tailrace chat --stream || [ $$? -eq 130 ] # leaving with Ctrl-C is no failure of make's
@@ -44,10 +46,12 @@ lock: $(VENV)/.dev ## pin anew, with hashes and no index named
 
 synapse: $(VENV)-synapse/.installed ## a Matrix homeserver, for the tests that talk to a real one
 
+homeassistant: $(VENV)-homeassistant/.installed ## a Home Assistant, for the tests of the integration; needs Python 3.13
+
 clients: .clients/.installed ## the agents and SDKs that the tests of /v1 run: Claude Code, Codex, AI SDK, LangChain …
 
 clean: ## remove the environment and caches
-	rm -rf $(VENV) $(VENV)-synapse .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-synapse $(VENV)-homeassistant .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
@@ -69,6 +73,14 @@ $(VENV)-synapse/.installed: requirements/synapse.txt
 	@echo "· installing Synapse into $(VENV)-synapse (once)"
 	@$(PYTHON) -m venv $(VENV)-synapse
 	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
+	@touch $@
+
+# most of its modules are never imported: they are compiled when they are
+$(VENV)-homeassistant/.installed: requirements/homeassistant.txt
+	@$(HOMEASSISTANT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || { echo "error: no Python 3.13; make homeassistant HOMEASSISTANT_PYTHON=/path/to/python3.13"; exit 1; }
+	@echo "· installing Home Assistant into $(VENV)-homeassistant (once)"
+	@$(HOMEASSISTANT_PYTHON) -m venv $(VENV)-homeassistant
+	@$(VENV)-homeassistant/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/homeassistant.txt
 	@touch $@
 
 .clients/.installed: requirements/clients.txt tests/clients/package.json tests/clients/package-lock.json

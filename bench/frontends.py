@@ -29,6 +29,7 @@ from tailrace.events import AttemptStarted, MessageChunk, MessageRecorded, Messa
 from tailrace.messages import assistant, user
 from tailrace.ports import Lease, NewRun
 from tailrace.server.app import serving
+from tailrace.server.frontends.ai_sdk_turns import UiTurn, digest_of
 
 TOKENS, VIEWERS, ROUNDS = 2000, 8, 7
 WORDS = [f" word{number}" for number in range(TOKENS)]
@@ -39,10 +40,13 @@ def requests(run_id: str) -> Mapping[str, bytes]:
     """How each protocol asks for the run."""
     asked = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "Count."}]}
     body = json.dumps(asked).encode()
+    message = {"id": "u", "role": "user", "parts": [{"type": "text", "text": "Count."}]}
+    chat = json.dumps({"id": "t", "messages": [message]}).encode()  # a question that is sent again shows the same run
     head = b"host: 127.0.0.1\r\nconnection: close\r\n"
     return {
         BASELINE: b"GET /runs/%b/stream HTTP/1.1\r\n%b\r\n" % (run_id.encode(), head),
         "/ag-ui": b"POST /ag-ui HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body),
+        "/ui/chat": b"POST /ui/chat HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (head, len(chat), chat),
     }
 
 
@@ -70,7 +74,8 @@ async def view(port: int, request: bytes) -> Viewer:
 
 
 async def begin(app: App) -> Lease:
-    spec = TurnSpec(user("Count."), requester="local", client=ClientTurn("r", ("u",)))
+    page = UiTurn("u", digest_of(user("Count."))).as_origin()
+    spec = TurnSpec(user("Count."), origin=page, requester="local", client=ClientTurn("r", ("u",)))
     for run in await app.journal.runs(session="t"):
         await app.journal.delete(run.id)
     _, lease = await app.journal.start(NewRun("agent", msgspec.to_builtins(spec), session="t"), "bench")

@@ -1,8 +1,8 @@
 """Writes requirements/*.txt: every dependency pinned with hashes, for every platform, naming no index.
 
 Needs `uv` on the PATH (`pip install uv`). `chat.txt` is what `make chat` installs, `dev.txt` adds the rest;
-`synapse.txt` is the Matrix homeserver of the tests and `clients.txt` the agent frameworks that they run, each in an
-environment of its own.
+`synapse.txt` is the Matrix homeserver of the tests, `clients.txt` the agent frameworks that they run and
+`homeassistant.txt` a Home Assistant with its own constraints, each in an environment of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 _TESTED_EXTRAS = (
@@ -36,6 +37,8 @@ LOCKS = {  # what is written: what it is made of
     "requirements/synapse.txt": ["requirements/synapse.in"],
     "requirements/clients.txt": ["requirements/clients.in"],
 }
+HOMEASSISTANT = ("requirements/homeassistant.txt", "requirements/homeassistant.in")
+HOMEASSISTANT_PYTHON = "3.13"
 
 
 def main() -> int:
@@ -44,12 +47,29 @@ def main() -> int:
         print("error: uv is not on the PATH\n       pip install uv", file=sys.stderr)
         return 1
     for lock, sources in LOCKS.items():
-        command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", "3.11"]
-        command += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--output-file", lock]
-        command += ["--custom-compile-command", "make lock", *sources]
-        subprocess.run(command, check=True)
-        print(f"· {lock}: {Path(lock).read_text(encoding='utf-8').count('==')} pins")
+        _lock(uv, lock, sources, "3.11")
+    with tempfile.TemporaryDirectory() as directory:
+        lock, source = HOMEASSISTANT
+        _lock(uv, lock, [source, "--constraint", _own_constraints(uv, source, directory)], HOMEASSISTANT_PYTHON)
     return 0
+
+
+def _lock(uv: str, lock: str, sources: list[str], python: str) -> None:
+    command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", python]
+    command += ["--generate-hashes", "--no-emit-index-url", "--no-annotate", "--output-file", lock]
+    command += ["--custom-compile-command", "make lock", *sources]
+    subprocess.run(command, check=True)
+    print(f"· {lock}: {Path(lock).read_text(encoding='utf-8').count('==')} pins")
+
+
+def _own_constraints(uv: str, source: str, directory: str) -> str:
+    """The constraints inside the newest Home Assistant that runs on its Python: what it is tested with."""
+    python = ["--python-version", HOMEASSISTANT_PYTHON]
+    newest = [uv, "pip", "compile", "--quiet", "--no-deps", "--no-annotate", "--no-header", *python, source]
+    pin = subprocess.run(newest, check=True, capture_output=True, text=True).stdout.strip()
+    install = [uv, "pip", "install", "--quiet", "--no-deps", "--target", directory, *python, pin]
+    subprocess.run(install, check=True)
+    return str(Path(directory, "homeassistant", "package_constraints.txt"))
 
 
 if __name__ == "__main__":

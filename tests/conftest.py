@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,12 @@ settings.load_profile("tailrace")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell starts what it runs in the background. The commands that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """A worker holds ten thousand tests and every library they import: no collection need look at those again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -46,9 +46,10 @@ def free_port() -> int:
 
 
 class PostgresServer:
-    """Use `running`. `durable` keeps `fsync` on, as a test of durability needs it."""
+    """Use `running`, or `replicated`. `durable` keeps `fsync` on, as a test of durability needs it. With `primary`
+    it is a standby that streams from that server."""
 
-    def __init__(self, *, durable: bool) -> None:
+    def __init__(self, *, durable: bool, primary: PostgresServer | None = None) -> None:
         self._bin = binaries()
         self._identity: dict[str, Any] = {}
         self.directory = Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))
@@ -68,12 +69,17 @@ class PostgresServer:
             "full_page_writes": "on" if durable else "off",
         }
         self._options = " ".join(f"-c {name}={value}" for name, value in options.items())
+        if primary is not None:
+            source = ("-h", "127.0.0.1", "-p", primary.port, "-U", USER)
+            self._run("pg_basebackup", "-D", self._data, *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+            return
         self._run("initdb", "-D", self._data, "-U", USER, "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
         self._write_hba()
 
     def _write_hba(self) -> None:
         locked = "".join(f"host all {user} 127.0.0.1/32 scram-sha-256\n" for user in self._locked)
-        (self._data / "pg_hba.conf").write_text(f"{locked}host all all 127.0.0.1/32 trust\nlocal all all trust\n")
+        others = "host all,replication all 127.0.0.1/32 trust\nlocal all all trust\n"
+        (self._data / "pg_hba.conf").write_text(locked + others)
 
     def require_password(self, user: str) -> None:
         self._locked.append(user)
@@ -114,6 +120,10 @@ class PostgresServer:
         """`fast` ends the connections with "admin shutdown"; `immediate` is a crash."""
         self._run("pg_ctl", "stop", "-w", "-D", self._data, "-m", mode)
 
+    def promote(self) -> None:
+        """The standby becomes the primary."""
+        self._run("pg_ctl", "promote", "-w", "-s", "-D", self._data)
+
     def kill(self) -> None:
         """SIGKILL to every process of the server."""
         parent = int((self._data / "postmaster.pid").read_text().split()[0])
@@ -151,12 +161,28 @@ def _exists(name: str) -> bool:
 
 @contextmanager
 def running(*, durable: bool = False) -> Iterator[PostgresServer]:
-    server = PostgresServer(durable=durable)
+    with _started(PostgresServer(durable=durable)) as server:
+        server.sql(f"CREATE ROLE {LOCKED_USER} LOGIN PASSWORD '{LOCKED_PASSWORD}'")
+        yield server
+
+
+@contextmanager
+def replicated() -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """A primary and its standby, which has each commit before the client hears of it."""
+    with running(durable=True) as primary, _started(PostgresServer(durable=True, primary=primary)) as standby:
+        primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        primary.sql("SELECT pg_reload_conf()")
+        while primary.sql("SELECT sync_state FROM pg_stat_replication").strip() != "sync":
+            select.select([], [], [], 0.05)  # the server tells nobody
+        yield primary, standby
+
+
+@contextmanager
+def _started(server: PostgresServer) -> Iterator[PostgresServer]:
     pid_file = server.directory / "data" / "postmaster.pid"
     with ended_with_tests(pid_file, server.directory):
         try:
             server.start()
-            server.sql(f"CREATE ROLE {LOCKED_USER} LOGIN PASSWORD '{LOCKED_PASSWORD}'")
             yield server
         finally:
             if pid_file.exists():

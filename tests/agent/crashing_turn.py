@@ -1,23 +1,30 @@
-"""A process that runs one turn, or goes on with one, and dies by `kill -9` as soon as its log has a given length.
+"""Processes that run one turn, or go on with one, and die by `kill -9` as soon as its log has a given length.
 
-python crashing_turn.py HOME DIE_AT — prints the run's id when it ended.
+    python crashing_turn.py
+
+Reads lines `HOME DIE_AT`. Each forks a process from this one, which has imported everything and has no loop and no
+threads. When that has ended, a line says how: its signal or 0, and the run's id where the turn ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import App, open_app
 from tailrace.config.load import load
+from tailrace.journal.sqlite import store as _store  # noqa: F401 - imported for the victims
 from tailrace.messages import user
+from tailrace.tools import terminal as _terminal  # noqa: F401
 
 
-async def main(home: Path, die_at: int) -> None:
+async def live(home: Path, die_at: int) -> str:
     async with open_app(load({"PATH": os.environ["PATH"]}, home), directory=home) as app:
         recovered = await app.agents.recover()
         runs = await app.journal.runs(limit=1)
@@ -29,7 +36,7 @@ async def main(home: Path, die_at: int) -> None:
             run_id = (await app.agents.submit(TurnSpec(user("go"), yolo=True), session="s")).id
         await watch(app, run_id, die_at)
         await app.agents.finished(run_id)
-        sys.stdout.write(run_id)
+        return run_id
 
 
 async def watch(app: App, run_id: str, die_at: int) -> None:
@@ -39,5 +46,33 @@ async def watch(app: App, run_id: str, die_at: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def victim(home: Path, die_at: int) -> str:
+    """How it ended: its signal or exit code, and what it said."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ours)
+        try:
+            os.write(theirs, asyncio.run(live(home, die_at)).encode())
+            os._exit(0)
+        except BaseException:  # noqa: BLE001 - the test shows it
+            traceback.print_exc()
+            os._exit(1)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        said = pipe.read().decode()
+    _, status = os.waitpid(pid, 0)
+    return f"{os.waitstatus_to_exitcode(status)} {said}"
+
+
+def main() -> None:
+    gc.collect()
+    gc.freeze()  # a collection in a victim would copy the pages that it shares with this process
+    for line in sys.stdin:
+        home, die_at = line.rsplit(maxsplit=1)
+        sys.stdout.write(victim(Path(home), int(die_at)) + "\n")
+        sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    main()

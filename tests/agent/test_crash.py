@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -29,19 +32,38 @@ class Conversation(FaultyProvider):
         return Scenario(reply=LAST if "[exit code" in said or "was interrupted" in said else FIRST)
 
 
-async def run_until(home: Path, die_at: int) -> str:
-    child = Path(__file__).with_name("crashing_turn.py")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(child), str(home), str(die_at), stdout=asyncio.subprocess.PIPE
+class Victims:
+    """Processes that run a turn, one after the other."""
+
+    def __init__(self, forking: asyncio.subprocess.Process) -> None:
+        self._forking = forking
+
+    async def run_until(self, home: Path, die_at: int) -> str:
+        """The run's id, or nothing where the process died before it had ended."""
+        assert self._forking.stdin is not None
+        assert self._forking.stdout is not None
+        self._forking.stdin.write(f"{home} {die_at}\n".encode())
+        status, _, said = (await self._forking.stdout.readline()).decode().rstrip("\n").partition(" ")
+        assert status in ("0", "-9")
+        return said
+
+
+@asynccontextmanager
+async def victims() -> AsyncGenerator[Victims, None]:
+    program = Path(__file__).with_name("crashing_turn.py")
+    forking = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await process.communicate()
-    assert process.returncode in (0, -9)
-    return out.decode()
+    try:
+        yield Victims(forking)
+    finally:
+        await forking.communicate(b"")  # the end of its input is its end
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="victims are forked")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_I100_I106_a_turn_killed_at_any_fact_ends_once_and_acts_once(tmp_path: Path, dialect: Dialect) -> None:
-    async with Conversation() as server:
+    async with Conversation() as server, victims() as processes:
 
         async def killed_at(die_at: int) -> int:
             home = tmp_path / str(die_at)
@@ -52,8 +74,8 @@ async def test_I100_I106_a_turn_killed_at_any_fact_ends_once_and_acts_once(tmp_p
                 "agent: {tools: [terminal]}\n",
                 encoding="utf-8",
             )
-            await run_until(home, die_at)
-            run_id = await run_until(home, 10_000)
+            await processes.run_until(home, die_at)
+            run_id = await processes.run_until(home, 10_000)
             return await check(home, run_id)
 
         last = await killed_at(10_000)

@@ -272,7 +272,7 @@ def test_viewers_of_the_fork_see_what_was_there() -> None:
         MessageChunk("Looking."),
         MessageRecorded(CALLING, "tools"),
         MessageStop(),
-        asked,
+        ApprovalAsked("a1", "terminal", "ls", "", call_id="c1"),
         ApprovalAnswered("a1", "once"),
         ToolCallChunk("terminal", "ls", {"command": "ls"}, 0),
         ToolOutputRecorded("c1", "terminal", "a b"),

@@ -109,12 +109,13 @@ async def test_I101_a_new_message_interrupts_the_run_before_it(tmp_path: Path) -
 
 
 async def test_I101_a_new_message_also_stops_those_that_wait(tmp_path: Path) -> None:
-    """Three messages in quick succession: the second is never asked, and the third knows of both."""
+    """The second waits for the first and is never asked, and the third knows of both."""
     async with opened(tmp_path, STALLED, reply("Third.")) as (app, server):
         first = await app.agents.submit(TurnSpec(user("one")), session="s")
         await shown(app, first.id)
-        later = [await app.agents.submit(TurnSpec(user(text)), session="s") for text in ("two", "three")]
-        ends = [await app.agents.finished(run.id) for run in (first, *later)]
+        second = await app.agents.submit(TurnSpec(user("two"), busy="queue"), session="s")
+        third = await app.agents.submit(TurnSpec(user("three")), session="s")
+        ends = [await app.agents.finished(run.id) for run in (first, second, third)]
         asked = [message["content"] for message in server.requests[1].json()["messages"]]
     assert [end.status for end in ends] == ["stopped", "stopped", "completed"]
     assert asked[1:] == ["one", ends[0].output, "two", "three"]

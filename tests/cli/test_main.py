@@ -70,6 +70,18 @@ def test_help_costs_little_more_than_python_itself() -> None:
     assert len(modules) < 75, "argparse and what it needs are about fifty"
 
 
+def test_a_server_without_a_chat_platform_imports_nothing_of_one() -> None:
+    code = (
+        "import sys, tailrace.app.app, tailrace.cli.commands.serve\n"
+        "import tailrace.platforms.runtime.gateway, tailrace.server.app\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    roots = {name.partition(".")[0] for name in done.stdout.split()}
+    assert roots & {"markdown_it", "telegram", "discord", "slack_sdk", "nio"} == set()
+    assert roots & {"tree_sitter", "rich", "prompt_toolkit", "mcp", "opentelemetry", "asyncpg", "redis"} == set()
+
+
 # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clients.ui_chat import ChatDriver, chat_driver
+from clients.node_driver import NodeDriver, node_driver
 from server.frontends.launch_tool import Launch
 from server.frontends.strict_chunks import check_chunks
 from server.http_server import running_server
@@ -25,8 +25,8 @@ APPROVING = "sendAutomaticallyWhen: ai.lastAssistantMessageIsCompleteWithApprova
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatDriver]:
-    with chat_driver(tmp_path_factory.mktemp("driver")) as running:
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeDriver]:
+    with node_driver(tmp_path_factory.mktemp("driver"), "ui_chat.mjs") as running:
         yield running
 
 
@@ -47,7 +47,7 @@ def parts_of(message: dict[str, Any]) -> list[Any]:
     return shown
 
 
-async def test_several_turns_with_tools_reasoning_and_sources(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_several_turns_with_tools_reasoning_and_sources(driver: NodeDriver, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
     script = (
         reply(think("Hm."), "Let me see.", call("read_file", {"path": "notes.txt"})),
@@ -90,7 +90,7 @@ async def test_several_turns_with_tools_reasoning_and_sources(driver: ChatDriver
 
 
 async def test_a_tool_of_the_page_runs_there_and_its_result_goes_on_in_the_same_message(
-    driver: ChatDriver, tmp_path: Path
+    driver: NodeDriver, tmp_path: Path
 ) -> None:
     script = (
         reply("I look.", call("where_am_i", {"exact": True})),
@@ -151,7 +151,7 @@ async def test_a_tool_of_the_page_runs_there_and_its_result_goes_on_in_the_same_
 
 @pytest.mark.parametrize(("approved", "state"), [(True, "output-available"), (False, "output-denied")])
 async def test_an_approval_is_asked_and_answered_by_the_tools_own_part(
-    driver: ChatDriver, tmp_path: Path, approved: bool, state: str
+    driver: NodeDriver, tmp_path: Path, approved: bool, state: str
 ) -> None:
     async with running_server(tmp_path, *LAUNCH, tools=(Launch(),)) as server:
         shown = await driver.run(
@@ -192,7 +192,7 @@ async def test_an_approval_is_asked_and_answered_by_the_tools_own_part(
     assert len(runs["data"]) == 1, "the run that asked goes on"
 
 
-async def test_an_approval_that_is_answered_elsewhere_is_seen_by_resuming(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_an_approval_that_is_answered_elsewhere_is_seen_by_resuming(driver: NodeDriver, tmp_path: Path) -> None:
     """And a page that is loaded while the question is open has it."""
     async with running_server(tmp_path, *LAUNCH, tools=(Launch(),)) as server:
         asked = await driver.run(
@@ -229,7 +229,7 @@ async def test_an_approval_that_is_answered_elsewhere_is_seen_by_resuming(driver
     assert (len(shown["messages"]), shown["errors"]) == (1, [])
 
 
-async def test_a_stop_of_the_page_and_of_the_chat(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_a_stop_of_the_page_and_of_the_chat(driver: NodeDriver, tmp_path: Path) -> None:
     async with running_server(tmp_path, STALLED, reply("Eleven."), config=WAIT) as server:
         shown = await driver.run(
             server.url,
@@ -267,7 +267,7 @@ async def test_a_stop_of_the_page_and_of_the_chat(driver: ChatDriver, tmp_path: 
     assert newest["status"] == "completed"
 
 
-async def test_what_the_user_reads_of_an_error(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_what_the_user_reads_of_an_error(driver: NodeDriver, tmp_path: Path) -> None:
     async with running_server(tmp_path, "status-400", "status-400", reply("Better.")) as server:
         shown = await driver.run(
             server.url,
@@ -294,7 +294,7 @@ async def test_what_the_user_reads_of_an_error(driver: ChatDriver, tmp_path: Pat
     assert not shown["unknown"][1].startswith("{"), "the user reads it as it is"
 
 
-async def test_regenerating_and_editing_leave_out_what_they_replace(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_regenerating_and_editing_leave_out_what_they_replace(driver: NodeDriver, tmp_path: Path) -> None:
     script = [reply(f"Answer {number}.") for number in range(1, 6)]
     async with running_server(tmp_path, *script) as server:
         shown = await driver.run(
@@ -322,7 +322,7 @@ async def test_regenerating_and_editing_leave_out_what_they_replace(driver: Chat
     ]
 
 
-async def test_a_reload_in_the_middle_shows_every_part_once(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_a_reload_in_the_middle_shows_every_part_once(driver: NodeDriver, tmp_path: Path) -> None:
     """The page that comes back has the messages that it kept, the partial one included; another tab has none."""
     (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
     script = (
@@ -360,7 +360,7 @@ async def test_a_reload_in_the_middle_shows_every_part_once(driver: ChatDriver, 
     assert shown["status"] == "ready"
 
 
-async def test_a_reload_while_a_result_of_the_page_is_answered(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_a_reload_while_a_result_of_the_page_is_answered(driver: NodeDriver, tmp_path: Path) -> None:
     """The message is made of two runs: both are replayed."""
     script = (reply("I look.", call("where_am_i", {})), Scenario(reply=reply(TEXT), pace_s=0.05))
     async with running_server(tmp_path, *script) as server:
@@ -397,7 +397,7 @@ async def test_a_reload_while_a_result_of_the_page_is_answered(driver: ChatDrive
     assert (tab["id"], tab["metadata"]) == (whole["id"], whole["metadata"])
 
 
-async def test_notices_and_citations(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_notices_and_citations(driver: NodeDriver, tmp_path: Path) -> None:
     config = "call: {idle_timeout_s: 0.3}\n"
     async with running_server(tmp_path, STALLED, reply(" eight nine ten"), config=config) as server:
         shown = await driver.run(
@@ -410,7 +410,7 @@ async def test_notices_and_citations(driver: ChatDriver, tmp_path: Path) -> None
     assert [part["type"] for part in shown["messages"][1]["parts"]] == ["step-start", "text"], "notices are transient"
 
 
-async def test_files_go_to_the_model_and_come_from_tools(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_files_go_to_the_model_and_come_from_tools(driver: NodeDriver, tmp_path: Path) -> None:
     script = (reply(call("launch", {"what": "camera"})), reply("A picture."))
     async with running_server(tmp_path, *script, tools=(Launch(),), config="approvals: {mode: yolo}\n") as server:
         shown = await driver.run(
@@ -433,7 +433,7 @@ async def test_files_go_to_the_model_and_come_from_tools(driver: ChatDriver, tmp
     assert (file["mediaType"], file["url"]) == ("image/png", "data:image/png;base64,iVBORw==")
 
 
-async def test_the_body_of_a_page_that_sends_the_last_message_alone(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_the_body_of_a_page_that_sends_the_last_message_alone(driver: NodeDriver, tmp_path: Path) -> None:
     async with running_server(tmp_path, reply("One."), reply("Two."), reply("Two again.")) as server:
         shown = await driver.run(
             server.url,
@@ -455,7 +455,7 @@ async def test_the_body_of_a_page_that_sends_the_last_message_alone(driver: Chat
     assert asked[1] == asked[2] == ["First?", "One.", "Second?"]
 
 
-async def test_any_reader_of_ui_message_streams_reads_it(driver: ChatDriver, tmp_path: Path) -> None:
+async def test_any_reader_of_ui_message_streams_reads_it(driver: NodeDriver, tmp_path: Path) -> None:
     """`readUIMessageStream` over the response of a plain `fetch`."""
     async with running_server(tmp_path, reply("As one reads: ", say("water is wet."))) as server:
         shown = await driver.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from clients.installed import ROOT, client_environment, clients_dir
+from clients.installed import PROGRAMS, ROOT, client_environment, clients_dir
 from server.frontends.launch_tool import Launch
 from server.http_server import RunningServer, running_server
 from server.web import chromium
@@ -23,6 +24,7 @@ from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, repl
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
 EXAMPLE = ROOT / "examples/frontends/use_chat"
 WORDS = " ".join(f"word{number}" for number in range(1, 61))
+STOP = '(button) => button.textContent === "Stop"'
 READY = 'document.querySelector("main")?.dataset.status === "ready"'
 
 
@@ -34,7 +36,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(EXAMPLE / name, home)
     (home / "node_modules").symlink_to(clients_dir() / "node_modules")
     command = json.loads((EXAMPLE / "package.json").read_text(encoding="utf-8"))["scripts"]["build"].split()
-    subprocess.run(command, cwd=home, env=client_environment(home, {}), check=True, capture_output=True, timeout=60)
+    (home / "plain").mkdir()
+    shutil.copy(PROGRAMS / "use_chat.jsx", home / "plain/page.jsx")
+    shutil.copy(EXAMPLE / "index.html", home / "plain")
+    for directory in (home, home / "plain"):
+        environment = client_environment(home, {})
+        subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, timeout=60)
     return home
 
 
@@ -46,7 +53,13 @@ def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @asynccontextmanager
 async def page(
-    devtools: str, built: Path, home: Path, *script: str | Scenario | Reply, config: str = "", **kwargs: Any
+    devtools: str,
+    built: Path,
+    home: Path,
+    *script: str | Scenario | Reply,
+    path: str = "",
+    config: str = "",
+    **kwargs: Any,
 ) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
     """The page on an origin of its own, in front of a server that lets it in."""
     application = web.Application()
@@ -59,7 +72,7 @@ async def page(
         origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
         config += f"server: {{cors_origins: ['{origin}'], drain_s: 0.05}}\n"
         async with running_server(home, *script, config=config, **kwargs) as server, browsing(devtools) as browser:
-            yield server, browser, await browser.tab(f"{origin}/index.html?server={server.url}#chat-1")
+            yield server, browser, await browser.tab(f"{origin}{path}/index.html?server={server.url}#chat-1")
     finally:
         await runner.cleanup()
 
@@ -91,6 +104,21 @@ async def test_turns_a_reload_in_the_middle_and_a_second_tab(devtools: str, buil
     assert after == texts[0]
     assert asked == ["Hi.", "Hello.", "Count."]
     assert (tab.complaints, other.complaints) == ([], [])
+
+
+async def test_use_chat_as_it_is_resumes_after_a_reload(devtools: str, built: Path, tmp_path: Path) -> None:
+    """The page keeps no message: the one that is being written comes back whole."""
+    (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
+    script = (reply(call("read_file", {"path": "notes.txt"})), Scenario(reply=reply(WORDS), pace_s=0.05))
+    async with page(devtools, built, tmp_path, *script, path="/plain") as (_, _, tab):
+        await tab.press("Ask")
+        await tab.until_shown("word5 ")
+        await tab.reload()
+        await tab.until_shown("word60")
+        await tab.until(READY)
+        shown = await tab.value("[...document.querySelectorAll('article')].map((a) => a.textContent)")
+    assert shown == [f"|     1\train||{WORDS}"]
+    assert tab.complaints == []
 
 
 async def test_an_approval_a_refusal_and_an_answer_anew(devtools: str, built: Path, tmp_path: Path) -> None:
@@ -147,8 +175,9 @@ async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> 
         await tab.send("Count.")
         await tab.until_shown("word5 ")
         run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
-        await tab.press("Stop")
-        ended = await server.app.agents.finished(run)
+        await tab.value(f"[...document.querySelectorAll('button')].find({STOP}).click()")  # the text may still move it
+        async with asyncio.timeout(chromium.PATIENCE_S):
+            ended = await server.app.agents.finished(run)
         await tab.until(READY)
         await tab.send("Go on.")
         await tab.until_shown("Again.")

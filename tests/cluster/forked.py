@@ -31,6 +31,7 @@ IMPORTED = (
     "tailrace.journal.postgres.store",
     "tailrace.journal.redis.bus",
     "tailrace.journal.sqlite.store",
+    "tailrace.platforms.runtime.conversations",
     "tailrace.platforms.runtime.gateway",
     "tailrace.platforms.telegram.adapter",
     "tailrace.server.app",

@@ -38,7 +38,7 @@ providers: {{fake: {{dialect: chat, base_url: "{provider}", backoff_s: 0.001}}}}
 agent: {{tools: [terminal, read_file]}}
 approvals: {{mode: {approvals}, timeout_s: 60}}
 streaming: {{enabled: true, min_tokens: 1}}
-store: {{url: "{store}", lease_s: {lease_s}}}
+store: {{url: "{store}", lease_s: {lease_s}, durability: {durability}}}
 bus: {{url: "{bus}"}}
 server: {{port: 0, drain_s: {drain_s}}}
 platforms: {{{platforms}}}
@@ -58,6 +58,7 @@ class SharedStore(NamedTuple):
     name: str
     url: str
     bus: str = "auto"
+    durability: Literal["committed", "fsync"] = "committed"
 
 
 class Node:
@@ -155,7 +156,7 @@ class Cluster:
 
     @staticmethod
     def _config_of(store: SharedStore, **fields: object) -> str:
-        return CONFIG.format(store=store.url, bus=store.bus, **fields)
+        return CONFIG.format(store=store.url, bus=store.bus, durability=store.durability, **fields)
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)

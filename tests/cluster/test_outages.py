@@ -13,7 +13,7 @@ import pytest
 from cluster.flights import KINDS, ChoosingProvider, Flight, check, check_fold, follow, take_off
 from cluster.forked import Forker
 from cluster.nodes import LEASE_S, Cluster, Node, SeenEvent, SharedStore
-from postgres_server import PostgresServer, running
+from postgres_server import USER, PostgresServer, replicated, running
 from redis_server import RedisServer, redis_server
 from tcp_proxy import proxied
 
@@ -91,6 +91,22 @@ async def test_I103_postgresql_is_restarted_killed_and_unreachable(
             for owner in nodes:
                 await owner.logged("cannot be reached")
                 await owner.logged("is back")
+            await watched.check_folds()
+
+
+async def test_I103_the_primary_dies_and_its_standby_is_promoted(tmp_path: Path, node_forker: Forker) -> None:
+    """Each node has the addresses of both and finds the one that can be written to. What anyone was shown is there."""
+    with replicated() as (primary, standby):
+        hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+        url = f"postgresql://{USER}@{hosts}/postgres?target_session_attrs=read-write"
+        store = SharedStore(node_forker, "postgres", url, durability="fsync")
+        async with three_nodes(tmp_path, store, store, store) as (_, nodes, watched):
+            async with watched.in_flight(nodes[0]):
+                await asyncio.to_thread(primary.kill)
+                await asyncio.to_thread(standby.promote)
+            await nodes[0].logged("is back after")
+            async with watched.in_flight(nodes[1]):  # the others find it as soon as they write
+                pass
             await watched.check_folds()
 
 

@@ -35,7 +35,9 @@ agent:
    think_tags: [musing], redact: ['tok_[a-z]+']}
 approvals: {mode: deny, timeout_s: 5, allow: ["git status"]}
 mcp: {servers: {notes: {command: [notes-mcp, --all], env_allow: [NOTES_DIR], timeout_s: 5},
-  remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY}}}
+  remote: {url: "https://mcp.example/mcp", key_env: MCP_KEY},
+  old: {url: "https://mcp.example/events", transport: sse, headers: {X-Team: mill}, headers_env: {X-Key: MCP_KEY},
+    roots: true}}}
 checkpoints: {enabled: true}
 store: {url: "postgresql://u:p@db/tailrace", durability: fsync, lease_s: 5,
   compact_after_days: 1.5, delete_after_days: 90}
@@ -116,6 +118,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert dict(config.mcp.servers) == {
         "notes": McpServer(("notes-mcp", "--all"), ("NOTES_DIR",), timeout_s=5),
         "remote": McpServer(url="https://mcp.example/mcp", key_env="MCP_KEY"),
+        "old": McpServer(
+            url="https://mcp.example/events",
+            transport="sse",
+            headers={"X-Team": "mill"},
+            headers_env={"X-Key": "MCP_KEY"},
+            roots=True,
+        ),
     }
     assert config.platforms.discord is not None
     assert config.platforms.discord.gateway_url == "ws://x/"

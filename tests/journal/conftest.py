@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ async def _close_journals(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None
     opened: list[AnyStored] = []
 
     def remember(kind: type[AnyStored]) -> None:
-        initialise = kind.__init__
+        initialise: Callable[..., None] = kind.__init__
 
         def initialise_and_remember(self: AnyStored, *args: Any, **kwargs: Any) -> None:
             initialise(self, *args, **kwargs)

@@ -26,7 +26,8 @@ from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, Lease, NewRun
-from tailrace.testing.conformance.journal import WallClock, everything
+from tailrace.testing.conformance.journal import everything
+from tailrace.testing.conformance.wall_clock import WallClock
 
 EVENTS: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(MessageChunk, st.text(max_size=3)), st.builds(MessageStop), st.builds(AttemptDiscarded)

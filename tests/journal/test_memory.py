@@ -10,7 +10,8 @@ from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import Journal, NewRun, Run
-from tailrace.testing.conformance.journal import JournalConformance, WallClock
+from tailrace.testing.conformance.journal import JournalConformance
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 class TestMemoryJournal(JournalConformance):

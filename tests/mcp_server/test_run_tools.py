@@ -344,3 +344,13 @@ async def test_a_signal_ends_it_while_the_host_says_nothing(tmp_path: Path) -> N
             assert await process.wait() == 0
         process.stdin.close()
         await process.stdout.read()
+
+
+async def test_an_agent_that_is_its_own_server_does_not_start_without_end(tmp_path: Path) -> None:
+    """The agent may use another `tailrace mcp`, which finds itself among its servers and is refused a third."""
+    itself = {"command": [sys.executable, *COMMAND], "env_allow": ["TAILRACE_HOME"], "timeout_s": 120}
+    async with turn() as provider:
+        write_config(tmp_path, provider, {"mcp": {"servers": {"again": itself}}})
+        async with host_of(tmp_path) as host:
+            assert (await call(host, "start_run", question="?"))["answer"] == ANSWER
+    assert [name for name in provider.requests[0].json()["tools"] if name["function"]["name"] == "again__start_run"]

@@ -30,7 +30,8 @@ from tailrace.messages import Usage, assistant
 from tailrace.ports import Journal, NewRun, Signal
 from tailrace.runs.lease import held
 from tailrace.runs.recovery import follow, recover, stop
-from tailrace.testing.conformance.journal import WallClock, finished_run, started, written
+from tailrace.testing.conformance.journal import finished_run, started, written
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 @pytest.fixture

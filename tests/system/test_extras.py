@@ -37,7 +37,7 @@ class _Distribution:
 def test_M156_an_extra_is_installed_from_where_the_package_came(
     monkeypatch: pytest.MonkeyPatch, direct_url: object, command: str
 ) -> None:
-    monkeypatch.setattr("tailrace.system.extras.distribution", lambda _name: _Distribution(direct_url))
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: _Distribution(direct_url))
     assert install_command("mcp") == command
 
 

@@ -11,7 +11,10 @@ from tailrace.ports import ToolOutcome
 from tailrace.tools import process, terminal
 from tailrace.tools.checkpoint.checkpoint import SnapshotLimits
 from tailrace.tools.function import FunctionTool
-from tailrace.tools.mcp.tools import McpServers, offered_name
+from tailrace.tools.mcp.content import MAX_CHARS
+from tailrace.tools.mcp.link import MAX_TOOLS
+from tailrace.tools.mcp.servers import McpServers
+from tailrace.tools.mcp.tools import offered_name
 from tailrace.tools.search import search_files
 from tailrace.tools.toolbox import BUILTIN
 from tailrace.tools.web import web_fetch
@@ -50,6 +53,8 @@ def test_the_numbers_are_those_of_the_code() -> None:
         f"up to {web_fetch.MAX_BYTES // 2**20} MB and {web_fetch.TIMEOUT_S:g} s",
         f"files over {SnapshotLimits().max_file_mb} MB",
         f"{SnapshotLimits().max_files:,} files or {SnapshotLimits().max_total_mb} MB".replace(",", " "),
+        f"at most {MAX_TOOLS} tools are offered",
+        f"up to {MAX_CHARS:,} characters of a text".replace(",", " "),
         f"The latest {SnapshotLimits().keep} to {SnapshotLimits().keep + 10} checkpoints",
     ):
         assert said in words, said

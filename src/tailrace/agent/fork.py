@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from tailrace.agent.endings import without_warning
 from tailrace.agent.turn import Turn
 from tailrace.errors import CursorAhead, ForkRefused
@@ -212,14 +214,15 @@ class _TurnCopy:
                 self._asked[approval_id] = event
             case ApprovalAnswered(approval_id=approval_id):
                 if (asked := self._asked.get(approval_id)) is not None:
-                    self._approvals.setdefault(asked.call_id, []).extend((asked, event))
+                    self._approvals.setdefault(asked.call_id, []).extend((replace(asked, digest=""), event))
             case _ if isinstance(event, _NotCopied):
                 pass
             case _:
                 assert_never(event)
 
     def _shown_result(self, result: ToolOutputRecorded) -> Iterable[AnyEvent]:
-        """An approval is copied with the result of its call: one that waits is asked anew, where the call is made."""
+        """An approval is copied with the result of its call, for viewers: without its digest it holds for nothing. One
+        that waits is asked anew, where the call is made."""
         index = next((at for at in reversed(range(len(self._calls))) if self._calls[at].id == result.call_id), None)
         if index is None:
             return [result]

@@ -167,7 +167,7 @@ class AgentService(RunHost["_TurnExecution"]):
         before = self.tasks_of(session) if session else {}
         run = await self.start_run(new)
         if spec.busy == "interrupt" and run.id not in before and run.id in self.running:  # not a known key's run
-            for run_id in before:
+            for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id)
         return run
 

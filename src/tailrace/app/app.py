@@ -9,6 +9,7 @@ import re
 import secrets
 import socket
 import sys
+from collections import ChainMap
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -58,14 +59,24 @@ from tailrace.wire.client_request import ClientRequest
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
+    from tailrace.tools.mcp.servers import McpServers
+
 log = logging.getLogger("tailrace.app")
 TRACER_PROVIDER_VARIABLE = "OTEL_PYTHON_TRACER_PROVIDER"  # OpenTelemetry's own
+
+
+class SessionTools(msgspec.Struct, frozen=True):
+    """Tools that one session has in this process: `instead` of offered ones of the same names, or `beside` them. A
+    process that goes on with its runs has those of the config."""
+
+    instead: Mapping[str, Tool] = {}
+    beside: Mapping[str, Tool] = {}
 
 
 class App:
     """What a process has of everything: one journal, one caller, a service per kind of run. `open_app` makes it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per collaborator
         self,
         config: Config,
         journal: Journal,
@@ -73,11 +84,14 @@ class App:
         *,
         directory: Path,
         tools: Sequence[Tool] = (),
+        mcp: McpServers | None = None,
         middleware: Sequence[CallMiddleware] = (),
         on_end: OnEnd | None = None,
         tracer_provider: TracerProvider | None = None,
     ) -> None:
+        """`mcp` are the MCP servers of the config, where it has some; what they offer may change."""
         self.config = config
+        self.mcp = mcp
         self.journal = journal
         self.bus = bus_of(journal)
         self.models = models
@@ -97,9 +111,11 @@ class App:
         self._directory = directory
         self._roots = tuple(config.path(root) for root in config.agent.roots)
         self.degraded: dict[str, str] = {}  # parts that do not work now, by name, and why; `/readyz` lists them
-        self._own_tools = {tool.spec.name: tool for tool in tools}
+        self.session_tools: dict[str, SessionTools] = {}
+        remote = mcp.offered if mcp is not None else {}
+        self._own_tools = ChainMap({tool.spec.name: tool for tool in tools}, remote)
         builtin = builtin_tools(config.agent.tools, environment=config.environment.without(self.secrets))
-        self._tools = {**builtin, **self._own_tools}
+        self._tools = ChainMap(*self._own_tools.maps, builtin)
         self.processes = Processes(journal, owner, lease_s=config.store.lease_s)
         self.agents = AgentService(
             journal,
@@ -175,8 +191,10 @@ class App:
 
     def equip(self, spec: TurnSpec, run: Run) -> TurnSettings:
         """What a turn has at its disposal. Raises `ConfigError` for a model that is not there."""
+        if self.mcp is not None:
+            self.mcp.retry()
         choice = named(self.config, spec.model)
-        tools = self._tools_for(spec, choice)
+        tools = self._tools_for(spec, choice, self.session_tools.get(run.new.session, _NO_TOOLS))
         directory = Path(spec.directory) if spec.directory else self._directory
         base = spec.request or ModelRequest(choice.name, ())
         prompts = (system_prompt(directory, with_tools=bool(tools)), base.system)
@@ -198,7 +216,7 @@ class App:
             deadline_at=run.new.deadline_at,
         )
 
-    def _tools_for(self, spec: TurnSpec, choice: ModelChoice) -> Mapping[str, Tool]:
+    def _tools_for(self, spec: TurnSpec, choice: ModelChoice, own: SessionTools) -> Mapping[str, Tool]:
         """The embedded model is too small to call tools: it is offered none unless the config names some. A tool of
         the client's own stands before one of ours with the same name."""
         foreign = {tool.name for tool in spec.foreign}
@@ -206,17 +224,17 @@ class App:
         few = spec.tools is None and choice.provider == LOCAL and not asked_for
         offered = self._own_tools if few else self._tools
         return {
-            name: tool
-            for name, tool in offered.items()
+            name: own.instead.get(name, tool)
+            for name, tool in {**offered, **own.beside}.items()
             if name not in foreign and (spec.tools is None or name in spec.tools)
         }
 
     def _step_tools(self) -> Mapping[str, Tool]:
         if self._observer is UNOBSERVED:
             return self._tools
-        from tailrace.app.tracing import TracedTool
+        from tailrace.app.tracing import TracedTools
 
-        return {name: TracedTool(tool, self._observer) for name, tool in self._tools.items()}
+        return TracedTools(self._tools, self._observer)
 
     def _turn_policy(self, spec: TurnSpec, run: Run, directory: Path) -> ApprovalPolicy:
         return ApprovalPolicy(
@@ -238,6 +256,9 @@ class App:
 
         label = preview_line(spec.message.text)
         return TurnSnapshots(self.config.home / "checkpoints", directory, label=label, turn=run.id)
+
+
+_NO_TOOLS = SessionTools()
 
 
 def _check_allow(config: Config) -> None:
@@ -284,13 +305,14 @@ async def open_app(
         try:
             if warm_up and config.model.provider == LOCAL:
                 await models.local.start()
-            async with _mcp_tools(config) as remote:
+            async with _mcp_servers(config, directory) as mcp:
                 app = App(
                     config,
                     journal,
                     models,
                     directory=directory,
-                    tools=(*remote, *tools),
+                    tools=tools,
+                    mcp=mcp,
                     middleware=middleware,
                     on_end=on_end,
                     tracer_provider=tracer_provider or tracer_provider_of(config),
@@ -306,18 +328,19 @@ async def open_app(
 
 
 @asynccontextmanager
-async def _mcp_tools(config: Config) -> AsyncGenerator[tuple[Tool, ...], None]:
-    """The tools of the MCP servers that can be reached. One that cannot is said, and does not stop the rest."""
+async def _mcp_servers(config: Config, directory: Path) -> AsyncGenerator[McpServers | None, None]:
+    """The MCP servers, those that can be reached connected. One that cannot is said, and does not stop the rest."""
     if not config.mcp.servers:
-        yield ()
+        yield None
         return
-    from tailrace.tools.mcp.tools import McpServers
+    from tailrace.tools.mcp.servers import McpServers
 
-    async with McpServers(config.mcp.servers, environment=config.environment.without(())) as servers:
-        tools = await servers.tools()
+    roots = (directory, *(config.path(root) for root in config.agent.roots))
+    async with McpServers(config.mcp.servers, environment=config.environment.without(()), roots=roots) as servers:
+        await servers.tools()
         for problem in servers.problems.values():
             log.warning("%s", problem)
-        yield tuple(tools.values())
+        yield servers
 
 
 def tracer_provider_of(config: Config) -> TracerProvider | None:
@@ -342,6 +365,7 @@ def secrets_of(config: Config) -> dict[str, str]:
     names = {preset.key_env for preset in PRESETS.values()}
     names |= {settings.key_env for settings in config.providers.values()}
     names |= config.server.secret_variables() | config.platforms.secret_variables()
-    names |= {server.key_env for server in config.mcp.servers.values() if server.key_env}
+    for server in config.mcp.servers.values():
+        names |= {server.key_env, *server.headers_env.values()}
     names |= {"PGPASSWORD"} if config.database is None and config.store_is_kept else set()
     return {name: value for name in names if name and (value := config.secret(name))}

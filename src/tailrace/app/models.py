@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from tailrace.config.load import Config
 from tailrace.config.sections import ModelChoice, ModelRef, ProviderSettings
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, ProviderError
 from tailrace.providers.attempt import Route
 from tailrace.providers.http import quirks
 from tailrace.providers.http.endpoint import Endpoint
@@ -50,6 +50,12 @@ def named(config: Config, name: str) -> ModelChoice:
     return ModelChoice(provider=provider, name=model)
 
 
+def full_name(config: Config, name: str) -> str:
+    """`<provider>/<model>` of a name in which the provider may be missing: it is the configured one."""
+    provider, _, model = name.partition("/")
+    return name if model and provider in _known(config) else f"{config.model.provider}/{name}"
+
+
 def unaliased(config: Config, name: str) -> str:
     """What a bare name stands for by `server.aliases`, a model or the agent; the first pattern that matches wins."""
     if "/" in name:
@@ -62,9 +68,13 @@ def unaliased(config: Config, name: str) -> str:
 
 def check_known(config: Config, provider: str) -> None:
     """Raises `ConfigError` where the name stands for nothing."""
-    known = {LOCAL, *PRESETS, *config.providers}
+    known = _known(config)
     if provider not in known:
         raise ConfigError(f"no such provider; there are {', '.join(sorted(known))}", key=f"providers.{provider}")
+
+
+def _known(config: Config) -> set[str]:
+    return {LOCAL, *PRESETS, *config.providers}
 
 
 def endpoint_of(config: Config, name: str) -> Endpoint:
@@ -112,6 +122,18 @@ class Models:
     def routes(self, choice: ModelChoice) -> tuple[Route, ...]:
         """The chosen model and whoever stands in for it. Raises `ConfigError` for what is not set."""
         return tuple(self._route(ref) for ref in (ModelRef(choice.provider, choice.name), *choice.fallbacks))
+
+    async def make_ready(self, choice: ModelChoice) -> None:
+        """Checks before the first question that the model can be called; downloads and loads the embedded model, so
+        that this time does not count against a call's deadlines. Raises `ConfigError`, `ProviderError`."""
+        self.routes(choice)
+        if choice.provider != LOCAL:
+            return
+        try:
+            await self.local.start()
+        except ProviderError:
+            if not choice.fallbacks:
+                raise
 
     async def listed_by(self, provider: str) -> tuple[str, ...]:
         """The models that the provider lists itself. Raises `ConfigError`, `ProviderError`."""

@@ -8,7 +8,7 @@ it took, what it cost and what class of error ended it; never what was said, whi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -116,6 +116,23 @@ class TracedTool:
             outcome = await self._tool.run(args, context)
             ended(outcome)
         return outcome
+
+
+class TracedTools(Mapping[str, Tool]):
+    """Tools that may change, each as a `TracedTool`."""
+
+    def __init__(self, tools: Mapping[str, Tool], observer: Observer) -> None:
+        self._tools = tools
+        self._observer = observer
+
+    def __getitem__(self, name: str) -> Tool:
+        return TracedTool(self._tools[name], self._observer)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
 
 
 def trace_attempts(tracer: Tracer) -> CallMiddleware:

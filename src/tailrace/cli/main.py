@@ -30,12 +30,13 @@ LOG_LEVELS = ("debug", "info", "warning")
 
 class CliCommand(NamedTuple):
     """`reads_config=False`: works with a broken config file too; its `run` takes the arguments alone.
-    `starts_programs`: tools and MCP servers run as its children."""
+    `starts_programs`: tools and MCP servers run as its children. `mixed`: options may stand between its words."""
 
     help: str
     module: str
     reads_config: bool = True
     starts_programs: bool = False
+    mixed: bool = False
 
 
 COMMANDS: dict[str, CliCommand] = {
@@ -45,6 +46,9 @@ COMMANDS: dict[str, CliCommand] = {
     "serve": CliCommand(
         "the API, the web page and every enabled platform", "tailrace.cli.commands.serve", starts_programs=True
     ),
+    "acp": CliCommand(
+        "the agent inside an editor: Zed, JetBrains, Neovim, Emacs", "tailrace.cli.commands.acp", reads_config=False
+    ),
     "gateway": CliCommand("the chat platforms alone", "tailrace.cli.commands.gateway", starts_programs=True),
     "mcp": CliCommand(
         "runs as tools for MCP hosts, on stdin and stdout", "tailrace.cli.commands.mcp", starts_programs=True
@@ -53,6 +57,12 @@ COMMANDS: dict[str, CliCommand] = {
     "show": CliCommand("show one run", "tailrace.cli.commands.runs"),
     "tail": CliCommand("watch one run live", "tailrace.cli.commands.runs"),
     "stop": CliCommand("stop one run", "tailrace.cli.commands.runs"),
+    "fork": CliCommand(
+        "a run that begins from another one, after any of its events",
+        "tailrace.cli.commands.fork",
+        starts_programs=True,
+        mixed=True,
+    ),
     "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
@@ -109,7 +119,8 @@ def _run(argv: list[str]) -> int:
         _parser().parse_args(argv)  # --help, --version or an unknown command: each exits here
         raise AssertionError(f"argparse let {name!r} pass")
     module = import_module(command.module)
-    args = parser_of(name).parse_args(argv[1:])
+    parser = parser_of(name)
+    args = (parser.parse_intermixed_args if command.mixed else parser.parse_args)(argv[1:])
     if not command.reads_config:
         return int(module.run(args))
 

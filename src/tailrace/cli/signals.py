@@ -51,3 +51,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     import uvloop
 
     return uvloop.new_event_loop
+
+
+def cancel_on_sigterm() -> None:
+    """SIGTERM cancels the calling task, as Ctrl-C does."""
+    task = asyncio.current_task()
+    if task is not None and sys.platform != "win32":
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -104,6 +104,8 @@ def without_credentials(url: str) -> str:
     except ValueError:
         return "…"
     _, at, host = parts.netloc.rpartition("@")
+    if "@" in parts.path + parts.query + parts.fragment:  # a password with a "/", "?" or "#" that is not encoded
+        return f"{parts.scheme}://…"
     if not (at or parts.query or parts.fragment):
         return url
     return urlunsplit(
@@ -244,6 +246,14 @@ class McpServer(Section):
     url: HttpUrl | None = None
     key_env: EnvName | None = None  # sent as a bearer token to `url`
     timeout_s: Seconds = 60.0  # for connecting, and for each call
+    transport: Literal["http", "sse"] | None = None  # of `url`; None: sse where its path ends in /sse
+    headers: Mapping[str, str] = NOTHING  # sent to `url`
+    headers_env: Mapping[str, EnvName] = NOTHING  # the same, each with the value of a variable
+    roots: bool = False  # tell the server the agent's directory and `agent.roots`
+
+    @property
+    def uses_sse(self) -> bool:
+        return self.transport == "sse" or (self.transport is None and urlsplit(self.url or "").path.endswith("/sse"))
 
 
 class Mcp(Section):

@@ -229,7 +229,8 @@ class RunTools:
                 await watch.follow()
         except TimeoutError:
             pass
-        waiting = {key: asked for key, asked in view.waiting.items() if _may_answer(view, key)}
+        open_now = view.waiting.keys() - watch.answered
+        waiting = {key: asked for key, asked in view.waiting.items() if key in open_now and _may_answer(view, key)}
         if waiting and rounds < MAX_ROUNDS and has_elicitation(context) and not context.session.can_send_request:
             return questions(run_id, waiting, rounds)
         return await self._reported(run_id, view)

@@ -24,6 +24,7 @@ from tailrace.events import (
     MessageStop,
     ReasoningChunk,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -117,7 +118,7 @@ class RunView:
                     each.asked.approval_id: each.asked for each in approvals if is_open and not each.decision
                 }
                 self._line = None
-            case RunStarted() | MessageStop() | Delivered():
+            case RunStarted() | RunForked() | MessageStop() | Delivered():
                 pass
             case _ if isinstance(event, AttemptFact | HistoryFact | SequenceFact):
                 pass

@@ -21,6 +21,7 @@ import msgspec
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch, StorageFailed, TailraceError
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished
+from tailrace.journal.storage_wait import PATIENCE_S, warning_level
 from tailrace.kept_answer import KeptAnswer, kept_in
 from tailrace.ports import Journal, Lease, NewRun, Run, Signal
 from tailrace.providers.recovery_log import CURRENT_RUN
@@ -214,7 +215,8 @@ class RunHost(ABC, Generic[E]):
                 found = await self.recover(is_next=share.has if share is not None else None)
             except Exception as exc:  # noqa: BLE001 - logged; the loop must go on
                 pause_s = min(LONGEST_PAUSE_S, max(interval_s, pause_s * 2))
-                self._log.warning("abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
+                level = warning_level(exc)
+                self._log.log(level, "abandoned runs cannot be looked for: %s", exc, exc_info=_unless_ours(exc))
             else:
                 pause_s = interval_s
                 for run_id in found:
@@ -323,13 +325,14 @@ class RunHost(ABC, Generic[E]):
     async def _host(self, run: Run, lease: Lease, execution: E | Exception) -> None:
         """The top of a run's task: its failure is its own and ends no other run."""
         CURRENT_RUN.set(run.id)
+        PATIENCE_S.set(None)  # whoever started the run may have been in a hurry; the run waits for storage
         try:
             async with held(self._journal, lease, lease_s=self._lease_s):
                 finished = await self._execute(run, lease, execution)
                 if finished is not None and self._on_end is not None:
                     self._on_end(run, finished)
         except JournalError as exc:
-            self._log.warning("run %s was not given back: %s", run.id, exc)
+            self._log.log(warning_level(exc), "run %s was not given back: %s", run.id, exc)
         except Exception:  # noqa: BLE001 - logged
             self._log.exception("the end of run %s could not be reported", run.id)
 
@@ -344,7 +347,8 @@ class RunHost(ABC, Generic[E]):
         except Exception as exc:  # noqa: BLE001 - whatever it is, the run ends and says so
             if self._is_given_back(exc, self._put_off.get(run.id, _PutOff()).tries + 1):
                 self._put_off_run(run.id)
-                self._log.warning("run %s is given back and will be taken up again: %s", run.id, exc)
+                level = warning_level(exc)
+                self._log.log(level, "run %s is given back and will be taken up again: %s", run.id, exc)
                 return None
             return await self._fail(run, lease, exc)
         self._put_off.pop(run.id, None)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tailrace.errors import JournalError, RunSealed, StaleEpoch
+from tailrace.journal.storage_wait import warning_level
 from tailrace.ports import Journal, Lease
 
 log = logging.getLogger("tailrace.runs")
@@ -40,6 +41,6 @@ async def _renew(journal: Journal, lease: Lease, lease_s: float) -> None:
         except (StaleEpoch, RunSealed):
             return
         except JournalError as exc:  # storage may be back before the lease has run out
-            log.warning("the lease of run %s was not renewed: %s", lease.run_id, exc)
+            log.log(warning_level(exc), "the lease of run %s was not renewed: %s", lease.run_id, exc)
         except Exception:
             log.exception("the lease of run %s was not renewed", lease.run_id)

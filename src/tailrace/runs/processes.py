@@ -22,6 +22,7 @@ import msgspec
 
 from tailrace.errors import JournalError
 from tailrace.journal.key_values import KeyValues
+from tailrace.journal.storage_wait import warning_level
 from tailrace.messages import Value
 from tailrace.ports import Journal, Run
 from tailrace.runs.lease import LEASE_S, RENEWALS_PER_LEASE
@@ -102,7 +103,7 @@ class Processes:
         try:
             yield
         except JournalError as exc:
-            log.warning("the heartbeat of this process was not written: %s", exc)
+            log.log(warning_level(exc), "the heartbeat of this process was not written: %s", exc)
         except Exception:
             log.exception("the heartbeat of this process was not written")
 
@@ -218,7 +219,7 @@ class Processes:
                 known = await self._journal.next_value(*HANDED_OVER, known)
                 await self.look()  # the process that hands over has said that it leaves
             except Exception as exc:  # noqa: BLE001 - without it runs are found a little later
-                log.warning("hand-overs cannot be heard of: %s", exc)
+                log.log(warning_level(exc), "hand-overs cannot be heard of: %s", exc)
                 await asyncio.sleep(self.interval_s)
             self.hand_overs += 1
             event, self._hand_over = self._hand_over, asyncio.Event()

@@ -22,11 +22,12 @@ from tailrace.events import (
     Snapshot,
 )
 from tailrace.journal.fold import SEQUENCE
-from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, Run, Signal
+from tailrace.ports import CRASH_LOOP, Batch, Journal, Lease, LogPage, Run, Signal
 from tailrace.runs.lease import LEASE_S
 from tailrace.runs.signals import STOP
 
 MAX_KILLS = 3
+_NOTICE = b"gateway_notice"  # the last entry of a run that was just parked
 
 
 class ClaimedRun(msgspec.Struct, frozen=True):
@@ -174,6 +175,21 @@ async def follow(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGener
         yield batch
         last = batch[-1]  # nothing follows the notice unless the run goes on
         if isinstance(last.event, GatewayNotice) and last.event.kind == "parked":
+            run = await journal.get(run_id)
+        if run.parked is not None and last.seq >= run.last_seq:
+            raise _parked(run_id, run.parked)
+
+
+async def follow_pages(journal: Journal, run_id: str, *, after: int = 0) -> AsyncGenerator[LogPage, None]:
+    """The same as they are stored, in pages that viewers share: as `Journal.tail_pages`."""
+    run = await journal.get(run_id)
+    if run.parked is not None and after >= run.last_seq:
+        raise _parked(run_id, run.parked)
+    async for page in journal.tail_pages(run_id, after=after):
+        last = page[-1]
+        yield page
+        del page
+        if last.type == _NOTICE:
             run = await journal.get(run_id)
         if run.parked is not None and last.seq >= run.last_seq:
             raise _parked(run_id, run.parked)

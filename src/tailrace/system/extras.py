@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from importlib.metadata import PackageNotFoundError, distribution
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -32,6 +31,8 @@ def install_command(extra: str) -> str:
 
 
 def _source() -> _DirectUrl:
+    from importlib.metadata import PackageNotFoundError, distribution  # every command imports this module; few ask it
+
     try:
         noted = distribution("tailrace").read_text("direct_url.json")
         return msgspec.json.decode(noted or "{}", type=_DirectUrl)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import os
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
@@ -55,6 +55,22 @@ def _patch(args: PatchArgs, context: ToolContext) -> ToolOutcome:
         before = data.decode()
     except UnicodeDecodeError:
         return failed(f"{args.path} is not UTF-8 text")
+    change = replace_text(before, args)
+    if isinstance(change, ToolOutcome):
+        return change
+    write_whole(place, change.after.encode(), expected=status)
+    return ToolOutcome(change.shown)
+
+
+class Replacement(NamedTuple):
+    """The whole text after the change, and the change as the model is shown it."""
+
+    after: str
+    shown: str
+
+
+def replace_text(before: str, args: PatchArgs) -> Replacement | ToolOutcome:
+    """What becomes of a file's text; an outcome where it cannot be changed so."""
     old, new = args.old, args.new
     if old not in before and "\r\n" in before:  # the model saw plain line ends
         old, new = _with_crlf(old), _with_crlf(new)
@@ -66,8 +82,7 @@ def _patch(args: PatchArgs, context: ToolContext) -> ToolOutcome:
     after = before.replace(old, new)
     if after == before:
         return failed("old and new are the same text; nothing was changed")
-    write_whole(place, after.encode(), expected=status)
-    return ToolOutcome(clipped(_diff(before, after, args.path), MAX_DIFF_CHARS))
+    return Replacement(after, clipped(_diff(before, after, args.path), MAX_DIFF_CHARS))
 
 
 def _with_crlf(text: str) -> str:

@@ -75,7 +75,7 @@ def opened_file(place: Place) -> Iterator[BinaryIO]:
     """The plain file at this place, for reading. Raises `PathRefused`, also for a pipe, a device or a directory."""
     if not place.parts:
         raise PathRefused(f"{place.asked} is a directory")
-    with opened_directory(_parent(place)) as folder, _translated(place):
+    with opened_directory(parent_of(place)) as folder, _translated(place):
         fd = os.open(place.parts[-1], _READ, dir_fd=folder)
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
@@ -95,7 +95,7 @@ def write_whole(
         raise PathRefused(f"{place.asked} is a directory")
     name = place.parts[-1]
     temporary = f".tailrace-{secrets.token_hex(6)}"  # not made of the name, which may be as long as a name can be
-    with opened_directory(_parent(place), make=True) as folder, _translated(place):
+    with opened_directory(parent_of(place), make=True) as folder, _translated(place):
         before = _status(name, folder)
         if before is not None and not stat.S_ISREG(before.st_mode):
             raise PathRefused(f"{place.asked} is {'a directory' if stat.S_ISDIR(before.st_mode) else 'no plain file'}")
@@ -118,7 +118,8 @@ def _made_executable(mode: int, executable: bool) -> int:
     return mode | (mode & 0o444) >> 2 if executable else mode & ~0o111
 
 
-def _parent(place: Place) -> Place:
+def parent_of(place: Place) -> Place:
+    """The directory that holds it."""
     return place._replace(parts=place.parts[:-1])
 
 

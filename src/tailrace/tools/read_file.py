@@ -49,10 +49,11 @@ def _read(args: ReadFileArgs, context: ToolContext) -> ToolOutcome:
         if encoding == "utf-8" and b"\0" in probe:
             return failed(f"{args.path} is a binary file of {os.fstat(file.fileno()).st_size} bytes")
         file.seek(mark)
-        return ToolOutcome(_numbered(file, encoding, args))
+        return ToolOutcome(numbered(file, encoding, args))
 
 
-def _numbered(file: BinaryIO, encoding: str, args: ReadFileArgs) -> str:
+def numbered(file: BinaryIO, encoding: str, args: ReadFileArgs) -> str:
+    """The lines that were asked for, each with its number."""
     text = io.TextIOWrapper(file, encoding, errors="replace", newline=None)
     shown: list[str] = []
     size = 0

@@ -60,7 +60,7 @@ class Terminal(TypedTool[TerminalArgs]):
         if "\0" in args.command:
             return failed("a command cannot hold a NUL character")
         try:
-            directory = await asyncio.to_thread(_directory, args.directory, context)
+            directory = await asyncio.to_thread(working_directory, args.directory, context)
         except PathRefused as exc:
             return failed(str(exc))
         output = Output()
@@ -86,7 +86,8 @@ class Terminal(TypedTool[TerminalArgs]):
         )
 
 
-def _directory(path: str, context: ToolContext) -> Path:
+def working_directory(path: str, context: ToolContext) -> Path:
+    """Where a command runs. Raises `PathRefused`."""
     directory = placed(path, context).path
     if not directory.is_dir():
         raise PathRefused(f"{path} is not a directory")

@@ -34,5 +34,10 @@ class WriteFile(TypedTool[WriteFileArgs]):
             return failed(str(exc))
         except UnicodeEncodeError:
             return failed("the content holds half of a surrogate pair, which no file can")
-        lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
-        return ToolOutcome(f"{'Replaced' if replaced else 'Created'} {args.path} ({lines} lines)")
+        return written(args, replaced=replaced)
+
+
+def written(args: WriteFileArgs, *, replaced: bool) -> ToolOutcome:
+    """What the model reads of a file that was written."""
+    lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
+    return ToolOutcome(f"{'Replaced' if replaced else 'Created'} {args.path} ({lines} lines)")

@@ -404,6 +404,34 @@ async def test_a_conversation_remembers_and_survives_an_interrupt(cli: Cli) -> N
     assert messages[4:] == [("user", "This fails."), ("user", "Who am I?")]
 
 
+async def test_a_prompt_of_an_mcp_server_is_a_command(cli: Cli) -> None:
+    pytest.importorskip("mcp", reason="the extra is not installed")
+    script = Path(__file__).parents[2] / "tools/mcp/old_server.py"
+    cli.config["mcp"] = {"servers": {"mill": {"command": [sys.executable, str(script)]}}}
+    cli.server.extend(reply("Hello, Ada."))
+    terminal, stdin = pty.openpty()
+    process = await cli.start(stdin=stdin)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        await process.stderr.readuntil(b"> ")
+        os.write(terminal, b"/help\n")
+        assert "/mill:greet whom" in (await process.stderr.readuntil(b"\n> ")).decode()
+        os.write(terminal, b"/mill:greet\n")
+        assert b"error: missing whom: /mill:greet whom" in await process.stderr.readuntil(b"\n> ")
+        os.write(terminal, b"/mill:greet Ada Lovelace\n")
+        assert await process.stdout.readline() == b"Hello, Ada.\n"
+        os.write(terminal, b"\x04")
+        await process.communicate()
+    finally:
+        os.close(terminal)
+        os.close(stdin)
+    [asked] = [message for message in cli.server.requests[0].json()["messages"] if message["role"] == "user"]
+    assert asked["content"] == "[prompt greet of the MCP server mill]\n\nSay hello to Ada Lovelace."
+    offered = [tool["function"]["name"] for tool in cli.server.requests[0].json()["tools"]]
+    assert {"mill__change", "mcp_read_resource", "mcp_get_prompt"} <= set(offered)
+
+
 async def test_J122_escapes_in_an_answer_reach_no_terminal(cli: Cli) -> None:
     cli.server.extend(reply("a\x1b]52;c;cHduZWQ=\x07b\x9b31mc\td"))
     terminal, stdout = pty.openpty()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,11 @@ from tailrace.events import MessageChunk, RunFinished
 from tailrace.journal.key_values import KeyValues
 from tailrace.journal.postgres import commits, readers
 from tailrace.journal.postgres.store import PostgresJournal
+from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.ports import NewRun, Run, Signal
+from tailrace.runs.host import Execution, RunHost
+from tailrace.runs.processes import Processes
+from tailrace.runs.recovery import ClaimedRun
 from tailrace.testing.conformance.journal import everything, started, texts_of, written
 from tcp_proxy import Moment, TcpProxy, proxied
 
@@ -103,6 +110,110 @@ async def test_appends_wait_while_the_database_is_away_and_viewers_see_them_then
         await journal.check()
 
 
+async def test_who_waits_for_an_answer_is_told_soon_and_nothing_of_it_is_written(
+    journal: PostgresJournal, proxy: TcpProxy
+) -> None:
+    """A run in flight waits for the database; a client does not. What the client was told was not done is not."""
+
+    async def impatient(write: Coroutine[Any, Any, object]) -> None:
+        PATIENCE_S.set(0.2)
+        with pytest.raises(StorageFailed, match="cannot be reached: connection refused"):
+            await write
+
+    run, lease = await started(journal)
+    await proxy.refuse()
+    journal.append(lease, [MessageChunk("a")])
+    committing = asyncio.ensure_future(journal.commit(lease))
+    async with asyncio.timeout(20):
+        async with asyncio.TaskGroup() as group:  # some in the group in flight, some behind it
+            for _ in range(2):
+                await noticed(journal)
+                group.create_task(impatient(journal.start(NewRun("call"), "me")))
+                group.create_task(impatient(journal.signal(run.id, Signal("stop"))))
+                group.create_task(impatient(journal.swap_value("n", "k", None, b"v")))
+                group.create_task(impatient(journal.get(run.id)))
+        assert not committing.done()
+        await proxy.accept()
+        await committing
+    assert [found.id for found in await journal.runs()] == [run.id]
+    assert await journal._signals_after(run.id, 0) == []
+    assert await journal.get_value("n", "k") is None
+    await journal.seal(lease, RunFinished("completed", "a"))
+
+
+async def test_a_check_says_at_once_why_the_database_is_away(journal: PostgresJournal, proxy: TcpProxy) -> None:
+    await proxy.refuse()
+    async with asyncio.timeout(5):  # the writer has not noticed yet
+        with pytest.raises(StorageFailed, match="connection refused") as refused:
+            await journal.check()
+    assert "(connection refused)" in refused.value.reason
+
+
+async def test_the_log_says_once_that_the_database_is_away_and_once_that_it_is_back(
+    journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although several tasks and runs try all the time, and fail."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(journal._commits, "_wait_s", 0.1)
+    host = Waiting(journal, "agent", owner="me", log=logging.getLogger("tailrace.test"), lease_s=0.1)
+    async with asyncio.timeout(60):
+        async with host, Processes(journal, "me", lease_s=0.1):
+            for _ in range(3):
+                await host.start_run(NewRun("agent"))
+            await proxy.refuse()
+            while not journal._commits.failing:  # noqa: ASYNC110 - the journal tells nobody
+                await asyncio.sleep(0.01)
+        await proxy.accept()  # the runs could not be given back meanwhile
+        await journal_is_back(journal)
+    said = [record.message for record in caplog.records if record.levelno >= logging.INFO]
+    begun, ended = [each for each in said if "PostgreSQL" in each]
+    assert "cannot be reached: " in begun
+    assert re.search(r"is back after \d+\.\d s$", ended)
+
+
+async def test_I102_a_run_that_could_not_be_given_back_is_when_the_database_is_back(
+    journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long before its lease runs out, and it does not count as a death."""
+    monkeypatch.setattr(journal._commits, "_wait_s", 0.1)
+    run, lease = await started(journal)
+    await proxy.refuse()
+    async with asyncio.timeout(30):
+        await _refused(journal.release(lease))
+        await proxy.accept()
+        await journal_is_back(journal)
+        while (await journal.get(run.id)).state != "pending":  # noqa: ASYNC110 - the journal tells nobody
+            await asyncio.sleep(0)
+    assert (await journal.claim(run.id, "another")).epoch == 2
+    assert (await journal.get(run.id)).kills == 0
+
+
+class Waiting(RunHost[Execution]):
+    """Its runs wait for ever."""
+
+    def _execution(self, _claimed: ClaimedRun) -> Execution:
+        return self
+
+    async def run(self) -> RunFinished | None:
+        await asyncio.Event().wait()
+        return None
+
+
+async def _refused(call: Coroutine[Any, Any, object]) -> None:
+    with pytest.raises(JournalError):
+        await call
+
+
+async def journal_is_back(journal: PostgresJournal) -> None:
+    while True:
+        try:
+            await journal.check()
+        except StorageFailed:
+            await asyncio.sleep(0.01)  # between two tries to connect
+        else:
+            return
+
+
 async def test_a_run_is_given_back_when_the_database_is_away_for_too_long(
     journal: PostgresJournal, proxy: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,12 +237,7 @@ async def test_a_run_is_given_back_when_the_database_is_away_for_too_long(
         with pytest.raises(StorageFailed):
             journal.append(lease, [MessageChunk("more")])
         await proxy.accept()
-        while True:
-            try:
-                await journal.check()
-                break
-            except StorageFailed:
-                await asyncio.sleep(0.01)  # between two tries to connect
+        await journal_is_back(journal)
         await journal.release(lease)
         assert [orphan.id for orphan in await journal.orphans()] == [run.id]
         lease = await journal.claim(run.id, "me")
@@ -254,3 +360,41 @@ async def test_closing_does_not_wait_long_for_a_database_that_is_away(
         await journal.close()
     with pytest.raises(JournalError):
         journal.append(lease, [MessageChunk("more")])
+
+
+async def test_I103_what_a_standby_may_not_have_yet_is_not_acknowledged_after_a_lost_connection(
+    own_server: PostgresServer,
+) -> None:
+    """The commit waits for a standby when its connection is lost. The next connection finds it committed, on this
+    server alone: it is told to nobody before the standby has it."""
+
+    async def waits_for_a_standby() -> str:
+        while not (pid := await asyncio.to_thread(own_server.sql, WAITING)).strip():
+            pass
+        return pid
+
+    async with proxied(own_server.port) as proxy:
+        journal = await PostgresJournal.open(own_server.url(port=proxy.port))
+        own_server.sql("ALTER SYSTEM SET synchronous_standby_names = 'absent'")
+        own_server.sql("SELECT pg_reload_conf()")
+        async with asyncio.timeout(60):
+            starting = asyncio.ensure_future(journal.start(NewRun("call", durability="fsync"), "me"))
+            first = await waits_for_a_standby()
+            proxy.lose_all()
+            while await waits_for_a_standby() == first:
+                pass
+            assert not starting.done()
+            own_server.sql("ALTER SYSTEM RESET synchronous_standby_names")
+            own_server.sql("SELECT pg_reload_conf()")
+            run, _ = await starting
+        assert [found.id for found in await journal.runs()] == [run.id]
+        await journal.close()
+
+
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    with running() as server:
+        yield server

@@ -13,8 +13,9 @@ from tailrace.journal.open_journal import open_journal
 from tailrace.journal.postgres.store import PostgresJournal
 from tailrace.journal.redis.bus import RedisBus
 from tailrace.ports import Journal
-from tailrace.testing.conformance.journal import JournalConformance, WallClock
+from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 class TestPostgresJournal(JournalConformance):

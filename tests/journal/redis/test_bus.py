@@ -16,7 +16,7 @@ from tailrace.errors import ConfigError, JournalError
 from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished
 from tailrace.journal.bus import Committed
 from tailrace.journal.redis import bus as bus_module
-from tailrace.journal.redis.bus import RedisBus
+from tailrace.journal.redis.bus import RedisBus, ping
 from tailrace.journal.redis.streams import batch_of, fields_of, stream_of
 from tailrace.ports import Batch
 
@@ -129,7 +129,7 @@ async def test_redis_gone_and_back_is_told_and_what_follows_arrives(
         server.kill()
         sender.publish([chunks(2, "b")])
         await until(lambda: not sender.connected)
-        with pytest.raises(JournalError, match=r"Redis \(127.0.0.1:\d+\) is not there"):
+        with pytest.raises(JournalError, match=r"Redis at 127.0.0.1:\d+ cannot be used: "):
             await sender.check()
         sender.publish([chunks(3, "c")])  # lost, and nothing waits for it
         before = heard.misses
@@ -137,8 +137,36 @@ async def test_redis_gone_and_back_is_told_and_what_follows_arrives(
         await there(sender, heard, misses=before + 1)  # the watcher was told to read from storage
         sender.publish([chunks(4, "d")])
         await heard.until(lambda: heard.texts() == "ad")
-    assert "is gone" in caplog.text
-    assert "other nodes read from storage" in caplog.text
+    for bus in ("begins", "ends"):
+        said = "nodes read each other's entries from storage" if bus == "begins" else "is there again after"
+        assert sum(said in record.message for record in caplog.records) == 2, "once for each of the two processes"
+
+
+async def test_J114_what_is_wrong_with_the_address_is_said_in_one_line(server: RedisServer) -> None:
+    async def refusal(url: str) -> str:
+        with pytest.raises((JournalError, ConfigError)) as refused:
+            await ping(url)
+        assert "hunter2" not in str(refused.value)
+        return str(refused.value)
+
+    at = f"127.0.0.1:{server.port}"
+    async with Redis.from_url(server.url) as client:
+        await client.config_set("requirepass", "right")
+    for url, said in {
+        f"redis://:hunter2@{at}/0": f"Redis at {at} cannot be used: it refuses the user or the password",
+        f"redis://{at}/0": f"Redis at {at} cannot be used: it asks for a password, and the address has none",
+        f"redis://:right@{at}/99": f"Redis at {at} cannot be used: it has no database 99",
+        "redis://:hunter2@127.0.0.1:1/0": "Redis at 127.0.0.1:1 cannot be used: connection refused",
+        "redis://:hunter2@no-such-host.invalid/0": (
+            "Redis at no-such-host.invalid:6379 cannot be used: its host name is unknown"
+        ),
+        f"redis://:hunter2@{at}/main": "bus.url: the database of Redis is a number, as in redis://localhost:6379/0",
+        f"redis://:hunter2@{at}/0?colour=blue": "bus.url: unknown option of Redis: colour",
+        f"redis://:hun/hunter2@{at}/0": "bus.url: special characters of the password must be percent-encoded",
+        "redis://:hunter2@localhost:99999/0": "bus.url: not an address of Redis: Port out of range 0-65535",
+    }.items():
+        assert await refusal(url) == said
+    await ping(f"redis://:right@{at}/0")
 
 
 async def test_a_long_entry_is_left_to_storage(server: RedisServer) -> None:

@@ -16,8 +16,9 @@ from tailrace.journal.sqlite import statements
 from tailrace.journal.sqlite.schema import connect, prepare
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Journal, NewRun, Run
-from tailrace.testing.conformance.journal import JournalConformance, WallClock, finished_sequence
+from tailrace.testing.conformance.journal import JournalConformance, finished_sequence
 from tailrace.testing.conformance.shared_journal import OpenShared, SharedJournalConformance
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 class TestSqliteJournal(JournalConformance):

@@ -23,6 +23,7 @@ STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=
 WAIT = "call: {idle_timeout_s: 600}\n"
 KEYS = """
 server:
+  drain_s: 0.05
   keys:
     - {name: ann, key_env: ANN_KEY, scopes: [runs]}
     - {name: ben, key_env: BEN_KEY, scopes: [runs]}
@@ -123,6 +124,28 @@ async def test_text_comes_whole_where_the_api_does_not_stream(tmp_path: Path) ->
     async with running_server(tmp_path, reply(TEXT), config="streaming: {api_server: false}\n") as server:
         chunks = await sent(server, body())
     assert [chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta"] == [TEXT]
+
+
+async def test_calls_of_both_sides_in_one_answer(tmp_path: Path) -> None:
+    """Our tool runs first; the page's call ends the run. The model gets both results at once."""
+    (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
+    both = reply(call("where_am_i", {}), call("read_file", {"path": "notes.txt"}))
+    async with running_server(tmp_path, both, reply("Rain in Bergen.")) as server:
+        asked = await sent(server, body(tools={"where_am_i": {}}))
+        mine = next(chunk for chunk in asked if chunk.get("toolName") == "where_am_i")
+        result = {"type": "tool-where_am_i", "state": "output-available", "output": "Bergen"}
+        answer = {"id": "msg_1", "role": "assistant", "parts": [{**result, "toolCallId": mine["toolCallId"]}]}
+        rest = await sent(server, body(question(), answer))
+        again = await sent(server, body(question(), answer))
+        told = server.provider.requests[1].json()["messages"][2:]
+        listed = await runs_of(server)
+    assert asked[-1]["messageMetadata"]["finishReason"] == "tool-calls"
+    assert (rest[0]["messageId"], text_of(rest)) == ("msg_1", "Rain in Bergen.")
+    assert "tool-output-available" not in [chunk["type"] for chunk in rest], "the page has its own result"
+    assert again == rest, "results that come twice begin one run"
+    assert [message["role"] for message in told] == ["assistant", "tool", "tool"]
+    assert [message["content"] for message in told[1:]] == ["Bergen", "     1\train"]
+    assert len(listed) == 2
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────

@@ -36,6 +36,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import Message, Native, Reasoning, Text, ToolCall, ToolFile, ToolResult, Usage, assistant, user
+from tailrace.ports import Batch
 from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
 from tailrace.wire.sse import SseDecoder
 
@@ -122,11 +123,14 @@ def answered(*events: AnyEvent) -> tuple[AnyEvent, ...]:
 @given(cuts=st.lists(st.integers(0, len(LOG)), max_size=12), answers=st.booleans(), reasoning=st.booleans())
 def test_any_cut_of_the_log_gives_the_same_bytes(cuts: list[int], answers: bool, reasoning: bool) -> None:
     known = ("a1",) if answers else ()
-    whole, cut = (encoder(answered=known, reasoning=reasoning) for _ in range(2))
+    whole, cut, stored = (encoder(answered=known, reasoning=reasoning) for _ in range(3))
     log = entries(LOG)
     places = [0, *sorted(cuts), len(log)]
     pieces = [cut.feed(log[start:end]) for start, end in pairwise(places)]
-    assert b"".join(pieces) + cut.close() == whole.feed(log) + whole.close()
+    lines = [stored.feed_lines(Batch(log[start:end]).page) for start, end in pairwise(places)]
+    at_once = whole.feed(log) + whole.close()
+    assert b"".join(pieces) + cut.close() == at_once
+    assert b"".join(lines) + stored.close() == at_once
     assert cut.paused is whole.paused is not answers
 
 
@@ -217,11 +221,8 @@ def test_a_tool_beside_the_question_is_waited_for() -> None:
     calls = MessageRecorded(Message("assistant", (LAUNCH, ToolCall("c3", "look"))), "tools")
     made = encoder()
     log = entries([STARTED, calls, ToolCallChunk("look", index=1), ASKED, ToolOutputRecorded("c3", "look", "blue")])
-    before = chunks_of(made.feed(log[:-1]))
-    assert not made.paused
-    after = chunks_of(made.feed(log[-1:]))
-    assert made.paused
-    assert (kinds(before)[-1], kinds(after)) == ("tool-approval-request", ["tool-output-available"])
+    told = [(kinds(chunks_of(made.feed(piece)))[-1], made.paused) for piece in (log[:-1], log[-1:])]
+    assert told == [("tool-approval-request", False), ("tool-output-available", True)]
 
 
 def test_a_page_that_has_answered_gets_what_follows_its_question() -> None:

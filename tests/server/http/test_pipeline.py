@@ -16,10 +16,11 @@ from aiohttp import web
 
 from server.http_server import raw, running_server
 from tailrace.errors import ConfigError, JournalError, Rejected, RunSealed, StreamCut, TimedOut, Unavailable
+from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_frame, error_object
 from tailrace.server.http.json_shape import MAX_DEPTH, small_shape
 from tailrace.server.http.listener import ConnectionLimits
-from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.pipeline import REQUEST_PATIENCE_S, RequestPipeline
 from tailrace.server.http.request_body import read_object
 from tailrace.server.http.route import Route
 from tailrace.testing.clock import driven
@@ -39,6 +40,21 @@ def echo_routes(_: RequestPipeline) -> Sequence[Route]:
         return web.json_response(len(await read_object(request)))
 
     return [Route("POST", "/echo", echo, "any", "Counts.")]
+
+
+def patience_routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    async def patience(request: web.Request) -> web.Response:
+        before = PATIENCE_S.get()
+        pipeline.stream(request)
+        return web.json_response([before, PATIENCE_S.get()])
+
+    return [Route("GET", f"/{access}", patience, access, "Says it.") for access in ("any", "open")]
+
+
+async def test_a_request_waits_a_few_seconds_for_storage_and_a_stream_as_long_as_its_run(tmp_path: Path) -> None:
+    async with running_server(tmp_path, extra=(patience_routes,)) as server:
+        assert await server.json("GET", "/any") == (200, [REQUEST_PATIENCE_S, None])
+        assert await server.json("GET", "/open") == (200, [None, None])
 
 
 @pytest.mark.parametrize("path", DIALECTS)

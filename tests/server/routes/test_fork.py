@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from parked_turns import park_turn
 from server.dialect_api import DIALECTS, DialectServer, dialect_server
 from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import ANN, BOB, KEY_ENV, KEYS, STALLED, Launch, LaunchArgs, text_of
-from tailrace.agent.service import TurnSpec
+from tailrace.agent.fork import forked_log, inherited
+from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.messages import Dialect, user
 from tailrace.ports import NewRun, ToolContext, ToolOutcome
 from tailrace.testing.provider import FaultyProvider, Strict, call, reply, think
@@ -89,6 +92,22 @@ async def test_the_session_of_a_fork_goes_on_and_that_of_the_other_run_does_not_
     assert asked(server, 2) == [*said, ("user", "Other.")]
     assert asked(server, 3) == [*said, ("user", "Other."), ("assistant", "F1."), ("user", "More.")]
     assert asked(server, 4) == [*said, ("user", "Q3.")]
+
+
+async def test_a_client_s_own_account_of_the_conversation_is_inherited(tmp_path: Path) -> None:
+    roles = ("system", "user", "assistant", "user")
+    given = [{"role": role, "content": f"{role} {at}"} for at, role in enumerate(roles)]
+    async with running_server(tmp_path, reply("One."), reply("Two."), reply("Three.")) as server:
+        _, created = await server.json("POST", "/runs", {"input": given})
+        await ended(server, created["id"])
+        again = await fork(server, created["id"], QUESTION)
+        await ended(server, again["id"])
+        other = await fork(server, created["id"], 0, input=[{"role": "user", "content": "Other."}])
+        await ended(server, other["id"])
+    systems = [request.json()["messages"][0] for request in server.provider.requests]
+    assert asked(server, 1) == asked(server, 0)
+    assert asked(server, 2) == [("user", "user 1"), ("assistant", "assistant 2"), ("user", "Other.")]
+    assert systems == [{"role": "system", "content": "system 0"}] * 3
 
 
 async def test_a_fork_outlives_the_run_that_it_came_from(tmp_path: Path) -> None:
@@ -179,6 +198,17 @@ async def test_a_fork_in_the_middle_of_a_text_goes_on_from_it(tmp_path: Path, qu
         assert begun in str(asked(server, 1)), "the model is asked to go on from it"
 
 
+async def test_a_run_that_is_set_aside_can_be_forked(tmp_path: Path) -> None:
+    script = (STALLED, reply("Done."))
+    async with running_server(tmp_path, *script, config="call: {idle_timeout_s: 600}\n") as server:
+        run = await server.start("Go.")
+        await first(server, run, "message_chunk")
+        assert await park_turn(server.app) == run
+        log = await ended(server, (await fork(server, run, 0))["id"])
+        _, source = await server.json("GET", f"/runs/{run}")
+    assert (log[-1]["output"], source["status"]) == ("Done.", "parked")
+
+
 @pytest.mark.parametrize(("repeatable", "looks"), [(False, 1), (True, 2)])
 async def test_a_call_without_a_result_is_made_again_only_where_that_is_safe(
     tmp_path: Path, repeatable: bool, looks: int
@@ -225,6 +255,29 @@ async def test_a_fork_at_an_approval_that_waits_launches_nothing(tmp_path: Path,
     assert source["approvals"][0].get("decision") is None
     assert theirs[0] == 409
     assert (ours[0], launch.launched) == (200, 1)
+
+
+@pytest.mark.parametrize("fields", [{}, {"input": "Once more."}])
+async def test_M152_an_approval_for_the_session_holds_in_no_fork_of_it(tmp_path: Path, fields: dict[str, str]) -> None:
+    launch = CountedLaunch()
+    again = reply(call("launch", {"what": "it"}))
+    async with running_server(tmp_path, again, reply("Done."), again, tools=(launch,)) as server:
+        run = await server.start("Launch it.", session="s")
+        await first(server, run, "approval_asked")
+        _, waiting = await server.json("GET", f"/runs/{run}")
+        answer = {"approval_id": waiting["approvals"][0]["asked"]["approval_id"], "decision": "session"}
+        await server.json("POST", f"/runs/{run}/approval", answer)
+        log = await ended(server, run)
+        output = next(event["seq"] for event in log if event["type"] == "tool_output_recorded")
+        made = await fork(server, run, output, **fields)
+        async with server.client.get(f"{server.url}/runs/{made['id']}/stream") as response:
+            asked_again = []
+            async for event in sse(response):
+                asked_again += [event["digest"]] if event["type"] == "approval_asked" and event["digest"] else []
+                if asked_again or event["type"] == "run_finished":
+                    break
+    assert asked_again
+    assert launch.launched == 1
 
 
 async def test_J110_whoever_forks_a_run_is_asked_for_its_approvals(tmp_path: Path) -> None:
@@ -326,6 +379,46 @@ async def test_the_beginning_of_a_fork_is_where_its_own_part_begins(tmp_path: Pa
     assert again["forked_from"]["run_id"] == made["id"]
 
 
+# ── a process that dies ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("written", [0, 1, 3])
+async def test_a_fork_whose_process_died_before_it_had_everything_gets_the_rest(tmp_path: Path, written: int) -> None:
+    script = (reply("Looking.", call("look", {})), reply("Done."), reply("Forked."))
+    async with running_server(tmp_path, *script, tools=(Look(),)) as server:
+        run = await server.start()
+        log = await ended(server, run)
+        output = next(event["seq"] for event in log if event["type"] == "tool_output_recorded")
+        agents, journal = server.app.agents, server.app.journal
+        spec = await agents.forked_turn(ForkRequest(run, output))
+        assert spec.forked_from is not None
+        whole = inherited(spec.forked_from, (), await forked_log(journal, await journal.get(run), output))
+        new = NewRun("agent", msgspec.to_builtins(spec), session="f")
+        died, lease = await journal.start(new, "a process that dies")
+        assert lease is not None
+        journal.append(lease, [entry.event for entry in whole[:written]])
+        await journal.release(lease)
+        assert await agents.recover() == [died.id]
+        finished = await agents.finished(died.id)
+        entries = await journal.read(died.id)
+    assert [entry.event for entry in entries[1 : len(whole) + 1]] == [entry.event for entry in whole]
+    assert (finished.status, finished.output, len(server.provider.requests)) == ("completed", "Forked.", 3)
+
+
+async def test_a_fork_whose_process_died_and_whose_source_is_gone_says_so(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("One.")) as server:
+        run = await server.start()
+        await ended(server, run)
+        spec = await server.app.agents.forked_turn(ForkRequest(run, 0))
+        await server.app.journal.delete(run)
+        died = await server.app.journal.create(NewRun("agent", msgspec.to_builtins(spec), session="f"))
+        await server.app.agents.recover()
+        finished = await server.app.agents.finished(died.id)
+    assert finished.status == "failed"
+    assert finished.error is not None
+    assert f"{run}, which this run is a fork of, was deleted" in finished.error.message
+
+
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -347,6 +440,7 @@ async def test_what_cannot_be_forked_is_said_in_one_line(tmp_path: Path) -> None
         last = (await ended(server, run))[-1]["seq"]
         others = [(await server.app.journal.create(NewRun(kind))).id for kind in ("call", "sequence", "definition")]
         ahead = await server.json("POST", f"/runs/{run}/fork", {"after": last + 1})
+        far = await server.json("POST", f"/runs/{run}/fork", {"after": 10**30})
         done = await server.json("POST", f"/runs/{run}/fork", {"after": last})
         nobody = await server.json("POST", "/runs/run_nobody/fork", {"after": 0})
         no_model = await server.json("POST", f"/runs/{run}/fork", {"after": 0, "model": "nobody/x"})
@@ -355,6 +449,7 @@ async def test_what_cannot_be_forked_is_said_in_one_line(tmp_path: Path) -> None
         kinds = [await server.json("POST", f"/runs/{each}/fork", {"after": 0}) for each in others]
         _, listed = await server.json("GET", "/runs?kind=agent")
     assert (ahead[0], ahead[1]["error"]["kind"]) == (409, "cursor_ahead")
+    assert far[0] in (400, 409)
     assert (done[0], done[1]["error"]["kind"]) == (400, "not_forkable")
     assert "after 0 asks its question again" in done[1]["error"]["message"]
     assert (nobody[0], no_model[0]) == (404, 404)

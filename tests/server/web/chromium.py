@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
@@ -152,6 +152,12 @@ class Tab:
     async def reload(self) -> None:
         self._loaded.clear()
         await self.call("Page.reload")
+        await self._load()
+
+    async def follow(self, action: Coroutine[Any, Any, object]) -> None:
+        """Does what leads to another page, and returns when that page has loaded."""
+        self._loaded.clear()
+        await action
         await self._load()
 
     async def _load(self) -> None:

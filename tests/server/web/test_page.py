@@ -16,6 +16,7 @@ from tailrace.testing.provider import Break, Offset, Scenario, reply
 
 NODE = shutil.which("node")
 WEB = Path(__file__).parents[3] / "src/tailrace/server/web"
+BUTTONS = "Ask againFork from here"  # below each answer
 needs_node = pytest.mark.skipif(NODE is None, reason="needs node")
 
 MARKDOWN = """# Title *with* `code`
@@ -210,7 +211,7 @@ report();
     async with running_server(home, reply("one **two** three")) as server:
         first = await node(tmp_path, asked, server.url, "")
         second = await node(tmp_path, again, server.url, first["search"])
-    assert first["text"] == second["text"] == "Count.one two three"
+    assert first["text"] == second["text"] == f"Count.one two three{BUTTONS}"
     assert re.fullmatch(r"\?session=[0-9a-f]{24}", first["search"])
 
 
@@ -267,7 +268,7 @@ report();
     async with running_server(home, reply("Hello."), env={"TAILRACE_API_KEY": key}) as server:
         seen = await node(tmp_path, script, server.url, "", key)
     assert seen["key"] == [key]
-    assert seen["text"] == "Hi.Hello."
+    assert seen["text"] == f"Hi.Hello.{BUTTONS}"
 
 
 async def test_the_page_names_its_controls_and_may_load_nothing_of_others(tmp_path: Path) -> None:

@@ -173,6 +173,53 @@ async def test_a_second_message_takes_over_from_the_first(devtools: str, tmp_pat
         assert await tab.value("document.querySelector('#stop').disabled")
 
 
+# ── forks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
+    devtools: str, tmp_path: Path, width: int
+) -> None:
+    async with page(devtools, tmp_path, reply("Left."), reply("Right.")) as (server, _, tab):
+        await tab.call("Emulation.setDeviceMetricsOverride", width=width, height=640, deviceScaleFactor=1, mobile=False)
+        await tab.send("Which way?")
+        assert await answer(tab) == "Left."
+        await tab.press("Fork from here")
+        await tab.until_shown("Your next message begins another conversation")
+        assert await tab.value("document.activeElement.id") == "message"
+        assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+        await tab.follow(tab.send("And if not?"))
+        await tab.until_shown("Forked from another conversation")
+        assert await answer(tab) == "Right."
+        earlier = await tab.value("document.querySelector('details.earlier').textContent")
+        questions = await tab.value("[...document.querySelectorAll('article > .question')].map((q) => q.textContent)")
+        await tab.follow(tab.value("document.querySelector('.fork a').click()"))
+        await tab.until_shown("Forked here: And if not?")
+        assert await tab.text("article .answer") == "Left."
+        await tab.follow(tab.value("document.querySelector('.fork a').click()"))
+        await tab.until_shown("Right.")
+        asked = [message["content"] for message in server.provider.requests[1].json()["messages"]]
+    assert asked[-3:] == ["Which way?", "Left.", "And if not?"]
+    assert earlier == "Earlier conversationWhich way?Left."
+    assert questions == ["And if not?"]
+    assert tab.complaints == []
+
+
+async def test_a_question_is_asked_again_in_a_conversation_of_its_own(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Left."), reply("Right.")) as (server, _, tab):
+        await tab.send("Which way?")
+        assert await answer(tab) == "Left."
+        await tab.reload()
+        await tab.until_shown("Left.")
+        await tab.follow(tab.press("Ask again"))
+        await tab.until_shown("Right.")
+        await tab.until_shown("Forked from another conversation")
+        assert "Left." not in await tab.text("main")
+        assert await tab.text("article .question") == "Which way?"
+    assert len(server.provider.requests) == 2
+    assert tab.complaints == []
+
+
 # ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,9 +1,10 @@
-"""An MCP server made with the official SDK, for the tests: `python mcp_server.py stdio`, or `http PORT` (0: a free one,
-which it prints). A process of its own, so that it can die like one."""
+"""An MCP server made with the official SDK, for the tests: `python mcp_server.py stdio`, or `http PORT` or `sse PORT`
+(0: a free one, which it prints). A process of its own, so that it can die like one."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import socket
 import sys
@@ -16,6 +17,11 @@ from mcp_types import ImageContent, TextContent, ToolAnnotations
 
 server = MCPServer("tests")
 authorized = ""
+headers: dict[str, str] = {}
+was_cancelled = asyncio.Event()
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
@@ -64,10 +70,68 @@ def token() -> str:
     return authorized
 
 
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def header(name: str) -> str:
+    """A header of the latest request."""
+    return headers.get(name, "(none)")
+
+
+@server.tool()
+async def waits(context: Context) -> str:
+    """Never answers."""
+    try:
+        await context.report_progress(1, 2, "waiting")
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        was_cancelled.set()
+        raise
+    return ""
+
+
+@server.tool()
+async def cancelled() -> str:
+    """Answers once a call of `waits` was cancelled."""
+    await was_cancelled.wait()
+    return "yes"
+
+
+@server.tool()
+async def grow(context: Context) -> str:
+    """Adds a tool to those that there are, and says so."""
+
+    def grown() -> str:
+        return "grown"
+
+    server.add_tool(grown)
+    await context.notify_tools_changed()
+    return "done"
+
+
+@server.resource("notes://today", description="What happened today.", mime_type="text/plain")
+def today() -> str:
+    return "The wheel turned 7 times."
+
+
+@server.resource("notes://wheel.png", mime_type="image/png")
+def wheel() -> bytes:
+    return PNG
+
+
+@server.resource("notes://days/{day}", description="What happened on a day.")
+def on_day(day: str) -> str:
+    return f"On {day} it rained." * (10_000 if day == "every" else 1)
+
+
+@server.prompt(description="Asks for a review.")
+def review(code: str, tone: str = "kind") -> str:
+    return f"Review this in a {tone} tone: {code}"
+
+
 async def app(scope: Any, receive: Any, send: Any) -> None:
     global authorized  # noqa: PLW0603 - one server, one test
     if scope["type"] == "http":
-        authorized = dict(scope["headers"]).get(b"authorization", b"").decode()
+        headers.update({name.decode(): value.decode() for name, value in scope["headers"]})
+        authorized = headers.get("authorization", "")
     await inner(scope, receive, send)
 
 
@@ -75,7 +139,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:
-        inner = server.streamable_http_app()
+        inner = server.sse_app() if sys.argv[1] == "sse" else server.streamable_http_app()
         listener = socket.create_server(("127.0.0.1", int(sys.argv[2])))
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()

@@ -22,6 +22,7 @@ from mcp_types import (
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
+    ImageContent,
     ResourceLink,
     TextContent,
     TextResourceContents,
@@ -31,8 +32,10 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
 from tailrace.messages import ToolFile
 from tailrace.ports import Effect, Tool, ToolOutcome
+from tailrace.tools.mcp.content import MAX_NAME_CHARS, files_of, text_of
 from tailrace.tools.mcp.link import MAX_TOOLS, Link
-from tailrace.tools.mcp.tools import MAX_NAME_CHARS, McpServers, McpTool, files_of, offered_name, text_of
+from tailrace.tools.mcp.servers import McpServers
+from tailrace.tools.mcp.tools import McpTool, offered_name
 from tools.tool_context import PATH, Workplace, is_alive
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
@@ -46,8 +49,8 @@ def over_pipes(*env_allow: str) -> McpServers:
 
 
 @contextmanager
-def http_server(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    process = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stdout=subprocess.PIPE, text=True)
+def http_server(port: int = 0, kind: str = "http") -> Iterator[tuple[subprocess.Popen[str], int]]:
+    process = subprocess.Popen([sys.executable, SERVER, kind, str(port)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
@@ -206,7 +209,7 @@ async def test_without_servers_nothing_is_needed() -> None:
 
 
 def test_naming_the_module_imports_no_sdk() -> None:
-    code = "import sys, tailrace.tools.mcp.tools; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
+    code = "import sys, tailrace.tools.mcp.servers; print('mcp' in sys.modules, 'jsonschema' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).split() == ["False", "False"]
 
 
@@ -218,6 +221,8 @@ def test_naming_the_module_imports_no_sdk() -> None:
         ("a", McpServer(command=("x",), url="http://x/"), "mcp.servers.a: give either command or url"),
         ("a", McpServer(command=("x",), key_env="MCP_KEY"), "mcp.servers.a: key_env goes with url"),
         ("a", McpServer(url="http://x/", key_env="UNSET"), "mcp.servers.a.key_env: UNSET is not set"),
+        ("a", McpServer(url="http://x/", headers_env={"X": "UNSET"}), "mcp.servers.a.headers_env.X: UNSET is not set"),
+        ("a", McpServer(command=("x",), headers={"X": "1"}), "mcp.servers.a: headers, headers_env and transport go"),
     ],
 )
 def test_mistakes_in_the_config(name: str, settings: McpServer, why: str) -> None:
@@ -244,6 +249,8 @@ def test_results_of_every_kind() -> None:
     assert text_of(CallToolResult(content=blocks)) == "a\n[n: file:///x]\ninside"
     assert text_of(CallToolResult(content=[], structured_content={"a": 1})) == '{"a":1}'
     assert text_of(CallToolResult(content=[])) == "(done)"
+    drawn = ImageContent(data="AAAA", mime_type="image/png")
+    assert text_of(CallToolResult(content=[drawn], structured_content={"a": 1})) == '[image/png]\n{"a":1}'
 
 
 # ── bounds ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -293,4 +300,4 @@ async def test_L140_arguments_that_take_for_ever_to_check_are_left_to_the_server
 def test_a_file_has_a_name_that_a_chat_can_show(uri: str, name: str) -> None:
     blob = BlobResourceContents(uri=uri, mime_type="image/png", blob="AAAA")
     result = CallToolResult(content=[EmbeddedResource(type="resource", resource=blob)])
-    assert files_of(result, "t") == (ToolFile(name, "image/png", b"\0\0\0"),)
+    assert files_of(result.content, "t") == (ToolFile(name, "image/png", b"\0\0\0"),)

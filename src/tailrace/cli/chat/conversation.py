@@ -13,28 +13,15 @@ import msgspec
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND, new_session
 from tailrace.app import App
-from tailrace.app.models import LOCAL, named
+from tailrace.app.models import named
 from tailrace.cli.chat.options import REQUESTER, Options, ToolDisplay
 from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.config.sections import ModelChoice
-from tailrace.errors import ConfigError, ProviderError, RunParked, TailraceError
+from tailrace.errors import ConfigError, RunParked, TailraceError
 from tailrace.messages import user
 from tailrace.ports import ENDED, Run
 
 _LISTED_RUNS = 500  # how far back the list of sessions reaches
-
-
-async def check_model(app: App, choice: ModelChoice) -> None:
-    """Checks before the first question that the model can be called; downloads and loads the embedded model, so that
-    this time does not count against a call's deadlines. Raises `ConfigError`, `ProviderError`."""
-    app.models.routes(choice)
-    if choice.provider != LOCAL:
-        return
-    try:
-        await app.models.local.start()
-    except ProviderError:
-        if not choice.fallbacks:
-            raise
 
 
 def turn_of(options: Options, question: str) -> TurnSpec:
@@ -121,7 +108,7 @@ class Conversation:
         choice = named(self.app.config, name)
         if not choice.name:
             raise ConfigError("expected <provider>/<model>", key="model")
-        await check_model(self.app, choice)
+        await self.app.models.make_ready(choice)
         self.switch(model=name)
 
     async def ask(self, question: str) -> Run:

@@ -20,7 +20,6 @@ from tailrace.cli.chat.run_footer import RunFooter
 from tailrace.cli.chat.tty_approval import TerminalAsker
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE, INTERRUPTED, print_error
 from tailrace.cli.screen.sanitize import Sanitizer, sanitized, sanitized_line
-from tailrace.cli.screen.stdout_writer import StdoutWriter
 from tailrace.cli.screen.tool_details import argument_lines, output_lines, progress_lines
 from tailrace.events import (
     AnyEvent,
@@ -50,6 +49,7 @@ from tailrace.events import (
 )
 from tailrace.journal.viewed_lines import without_reasoning
 from tailrace.runs.recovery import follow
+from tailrace.system.stdout_writer import StdoutWriter
 
 FRAME_S: Final = 0.05  # between two writes to a terminal, at least; a pipe is written to at once
 EXIT: Final[dict[RunStatus, int]] = {
@@ -165,6 +165,13 @@ class OneShot:
         spec = msgspec.structs.replace(spec, reachable=self._asker is not None)
         run = await self._app.agents.submit(spec, session=session)
         return await self.join(run.id)
+
+    def pass_over(self, entries: Sequence[Entry]) -> None:
+        """Shows nothing of these: they are the run's first entries, and the user has seen what they say."""
+        for entry in entries:
+            self._seq = entry.seq
+            if self._footer is not None:
+                self._footer.note(entry.event)
 
     async def join(self, run_id: str) -> int:
         """The same for a run that has been started."""

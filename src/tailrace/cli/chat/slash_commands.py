@@ -16,6 +16,7 @@ import msgspec
 from tailrace.agent.session import new_session
 from tailrace.cli.chat.conversation import Conversation, now
 from tailrace.cli.chat.options import ToolDisplay
+from tailrace.cli.screen.sanitize import sanitized_line
 from tailrace.errors import TailraceError
 from tailrace.ports import Run
 
@@ -73,22 +74,36 @@ class SlashCommand(msgspec.Struct, frozen=True):
 async def run_slash_command(line: str, conversation: Conversation, surface: ChatSurface) -> None:
     """Runs the line's command. Shows a `TailraceError` instead of raising it."""
     word, _, argument = line.strip().partition(" ")
+    call = SlashCall(conversation, surface, argument.strip())
     command = SLASH_COMMANDS.get(word)
-    if command is None:
-        surface.notify(f"no command {word}; /help lists them")
-        return
     try:
-        await command.action(SlashCall(conversation, surface, argument.strip()))
+        if command is not None:
+            await command.action(call)
+        elif ":" in word and conversation.app.mcp is not None:
+            await _ask_prompt(call, word.removeprefix("/"))
+        else:
+            surface.notify(f"no command {word}; /help lists them")
     except TailraceError as exc:
         surface.notify(f"error: {exc}")
 
 
+async def _ask_prompt(call: SlashCall, name: str) -> None:
+    """Sends a prompt of an MCP server, `server:prompt`, as the user's question."""
+    mcp = call.conversation.app.mcp
+    if mcp is None:
+        return
+    question = await mcp.prompt(name, call.argument)
+    await call.surface.interrupt()
+    await call.surface.watch(await call.conversation.ask(question))
+
+
 async def _help(call: SlashCall) -> None:
-    width = max(len(f"{name} {command.argument}") for name, command in SLASH_COMMANDS.items())
-    lines = [
-        f"  {f'{name} {command.argument}'.ljust(width)}  {command.help}"
-        for name, command in sorted(SLASH_COMMANDS.items())
-    ]
+    usages = {f"{name} {command.argument}": command.help for name, command in sorted(SLASH_COMMANDS.items())}
+    if (mcp := call.conversation.app.mcp) is not None:
+        prompts = sorted((await mcp.prompt_usages()).items())
+        usages |= {sanitized_line(f"/{usage}", 60): sanitized_line(about, 80) for usage, about in prompts}
+    width = max(map(len, usages))
+    lines = [f"  {usage.ljust(width)}  {about}".rstrip() for usage, about in usages.items()]
     keys = "Enter sends, Alt-Enter or Ctrl-J begins a new line, Ctrl-C interrupts (twice leaves), Ctrl-D leaves."
     call.surface.notify("\n".join([*lines, "", keys]))
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 from importlib import import_module
 
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.chat.options import Options
 from tailrace.cli.main import INTERRUPTED, USAGE, print_error
-from tailrace.cli.signals import loop_factory
+from tailrace.cli.signals import cancel_on_sigterm, loop_factory
 from tailrace.config.load import Config
 
 
@@ -81,13 +80,13 @@ def run(args: argparse.Namespace, config: Config) -> int:
 async def _ask(config: Config, options: Options, question: str, *, as_json: bool) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import check_model, turn_of
+    from tailrace.cli.chat.conversation import turn_of
     from tailrace.cli.chat.oneshot import OneShot
     from tailrace.cli.chat.tty_approval import TerminalAsker
 
-    _cancel_on_sigterm()
+    cancel_on_sigterm()
     async with open_app(config) as app:
-        await check_model(app, named(config, options.model))
+        await app.models.make_ready(named(config, options.model))
         asker = TerminalAsker.open()
         shot = OneShot(
             app,
@@ -107,10 +106,10 @@ async def _ask(config: Config, options: Options, question: str, *, as_json: bool
 async def _converse(config: Config, options: Options) -> int:
     from tailrace.app import open_app
     from tailrace.app.models import named
-    from tailrace.cli.chat.conversation import Conversation, check_model
+    from tailrace.cli.chat.conversation import Conversation
 
     async with open_app(config) as app:
-        await check_model(app, named(config, options.model))
+        await app.models.make_ready(named(config, options.model))
         conversation = Conversation(app, options)
         surface = import_module("tailrace.cli.chat.screen_chat" if _can_draw(config) else "tailrace.cli.chat.line_chat")
         return int(await surface.converse(conversation))
@@ -119,10 +118,3 @@ async def _converse(config: Config, options: Options) -> int:
 def _can_draw(config: Config) -> bool:
     """Whether stdout is a terminal that can move its cursor."""
     return sys.stdout.isatty() and (config.environment.get("TERM") or "dumb") not in ("dumb", "unknown")
-
-
-def _cancel_on_sigterm() -> None:
-    """SIGTERM stops the run, as Ctrl-C does."""
-    task = asyncio.current_task()
-    if task is not None and sys.platform != "win32":
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

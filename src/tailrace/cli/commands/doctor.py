@@ -172,6 +172,10 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("broken", f"{key} needs {module}", install_command(extra))
         else:
             yield Finding("ok", f"{key}: {module} is installed")
+    if find_spec("acp") is not None:
+        yield Finding("ok", "tailrace acp: agent-client-protocol is installed")
+    else:
+        yield Finding("note", "tailrace acp, for editors, is not installed", install_command("acp"))
 
 
 async def _bus(config: Config) -> Finding:
@@ -180,12 +184,12 @@ async def _bus(config: Config) -> Finding:
     try:
         if make_bus(config.bus.url, config.store.url) is None:
             return Finding("ok", "bus: none; processes hear of each other's runs through the store")
-        async with asyncio.timeout(REACH_TIMEOUT_S):
+        async with asyncio.timeout(OPEN_TIMEOUT_S):  # its own time-outs are shorter, and say more
             await check_bus(config.bus.url)
     except ConfigError as exc:
         return Finding("broken", str(exc), "bus: {url: auto}, or leave it out")
     except (JournalError, TimeoutError) as exc:
-        reason = str(exc) or f"no answer within {REACH_TIMEOUT_S:g} s"
+        reason = str(exc) or f"no answer within {OPEN_TIMEOUT_S:g} s"
         return Finding("broken", f"bus: {reason}", "nothing is lost without it; viewers read the store meanwhile")
     return Finding("ok", f"bus {without_credentials(config.bus.url)}: it answers")
 
@@ -227,10 +231,10 @@ async def _store(config: Config) -> Finding:
             "broken", f"store {shown}: no answer within {OPEN_TIMEOUT_S:g} s", "is it running, and reachable?"
         )
     except (TailraceError, OSError, sqlite3.Error) as exc:
-        advice = "the message says what to do; nothing was changed"
-        if file is None:
+        if file is None:  # the message names the server itself
             advice = "store.url names the user, the server and its database; the password may be in PGPASSWORD"
-        return Finding("broken", f"store {shown}: {exc}", advice)
+            return Finding("broken", f"store: {exc.message if isinstance(exc, ConfigError) else exc}", advice)
+        return Finding("broken", f"store {shown}: {exc}", "the message says what to do; nothing was changed")
     shown = f"store {shown}{f', format {version}' if version else ''}"
     if "store" in missing:
         return Finding("broken", f"{shown}: {missing['store']}", "no run can be recorded before that is mended")

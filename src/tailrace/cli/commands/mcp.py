@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 from tailrace.cli.argument_types import whole_number
@@ -43,6 +44,10 @@ def run(args: argparse.Namespace, config: Config) -> int:
         if (exc.name or "").startswith("tailrace"):
             raise
         raise ConfigError(f"tailrace mcp needs an extra: {install_command('mcp')}") from exc
+    from tailrace.tools.mcp.connection import depth_in
+
+    if depth_in(os.environ) > 1:
+        raise ConfigError("tailrace mcp is a server of itself here, which would start without end", key="mcp.servers")
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
             runner.run(_serve(args, config, directory))

@@ -148,6 +148,8 @@ def _described(run: Run, state: Snapshot) -> list[str]:
         f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
         f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
     ]
+    if origin := run.new.input.get("forked_from"):
+        lines.append(f"forked from {origin['run_id']} after its entry {origin['after']}")
     if run.parked:
         lines.append(f"parked: {run.parked.message}")
     if state.error:

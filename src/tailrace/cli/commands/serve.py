@@ -80,7 +80,8 @@ def _run_workers(args: argparse.Namespace, config: Config, count: int) -> int:
     """Everything is imported before the first fork, so that the workers share it."""
     from tailrace.app.app import redactor_of
     from tailrace.app.logging_setup import configure
-    from tailrace.platforms.runtime import gateway as _gateway  # noqa: F401 - imported for the workers
+    from tailrace.platforms.runtime import conversations as _conversations  # noqa: F401 - imported for the workers
+    from tailrace.platforms.runtime import gateway as _gateway  # noqa: F401
     from tailrace.server.app import address_of
     from tailrace.server.metrics.values import mark_dead, new_values_files
     from tailrace.system.worker_processes import WorkerProcesses

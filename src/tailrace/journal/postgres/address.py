@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -23,7 +25,8 @@ KEY = "store.url"
 SCHEMA = "tailrace"  # where no `?schema=` names another
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 30.0  # then the connection counts as lost
-AWAY = "the database cannot be reached right now; what waits goes on when it can"
+SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+SESSION_ATTRIBUTES = ("read-write", "primary", "any")  # the journal writes: a standby is of no use to it
 NO_SPACE = "the database has no space left; what waits goes on when it has"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 
@@ -74,14 +77,32 @@ def parse_address(url: str) -> Address:
         host, port = parts.hostname or "localhost", parts.netloc.rpartition("@")[2]
     except ValueError:
         raise _no_address() from None
-    if parts.scheme not in ("postgresql", "postgres") or parts.netloc.count("@") > 1 or parts.fragment:
+    if parts.scheme not in ("postgresql", "postgres") or parts.netloc.count("@") > 1 or "@" in parts.path:
         raise _no_address()
+    if parts.fragment:
+        raise _no_address()
+    _check_ports(port)
+    _check_choice(pairs, "sslmode", SSL_MODES)
+    _check_choice(pairs, "target_session_attrs", SESSION_ATTRIBUTES)
     schema = next((value for name, value in pairs if name == "schema"), SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema) or schema.startswith("pg_"):
         raise ConfigError("schema must be lower-case letters, digits and _, and not begin with pg_", key=KEY)
     query = urlencode([(name, value) for name, value in pairs if name != "schema"])
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
     return Address(dsn, schema, f"{port or host}{parts.path}")
+
+
+def _check_ports(hosts: str) -> None:
+    """Of one host or several, divided by commas."""
+    for host in hosts.split(","):
+        port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+        if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+            raise ConfigError("the port of the database must be a number from 1 to 65535", key=KEY)
+
+
+def _check_choice(pairs: Sequence[tuple[str, str]], option: str, choices: Sequence[str]) -> None:
+    if any(name == option and value not in choices for name, value in pairs):
+        raise ConfigError(f"{option} must be one of: {', '.join(choices)}", key=KEY)
 
 
 def _no_address() -> ConfigError:
@@ -109,22 +130,26 @@ async def connect(address: Address, role: str, **settings: str) -> Connection:
                 **settings,
             },
         )
-    except ValueError:  # what it says may quote the address
+    except (ValueError, OverflowError):  # what it says may quote the address
         raise _no_address() from None
 
 
+class Refused(ConnectionError):
+    """The server answers and refuses this user, this database or a setting."""
+
+
 @contextmanager
-def unreachable(address: Address) -> Iterator[None]:
+def unreachable() -> Iterator[None]:
     """While the process runs, a database that refuses its user is one that cannot be reached: tried again, as after a
     password was changed on both sides. `is_lost` holds for what this raises."""
     try:
         yield
     except ConfigError as exc:
-        raise ConnectionError(exc.message) from exc
+        raise Refused(exc.message) from exc
     except exceptions.PostgresError as exc:
         if is_lost(exc):
             raise
-        raise ConnectionError(translation_of(address, exc).args[0]) from exc
+        raise Refused(_said(exc)) from exc
 
 
 @contextmanager
@@ -143,9 +168,14 @@ def translation_of(address: Address, exc: Exception) -> ConfigError | JournalErr
     return away(address, exc) if is_lost(exc) else failure_of(address, exc)
 
 
-def away(address: Address, exc: Exception) -> StorageFailed:
+def away(address: Address, exc: Exception, *, announced: bool = False) -> StorageFailed:
     """The database is not there."""
-    return StorageFailed(f"PostgreSQL at {address.shown} cannot be reached: {_said(exc)}", reason=AWAY)
+    cause = "it refuses the user" if isinstance(exc, Refused) else _said(exc)
+    return StorageFailed(
+        f"PostgreSQL at {address.shown} cannot be reached: {_said(exc)}",
+        reason=f"the database cannot be reached right now ({cause}); what waits goes on when it can",
+        announced=announced,
+    )
 
 
 def failure_of(address: Address, exc: Exception) -> JournalError:
@@ -166,11 +196,29 @@ def failure_of(address: Address, exc: Exception) -> JournalError:
     return JournalError(f"PostgreSQL at {address.shown}: {_said(exc)}")
 
 
+_ERRNO = re.compile(r"\[Errno (\d+)\]")  # in the text of an error that stands for several
+
+
 def _said(exc: Exception) -> str:
     """The error in one line. An error of the connection says what went wrong and nothing of the address."""
-    if isinstance(exc, TimeoutError):
-        return "no answer in time"
-    if isinstance(exc, OSError):
-        number = exc.errno or 0
-        return os.strerror(number).lower() if number > 0 else exc.strerror or str(exc) or type(exc).__name__
-    return " ".join(str(exc).split()) or type(exc).__name__
+    match exc:
+        case TimeoutError():
+            return "no answer in time"
+        case socket.gaierror():
+            return "its host name is unknown"
+        case ssl.SSLCertVerificationError():
+            return f"its TLS certificate is not trusted: {exc.verify_message}"
+        case ssl.SSLError():
+            return f"TLS failed: {exc.reason or 'the connection was cut'}"
+        case Refused():
+            return str(exc)
+        case ConnectionError() if "rejected SSL upgrade" in str(exc):
+            return "it offers no TLS, which sslmode asks for"
+        case OSError():
+            found = _ERRNO.search(str(exc))
+            number = exc.errno or (int(found[1]) if found else 0)
+            return os.strerror(number).lower() if number > 0 else exc.strerror or str(exc) or type(exc).__name__
+        case exceptions.TargetServerAttributeNotMatched():
+            return "none of the servers can be written to: each is a standby"
+        case _:
+            return " ".join(str(exc).split()) or type(exc).__name__

@@ -29,6 +29,7 @@ from tailrace.journal.postgres.address import (
     translation_of,
     unreachable,
 )
+from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
@@ -40,6 +41,7 @@ PAUSE_MAX_S = 1.0
 WAIT_S = 30.0  # for so long a group waits for the database; then its runs are given back
 WAIT_AT_CLOSE_S = 3.0
 MAX_ENTRIES_WAITING = 200_000  # appended while the database is away; the run that appends more is given back
+LOOK_AGAIN_S = 0.25  # how often a write that is waited for no longer is looked at until it can be withdrawn
 FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tried once in so long
 
 
@@ -81,28 +83,33 @@ _FLUSHED = (*_DURABLE, "remote_write", "local")  # and "committed"
 
 class Commits(GroupCommit[Write]):
     """Open it with `open`. `names_runs` says whether a wake-up must name the runs that grew; `committed` is called with
-    the appends of each group that was committed."""
+    the appends of each group that was committed, `back` when the database can be written again after it was away."""
 
     def __init__(
         self,
         address: Address,
+        outage: Outage,
         *,
         names_runs: Callable[[], bool],
         committed: Callable[[Sequence[PendingAppend]], None],
+        back: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
         super().__init__(on_lag)
         self._address = address
+        self._outage = outage
         self._names_runs = names_runs
         self._committed = committed
+        self._back = back
         self.token = secrets.token_hex(8)  # names this process to the others
         self._channel = channel_of(address)
         self._connection: Connection | None = None
         self._number = 0  # of the transaction
         self._fsync_setting = ""  # what `synchronous_commit` must be for "fsync", where it is not set so already
         self.clock_offset_s = 0.0  # the database's clock minus this machine's
-        self._lost_since: float | None = None
         self._tried_at = 0.0
+        self._attempt_began: float | None = None  # of the group in flight, on a connection
+        self._in_doubt = False  # the group in flight may have been committed
         self._entries_waiting = 0  # since the connection was lost
         self._wait_s = WAIT_S
         self.failure: StorageFailed | None = None  # why groups are no longer waited with
@@ -122,10 +129,32 @@ class Commits(GroupCommit[Write]):
         fsync: bool = False,
         signals: str = "",
         changes_values: bool = False,
+        patience_s: float | None = None,
     ) -> T:
-        """Runs `work` in the transaction of the next group, after everything queued before it."""
-        result: T = await self._call(Write(work, signals, changes_values), fsync=fsync)
+        """Runs `work` in the transaction of the next group, after everything queued before it. With `patience_s`,
+        raises `StorageFailed` where the database has not answered for so long and the work was certainly not done."""
+        call = self._call(Write(work, signals, changes_values), fsync=fsync)
+        timer = None if patience_s is None else self._loop.call_later(patience_s, self._withdraw, call, patience_s)
+        try:
+            result: T = await call.future
+        finally:
+            if timer is not None:
+                timer.cancel()
         return result
+
+    def _withdraw(self, call: PendingCall[Write], patience_s: float) -> None:
+        if call.future.done():
+            return
+        attempt_began = self._attempt_began
+        if call in self._waiting:
+            silent = attempt_began is not None and self._loop.time() - attempt_began > patience_s
+            possible = silent or self._outage.since is not None
+        else:
+            possible = attempt_began is None and not self._in_doubt and self._outage.since is not None
+        if possible:
+            call.withdraw(self.away or away(self._address, TimeoutError()))
+        else:
+            self._loop.call_later(LOOK_AGAIN_S, self._withdraw, call, patience_s)
 
     @property
     def failing(self) -> bool:
@@ -134,13 +163,11 @@ class Commits(GroupCommit[Write]):
     @property
     def away(self) -> StorageFailed | None:
         """Why nothing can be written now: the connection was lost and is not back."""
-        if self.failure is not None or self._lost_since is None:
-            return self.failure
-        return away(self._address, ConnectionError("the connection was lost"))
+        return self.failure or (self._outage.failure if self._outage.since is not None else None)
 
     def no_room(self, entries: int) -> StorageFailed | None:
         """Why these entries cannot wait for the database, where they cannot."""
-        if self._lost_since is None:
+        if self._outage.since is None:
             return None
         self._entries_waiting += entries
         return self.away if self._entries_waiting > MAX_ENTRIES_WAITING else None
@@ -195,14 +222,12 @@ class Commits(GroupCommit[Write]):
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
-        if self._lost_since is None:
-            self._lost_since = self._loop.time()
-            log.warning("%s; trying again", away(self._address, why))
+        self._outage.begin(why)
 
     async def _connected(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             self._tried_at = self._loop.time()
-            with unreachable(self._address):
+            with unreachable():
                 self._connection = await self._connect()
         return self._connection
 
@@ -240,11 +265,17 @@ class Commits(GroupCommit[Write]):
         if self.failure is not None and self._loop.time() - self._tried_at < FAIL_AGAIN_S:
             raise self.failure
         self._number += 1
+        self._in_doubt = False
         pause_s = PAUSE_FIRST_S
         while True:
             try:
                 async with asyncio.timeout(WRITE_TIMEOUT_S):
-                    await self._attempt(await self._connected(), group)
+                    connection = await self._connected()
+                    self._attempt_began = self._loop.time()
+                    try:
+                        await self._attempt(connection, group)
+                    finally:
+                        self._attempt_began = None
             except Exception as exc:  # noqa: BLE001 - `_commit_alone` tells each part
                 if is_conflict(exc):
                     continue
@@ -254,17 +285,18 @@ class Commits(GroupCommit[Write]):
                 self._lose(exc)
                 self._give_up_on_time(exc)
             else:
-                if self._lost_since is not None:
-                    log.warning("PostgreSQL at %s is back", self._address.shown)
-                self._lost_since = self.failure = None
+                self.failure = None
+                self._in_doubt = False
                 self._entries_waiting = 0
+                if self._outage.end():
+                    self._back()
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _give_up_on_time(self, why: Exception) -> None:
-        if self.failure is not None or self._loop.time() - (self._lost_since or 0.0) > self._wait_s:
-            self.failure = away(self._address, why)
+        if self.failure is not None or self._outage.lasts(self._wait_s):
+            self.failure = self._outage.failure
             raise self.failure from why
 
     async def _commit_alone(self, group: _Group, why: Exception) -> None:
@@ -278,6 +310,8 @@ class Commits(GroupCommit[Write]):
             return
         for part in group:
             await self._commit([part])
+            if isinstance(part, PendingCall):
+                part.settle()  # it was done: from now on it cannot be withdrawn
 
     async def _attempt(self, connection: Connection, group: _Group) -> None:
         appends = [part for part in group if isinstance(part, PendingAppend)]
@@ -291,6 +325,7 @@ class Commits(GroupCommit[Write]):
             if not await self._enter_number(connection, begin):
                 return  # it was committed before the connection was lost: the results are known
             await self._write_parts(connection, group)
+            self._in_doubt = True
             notify = f"NOTIFY \"{self._channel}\", '{wakeup}'; " if wakeup else ""
             await connection.execute(notify + "COMMIT")
         except Exception:
@@ -300,15 +335,17 @@ class Commits(GroupCommit[Write]):
 
     async def _enter_number(self, connection: Connection, begin: str) -> bool:
         """Begins the transaction. Waits for one of the same writer that is still being committed. Returns whether it
-        is new: the server knows it otherwise, and nothing is begun."""
+        is new: the server knows it otherwise, and it is as durable now as it must be."""
         status = await connection.execute(
             f"{begin}INSERT INTO writers (id, number) VALUES ('{self.token}', {self._number})"  # noqa: S608 - hex, int
             " ON CONFLICT (id) DO UPDATE SET number = excluded.number, seen_at = now()"
             " WHERE writers.number < excluded.number"
         )
         if status == "INSERT 0 1":
+            self._in_doubt = False
             return True
-        await connection.execute("ROLLBACK")
+        # Standbys may not have it yet: a commit after it waits for them, as it did.
+        await connection.execute(f"UPDATE writers SET seen_at = now() WHERE id = '{self.token}'; COMMIT")  # noqa: S608
         return False
 
     async def _write_parts(self, connection: Connection, group: _Group) -> None:
@@ -319,6 +356,8 @@ class Commits(GroupCommit[Write]):
                 continue
             await self._append(connection, appends, "")
             appends.clear()
+            if part.withdrawn:
+                continue
             part.result = part.error = None
             try:
                 part.result = await part.work.work(connection)
@@ -348,7 +387,7 @@ class Commits(GroupCommit[Write]):
     def _wakeup(self, group: _Group) -> str:
         """What the other processes are told with the commit."""
         grown = [part.log.run_id for part in group if isinstance(part, PendingAppend) and part.rows]
-        calls = [part.work for part in group if isinstance(part, PendingCall)]
+        calls = [part.work for part in group if isinstance(part, PendingCall) and not part.withdrawn]
         signalled = [write.signals for write in calls if write.signals]
         values_changed = any(write.changes_values for write in calls)
         return Wakeup(self.token, grown if self._names_runs() else [], signalled, values_changed).encoded()

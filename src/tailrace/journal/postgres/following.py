@@ -15,6 +15,7 @@ from tailrace.errors import JournalError
 from tailrace.journal.bus import Bus, Committed
 from tailrace.journal.live_tail import Tail
 from tailrace.journal.postgres.queries import GrownLog
+from tailrace.journal.storage_wait import warning_level
 from tailrace.journal.stored.group_commit import PendingAppend
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S
 from tailrace.journal.stored.rows import entries_after
@@ -99,7 +100,8 @@ class Following:
                 pause_s = RETRY_FIRST_S
                 continue
             run_id, failure = next(iter(failed.items()))
-            logger.warning("run %s cannot be followed (%s); trying again in %g s", run_id, failure, pause_s)
+            level = warning_level(failure)
+            logger.log(level, "run %s cannot be followed (%s); trying again in %g s", run_id, failure, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
             self.look_at(list(failed))

@@ -18,6 +18,8 @@ from tailrace.journal.postgres.address import (
     translated,
     unreachable,
 )
+from tailrace.journal.postgres.outage import Outage
+from tailrace.journal.storage_wait import PATIENCE_S
 
 T = TypeVar("T")
 CONNECTIONS = 4
@@ -29,24 +31,27 @@ PAUSE_MAX_S = 1.0
 class Readers:
     """Each query has a connection for itself; those that are free are used again, the newest first."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, outage: Outage) -> None:
         self._address = address
+        self._outage = outage
         self._places = asyncio.Semaphore(CONNECTIONS)
         self._free: list[Connection] = []
         self._used: set[Connection] = set()
         self._closed = False
 
     async def query(self, work: Callable[[Connection], Awaitable[T]], *, retry_for_s: float = RETRY_FOR_S) -> T:
-        """Raises `StorageFailed` where the database was away for `retry_for_s`. `work` may be called again."""
-        loop, pause_s = asyncio.get_running_loop(), PAUSE_FIRST_S
-        give_up_at = loop.time() + retry_for_s
+        """Raises `StorageFailed` where the database was away for `retry_for_s`, or for as long as the caller waits.
+        `work` may be called again."""
+        loop, pause_s, patience_s = asyncio.get_running_loop(), PAUSE_FIRST_S, PATIENCE_S.get()
+        give_up_at = loop.time() + (retry_for_s if patience_s is None else min(retry_for_s, patience_s))
         while True:
             try:
                 with translated(self._address):
                     return await self._attempt(work)
             except _Again as again:
                 if self._closed or loop.time() + pause_s > give_up_at:
-                    raise away(self._address, again.why) from again.why
+                    announced = self._outage.since is not None
+                    raise away(self._address, again.why, announced=announced) from again.why
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
@@ -76,7 +81,7 @@ class Readers:
         while self._free:
             if not (connection := self._free.pop()).is_closed():
                 return connection
-        with unreachable(self._address):
+        with unreachable():
             return await connect(self._address, "reader")
 
     def submit(self, work: Callable[[Connection], Awaitable[T]]) -> asyncio.Future[T]:

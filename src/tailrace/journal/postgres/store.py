@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Unpack
 
-from tailrace.errors import JournalError, RunNotFound
+from tailrace.errors import JournalError, RunNotFound, StorageFailed
 from tailrace.events import AnyEvent, Entry, RunFailure
 from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
@@ -23,14 +23,19 @@ from tailrace.journal.postgres import queries, statements
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
 from tailrace.journal.postgres.commits import Commits
 from tailrace.journal.postgres.following import Following
+from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.readers import Readers
 from tailrace.journal.postgres.schema import MIGRATIONS, prepare
 from tailrace.journal.postgres.statements import Claimant
 from tailrace.journal.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
+from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.rows import Row
 from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+
+CHECK_S = 1.0  # how long a check of the database waits before it says why it cannot be written
+MAX_UNRELEASED = 4096  # runs that are given back later; the leases of more run out
 
 
 class PostgresJournal(StoredJournal):
@@ -45,17 +50,22 @@ class PostgresJournal(StoredJournal):
         self._address = address
         self._clock = clock
         self.bus = bus
-        self._readers = Readers(address)
+        outage = Outage(address)
+        self._readers = Readers(address, outage)
         self._following = Following(self._watched, self._read_grown, self._follow, bus)
         self._commits = Commits(
             address,
+            outage,
             names_runs=lambda: self._following.names_runs,
             committed=self._following.publish,
+            back=self._on_back,
             on_lag=on_lag,
         )
         super().__init__(self._commits)
         self._listener = Listener(address, self._on_wakeup, self._on_gap)
         self._tasks: list[asyncio.Task[None]] = []
+        self._unreleased: list[Lease] = []
+        self._back = asyncio.Event()
 
     @classmethod
     async def open(
@@ -83,7 +93,8 @@ class PostgresJournal(StoredJournal):
             except BaseException:
                 await journal._commits.close()
                 raise
-        journal._tasks = [asyncio.create_task(task) for task in (journal._listener.run(), journal._following.run())]
+        work = (journal._listener.run(), journal._following.run(), journal._release_late())
+        journal._tasks = [asyncio.create_task(task) for task in work]
         return journal
 
     def _now(self) -> float:
@@ -99,7 +110,7 @@ class PostgresJournal(StoredJournal):
     async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
         claimant = None if owner is None else Claimant(owner, lease_s)
         create = partial(statements.create, new=new, at=self._now(), claimant=claimant, now=self._test_now)
-        return await self._commits.call(create, fsync=new.durability == "fsync")
+        return await self._commits.call(create, fsync=new.durability == "fsync", patience_s=PATIENCE_S.get())
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None:
         """Stores a whole run that has ended in memory."""
@@ -116,7 +127,25 @@ class PostgresJournal(StoredJournal):
         await self._commits.call(partial(statements.renew, lease=lease, lease_s=lease_s, now=self._test_now))
 
     async def _release_run(self, lease: Lease, *, fsync: bool) -> None:
-        await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
+        try:
+            await self._commits.call(partial(statements.release, lease=lease), fsync=fsync)
+        except StorageFailed:
+            self._unreleased = [*self._unreleased[-MAX_UNRELEASED:], lease]
+            raise
+
+    def _on_back(self) -> None:
+        self._back.set()
+
+    async def _release_late(self) -> None:
+        """Gives back what could not be given back while the database was away: others go on with it at once, and it
+        does not count as a death. Until it is cancelled."""
+        while True:
+            await self._back.wait()
+            self._back.clear()
+            unreleased, self._unreleased = self._unreleased, []
+            for lease in unreleased:
+                with contextlib.suppress(JournalError):
+                    await self._release_run(lease, fsync=False)
 
     async def _park_run(self, lease: Lease, failure: RunFailure, *, fsync: bool) -> None:
         await self._commits.call(partial(statements.park, lease=lease, failure=failure), fsync=fsync)
@@ -129,7 +158,8 @@ class PostgresJournal(StoredJournal):
         await self._commits.call(end, fsync=fsync)
 
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
-        return await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal), signals=run_id)
+        send = partial(statements.signal, run_id=run_id, sent=signal)
+        return await self._commits.call(send, signals=run_id, patience_s=PATIENCE_S.get())
 
     async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
         return await self._readers.query(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
@@ -247,7 +277,8 @@ class PostgresJournal(StoredJournal):
 
     async def swap_value(self, namespace: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         swap = partial(statements.swap_value, namespace=namespace, key=key, old=old, new=new)
-        return self._told_of_change(await self._commits.call(swap, changes_values=True))
+        changed = await self._commits.call(swap, changes_values=True, patience_s=PATIENCE_S.get())
+        return self._told_of_change(changed)
 
     @property
     def process(self) -> str:
@@ -259,8 +290,8 @@ class PostgresJournal(StoredJournal):
     async def check(self) -> None:
         if (failure := self._commits.away) is not None and not self._commits.failing:
             raise failure
-        await self._commits.call(statements.probe)
-        await self._readers.query(statements.probe, retry_for_s=0.0)
+        await self._readers.query(statements.probe, retry_for_s=0.0)  # first: it says at once what is wrong
+        await self._commits.call(statements.probe, patience_s=CHECK_S)
 
     async def close(self) -> None:
         if not self._tasks:

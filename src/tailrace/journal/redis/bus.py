@@ -14,18 +14,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import TypeAlias, cast
-from urllib.parse import urlsplit
 
 import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 
-from tailrace.errors import ConfigError, JournalError
+from tailrace.errors import JournalError
 from tailrace.events import RunFinished
 from tailrace.journal.bus import BusListener, Committed
+from tailrace.journal.redis.address import client_of, said, shown
 from tailrace.journal.redis.streams import PREFIX, Fields, batch_of, fields_of, id_of, run_of, seq_of, stream_of
 
 log = logging.getLogger("tailrace.journal")
@@ -36,7 +34,6 @@ KEPT_AFTER_END_S = 60  # the same once the run has ended
 EXPIRY_EVERY_S = KEPT_S / 4
 MAX_OUTBOX = 4096  # batches that wait to be sent
 PIPELINE = 512  # batches sent at once
-CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 5.0
 BLOCK_S = 5.0  # how long a read waits on the server; a connection that is silent for longer is made again
 RETRY_FIRST_S = 0.1
@@ -51,6 +48,7 @@ class RedisBus:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._shown = ""
         self._outbox: deque[Committed] = deque()
         self._outgoing = asyncio.Event()
         self._watch_changed = False
@@ -61,11 +59,13 @@ class RedisBus:
         self._failures: dict[str, Exception] = {}  # of the connections that are not there
         self._tasks: list[asyncio.Task[None]] = []
         self._dropped = 0
+        self._gone_since: float | None = None  # by the loop's clock
 
     # ── the port ──
 
     async def open(self, listener: BusListener) -> None:
-        writer, reader = self._client(REPLY_TIMEOUT_S), self._client(BLOCK_S + REPLY_TIMEOUT_S)
+        writer, reader = client_of(self._url, REPLY_TIMEOUT_S), client_of(self._url, BLOCK_S + REPLY_TIMEOUT_S)
+        self._shown = shown(self._url)
         self._listener = listener
         self._tasks = [
             asyncio.create_task(self._keep("sending", writer, self._send), name="bus-send"),
@@ -96,8 +96,8 @@ class RedisBus:
         self._cursors.pop(stream_of(run_id), None)  # the read that is under way may still bring some: dropped there
 
     async def check(self) -> None:
-        for doing, failure in self._failures.items():
-            raise JournalError(f"Redis ({_address(self._url)}) is not there for {doing}: {failure}")
+        for failure in self._failures.values():
+            raise JournalError(f"Redis at {self._shown} cannot be used: {said(failure, self._url)}")
 
     async def close(self) -> None:
         running = set(self._tasks)
@@ -108,9 +108,6 @@ class RedisBus:
 
     # ── connections ──
 
-    def _client(self, timeout_s: float) -> Redis:
-        return _client_of(self._url, timeout_s)
-
     async def _keep(self, doing: str, client: Redis, work: Callable[[Redis], Awaitable[None]]) -> None:
         """Does the work over and over; returns only when it is cancelled."""
         pause_s = RETRY_FIRST_S
@@ -119,8 +116,8 @@ class RedisBus:
                 try:
                     await client.initialize()
                     await cast("Awaitable[object]", client.ping())
-                    if self._failures.pop(doing, None) is not None and pause_s > RETRY_FIRST_S:
-                        log.info("Redis (%s) is there again for %s", _address(self._url), doing)
+                    self._failures.pop(doing, None)
+                    self._end_outage()
                     pause_s = RETRY_FIRST_S
                     await work(client)
                 except (RedisError, OSError, TimeoutError) as exc:
@@ -130,13 +127,27 @@ class RedisBus:
                     failure = exc
                 self._failures[doing] = failure
                 self._outbox.clear()
-                if pause_s == RETRY_FIRST_S:
-                    log.warning("Redis (%s) is gone (%s); other nodes read from storage", _address(self._url), failure)
+                self._begin_outage(failure)
                 await _hung_up(client)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
         finally:
             await _hung_up(client)
+
+    def _begin_outage(self, why: Exception) -> None:
+        if self._gone_since is None:
+            self._gone_since = asyncio.get_running_loop().time()
+            log.warning(
+                "Redis at %s cannot be used: %s; nodes read each other's entries from storage meanwhile",
+                self._shown,
+                said(why, self._url),
+            )
+
+    def _end_outage(self) -> None:
+        if self._gone_since is not None and not self._failures:
+            lasted_s = asyncio.get_running_loop().time() - self._gone_since
+            log.warning("Redis at %s is there again after %.1f s", self._shown, lasted_s)
+            self._gone_since = None
 
     # ── sending ──
 
@@ -213,12 +224,6 @@ def _check_replies(replies: Sequence[object]) -> None:
             raise reply
 
 
-def _address(url: str) -> str:
-    """Without what may be secret."""
-    parts = urlsplit(url)
-    return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
-
-
 async def _hung_up(client: Redis) -> None:
     with contextlib.suppress(RedisError, OSError, TimeoutError):
         if client.connection is not None:
@@ -226,26 +231,12 @@ async def _hung_up(client: Redis) -> None:
         await client.aclose(close_connection_pool=True)
 
 
-def _client_of(url: str, timeout_s: float) -> Redis:
-    try:
-        return Redis.from_url(
-            url,
-            single_connection_client=True,
-            socket_connect_timeout=CONNECT_TIMEOUT_S,
-            socket_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-        )
-    except ValueError as exc:
-        raise ConfigError(f"not an address of Redis: {exc}", key="bus.url") from exc
-
-
 async def ping(url: str) -> None:
     """Raises `JournalError` where no Redis answers at this address, `ConfigError` where there can be none."""
-    client = _client_of(url, REPLY_TIMEOUT_S)
+    client = client_of(url, REPLY_TIMEOUT_S)
     try:
         await cast("Awaitable[object]", client.ping())
     except (RedisError, OSError) as exc:
-        raise JournalError(f"Redis ({_address(url)}) is not there: {exc}") from exc
+        raise JournalError(f"Redis at {shown(url)} cannot be used: {said(exc, url)}") from exc
     finally:
-        await client.aclose()
+        await _hung_up(client)

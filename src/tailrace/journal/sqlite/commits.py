@@ -79,7 +79,7 @@ class Commits(GroupCommit[_Work]):
 
     async def call(self, work: Callable[[sqlite3.Connection], T], *, fsync: bool = False) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it."""
-        result: T = await self._call(work, fsync=fsync)
+        result: T = await self._call(work, fsync=fsync).future
         return result
 
     @property

@@ -107,6 +107,11 @@ class PendingCall(Generic[Work]):
     fsync: bool
     result: Any = None
     error: TailraceError | None = None
+    withdrawn: bool = False  # the caller was told that it was not written: it must not be
+
+    def withdraw(self, error: TailraceError) -> None:
+        self.withdrawn, self.error = True, error
+        self.settle()
 
     def settle(self) -> None:
         if self.future.done():
@@ -149,10 +154,10 @@ class GroupCommit(ABC, Generic[Work]):
                 self._waiting_since = self._loop.time()
             self._queue(PendingAppend(log))
 
-    def _call(self, work: Work, *, fsync: bool) -> asyncio.Future[Any]:
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._queue(PendingCall(work, future, fsync))
-        return future
+    def _call(self, work: Work, *, fsync: bool) -> PendingCall[Work]:
+        call = PendingCall(work, self._loop.create_future(), fsync)
+        self._queue(call)
+        return call
 
     async def _finish(self) -> None:
         """Returns when everything queued is settled; nothing more is taken."""

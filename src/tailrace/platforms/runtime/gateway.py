@@ -20,9 +20,8 @@ from tailrace.app import App
 from tailrace.config.sections import PlatformSettings
 from tailrace.delivery.port import HookAnswer, HookRequest, Platform, Update
 from tailrace.errors import JournalError, PlatformError, TailraceError
+from tailrace.journal.storage_wait import warning_level
 from tailrace.platforms.runtime.chat_settings import ChatSettingsStore, Pairing, import_chat_files
-from tailrace.platforms.runtime.conversations import Conversations
-from tailrace.platforms.runtime.deliveries import Deliveries
 from tailrace.platforms.runtime.platform_lease import PlatformLease
 from tailrace.platforms.runtime.registry import account_of, enabled, make_platform, settings_of
 from tailrace.runs.signals import FlatTaskGroup, run_beside
@@ -123,6 +122,10 @@ class PlatformRunner:
     def __init__(
         self, app: App, platform: Platform, group: asyncio.TaskGroup, chats: ChatSettingsStore, pairing: Pairing
     ) -> None:
+        # Deferred with all that makes messages of Markdown: a server without a chat platform needs none of it.
+        from tailrace.platforms.runtime.conversations import Conversations
+        from tailrace.platforms.runtime.deliveries import Deliveries
+
         self.platform = platform
         self._degraded = app.degraded
         self._group = group
@@ -196,7 +199,8 @@ class PlatformRunner:
             try:
                 await self._serve_while_held()
             except JournalError as exc:
-                log.warning("%s: whether this process may poll it is not known: %s", self.platform.name, exc)
+                level = warning_level(exc)
+                log.log(level, "%s: whether this process may poll it is not known: %s", self.platform.name, exc)
                 await asyncio.sleep(self._processes.interval_s)
             except Exception:
                 log.exception("%s failed", self.platform.name)

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
+from tailrace.agent.client_thread import requester, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.app.models import LOCAL, endpoint_of
 from tailrace.errors import ConfigError, RunSealed
@@ -22,7 +23,7 @@ from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
-from tailrace.runs.recovery import follow
+from tailrace.runs.recovery import follow_pages
 from tailrace.server.frontends.ai_sdk_encoder import DONE, SpentTokens, UiMessageEncoder
 from tailrace.server.frontends.ai_sdk_request import (
     ApprovalResponse,
@@ -44,7 +45,6 @@ from tailrace.server.frontends.ai_sdk_turns import (
     newest_turn,
     replaced_turn,
     turn_before,
-    turns_of,
     ui_turn_of,
 )
 from tailrace.server.http.api_errors import ApiError
@@ -112,7 +112,7 @@ class UiChat:
         chat_id, identity = request.match_info["id"], request[IDENTITY]
         await newest_turn(self._journal, chat_id, identity)
         stopped: str | None = None
-        async for run in turns_of(self._journal, chat_id):
+        async for run in session_turns(self._journal, chat_id):
             if run.state in ENDED:
                 break
             await self._app.agents.stop(run.id, by=identity.name)
@@ -226,7 +226,7 @@ class UiChat:
         restored = await with_recorded_calls(
             self._journal,
             (Message("tool", known),),
-            lambda run: identity.owns(run.new.input.get("requester", "")),
+            lambda run: identity.owns(requester(run)),
         )
         return tuple(part for message in restored for part in message.parts if isinstance(part, ToolResult))
 
@@ -253,8 +253,9 @@ class UiChat:
             data = encoder.restart()
         stream.begin()
         await stream.send_pieces(data)
-        async for batch in follow(self._journal, run.id, after=after):
-            await stream.send_pieces(encoder.feed(batch))
+        async for page in follow_pages(self._journal, run.id, after=after):
+            await stream.send_pieces(encoder.feed_lines(page))
+            del page
             await stream.caught_up()
             if encoder.paused:
                 break

@@ -40,8 +40,10 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
     UsageRecorded,
+    from_json,
 )
 from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResult, Usage
+from tailrace.ports import StoredLine
 from tailrace.server.frontends.ai_sdk_metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
 
@@ -50,6 +52,7 @@ from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_p
 ApprovalStyle = Literal["parts", "data"]
 DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
+_STORED: Final = {b"text": b'{"type":"message_chunk","text":', b"reasoning": b'{"type":"reasoning_chunk","text":'}
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
 _encode = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
@@ -87,6 +90,7 @@ class _Part(msgspec.Struct):
     kind: bytes
     id: bytes
     attempt: int
+    stored: bytes  # how the next piece of it begins in storage
 
 
 class UiMessageEncoder:
@@ -153,15 +157,23 @@ class UiMessageEncoder:
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
-            if self.paused:
-                break
-            event = entry.event
-            if event.__class__ is MessageChunk and self._goes_on(b"text"):
-                self._out.append(_DELTA % (b"text", self._part_id, _encode(event.text)))
-            else:
-                self._take(event, entry.attempt)
-                self.paused = bool(self._open) and not self._running and self._approvals == "parts"
+            self._advance(entry.event, entry.attempt)
         return self._taken()
+
+    def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
+        """The same of entries as they are stored. Where a text goes on, the JSON of the next piece is passed on."""
+        for line in lines:
+            part, json = self._part, line.json
+            if part is not None and not self.paused and json.startswith(part.stored):
+                self._out.append(_DELTA % (part.kind, part.id, json[len(part.stored) : -1]))
+            else:
+                self._advance(from_json(json), line.attempt)
+        return self._taken()
+
+    def _advance(self, event: AnyEvent, attempt: int) -> None:
+        if not self.paused:
+            self._take(event, attempt)
+            self.paused = bool(self._open) and not self._running and self._approvals == "parts"
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
         """Takes in what the client has already: these entries, or where it was asked for approvals, those up to the end
@@ -267,10 +279,6 @@ class UiMessageEncoder:
     def _goes_on(self, kind: bytes) -> bool:
         return self._part is not None and self._part.kind == kind
 
-    @property
-    def _part_id(self) -> bytes:
-        return self._part.id if self._part is not None else b""
-
     def _text(self, text: str, attempt: int) -> None:
         """White space at the beginning waits for more: an attempt that gave nothing else may be withdrawn."""
         if self._whole:
@@ -292,10 +300,10 @@ class UiMessageEncoder:
             self._step()
             self._end_part()
             self._parts += 1
-            self._part = _Part(kind, b"%d" % self._parts, attempt)
+            self._part = _Part(kind, b"%d" % self._parts, attempt, _STORED[kind])
             self._add(f"{kind.decode()}-start", id=self._part.id.decode())
         self._said = True
-        self._out.append(_DELTA % (kind, self._part_id, _encode(text)))
+        self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
 
     def _end_part(self, *, discarded: bool = False) -> None:
         """`discarded`: what the part shows was withdrawn. The protocol has no word for that; the page may look here."""

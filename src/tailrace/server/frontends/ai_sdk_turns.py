@@ -7,11 +7,11 @@ keeps the ids that its page gave it, so that a question that is edited and an an
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
 
+from tailrace.agent.client_thread import requester, session_turns
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.messages import JsonObject, Message, Value
@@ -21,7 +21,6 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 
 _KEY: Final = "ui_chat"
-_PAGE: Final = 20
 _PREFIX: Final = "run_"
 
 
@@ -69,19 +68,10 @@ def digest_of(question: Message) -> str:
 async def newest_turn(journal: Journal, chat_id: str, caller: Identity) -> Run | None:
     """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun."""
     for run in await journal.runs(session=chat_id, kind=TURN_KIND, limit=1):
-        if not caller.owns(run.new.input.get("requester", "")):
+        if not caller.owns(requester(run)):
             raise ApiError(403, "this chat belongs to another key; use another id", code="not_your_chat", param="id")
         return run
     return None
-
-
-async def turns_of(journal: Journal, chat_id: str) -> AsyncIterator[Run]:
-    """Newest first."""
-    cursor: str | None = None
-    while page := await journal.runs(session=chat_id, kind=TURN_KIND, before=cursor, limit=_PAGE):
-        for run in page:
-            yield run
-        cursor = page[-1].id
 
 
 async def message_runs(journal: Journal, run: Run) -> list[Run]:
@@ -98,7 +88,7 @@ async def message_runs(journal: Journal, run: Run) -> list[Run]:
 async def replaced_turn(journal: Journal, chat_id: str, *, question_id: str, message_id: str) -> Run | None:
     """The turn that a page asks anew: the newest with this question, or that wrote this message. None: it is not
     known."""
-    async for run in turns_of(journal, chat_id):
+    async for run in session_turns(journal, chat_id):
         if (question_id and ui_turn_of(run).question_id == question_id) or (
             message_id and answer_id(run) == message_id
         ):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohttp import HttpVersion11, hdrs, web
 
 from tailrace.app.http_connection import SERVER_NAME
+from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.server.http import api_errors
 from tailrace.server.http.api_errors import ApiError, as_api_error, error_response, shape_of
 from tailrace.server.http.auth import Access, Authoriser, Identity, Origins
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("tailrace.server")
 access_log = logging.getLogger("tailrace.access")
+REQUEST_PATIENCE_S: Final = 5.0  # how long a request waits for storage that is away, before its 503
 STREAM: Final = web.RequestKey("stream", EventStream)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PREFLIGHT: Final = {
@@ -80,6 +82,7 @@ class RequestPipeline:
         shape, request_id = shape_of(request.path), request[REQUEST_ID]
         make = error_frame or (lambda error: api_errors.error_frame(error, shape, request_id))
         stream = EventStream(request, error_frame=lambda error: make(self._without_secrets(error)), timing=self._timing)
+        PATIENCE_S.set(None)  # a viewer waits for storage as runs do
         self._streams.add(stream)
         self.metrics.viewers.inc()
         request[STREAM] = stream
@@ -149,6 +152,7 @@ class RequestPipeline:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        PATIENCE_S.set(None)  # the request before it on this connection may have set it
         try:
             self._admit(request)
             if request.method == "OPTIONS":
@@ -187,6 +191,7 @@ class RequestPipeline:
         request[IDENTITY] = self._authoriser.authorise(request.headers, access)
         if access == "open":
             return
+        PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self.draining:
             raise _stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together

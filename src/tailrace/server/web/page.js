@@ -13,10 +13,12 @@ const KEY = "tailrace.key";
 const RETRY_MS = [250, 500, 1000, 2000, 5000];
 const SHOWN_RUNS = 50;
 const HIDDEN_MS = 250;
+const LINKED_RUNS = 50; // forks are looked for among the latest
 
 let session = new URLSearchParams(location.search).get("session") ?? "";
 let current = null; // { id, view } of the run that is being watched
 let drawing = false;
+let forked = null; // the run after whose end the next message begins a fork
 
 // ── the server ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,14 +69,15 @@ function askForKey() {
 
 // ── watching a run ──────────────────────────────────────────────────────────────────────────────────────────
 
-async function watch(id, view) {
+/** `whole`: from the first event on, where there is more to see than the state. */
+async function watch(id, view, { whole = false } = {}) {
   current = { id, view };
   stop.disabled = false;
   let failures = 0;
   while (!view.ended) {
     try {
       const headers = view.seq ? { "Last-Event-ID": String(view.seq) } : {};
-      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=true`, { headers });
+      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=${!whole}`, { headers });
       for await (const event of events(response.body)) {
         if (event.event === "error") break; // the server stops; another will go on
         failures = 0;
@@ -105,6 +108,12 @@ function show(question, id) {
     post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, complain),
   );
   view.id = id;
+  view.offer("Ask again", (button) => startFork(view, { after: 0 }, button));
+  view.offer("Fork from here", () => {
+    forked = forked === view ? null : view;
+    say(forked ? "Your next message begins another conversation, from here." : "");
+    input.focus();
+  });
   log.append(view.node);
   return view;
 }
@@ -136,6 +145,10 @@ async function submit(event) {
   event.preventDefault();
   const text = input.value.trim();
   if (!text) return;
+  if (forked) {
+    await startFork(forked, { after: forked.seq, input: text }, send);
+    return;
+  }
   if (!session) keepSession(newId());
   input.value = "";
   send.disabled = true;
@@ -153,6 +166,40 @@ async function submit(event) {
   } finally {
     send.disabled = false;
     input.focus();
+  }
+}
+
+/** Another conversation from this run on; the page goes there, and Back comes here again. */
+async function startFork(view, body, button) {
+  button.disabled = true;
+  try {
+    const response = await post(`/runs/${encodeURIComponent(view.id)}/fork`, { ...body, idempotency_key: newId() });
+    location.assign(place((await response.json()).session));
+  } catch (error) {
+    complain(error);
+  } finally {
+    button.disabled = false;
+  }
+}
+
+const place = (name) => `/?session=${encodeURIComponent(name)}`;
+
+/** Links between a fork and the run that it came from, both ways. */
+async function linkForks(states) {
+  const shown = new Map([...views].map((view) => [view.id, view]));
+  for (const { id, forked_from: origin } of states) {
+    if (!origin) continue;
+    const source = await ask(`/runs/${encodeURIComponent(origin.run_id)}`).then((found) => found.json(), () => null);
+    shown.get(id).link(
+      source ? "Forked from another conversation" : "Forked from a conversation that is gone",
+      source?.session && place(source.session),
+      { above: true },
+    );
+  }
+  const latest = await (await ask(`/runs?kind=agent&limit=${LINKED_RUNS}`)).json();
+  for (const run of latest.data.reverse()) {
+    const view = shown.get(run.forked_from?.run_id);
+    if (view && run.session !== session) view.link(`Forked here: ${run.input}`, place(run.session));
   }
 }
 
@@ -183,11 +230,14 @@ async function reload() {
   );
   for (const state of states) {
     const view = remember(show(state.input, state.id));
-    if (state.status === "running" || state.status === "pending") watch(state.id, view);
+    if (state.forked_from) watch(state.id, view, { whole: true });
+    else if (state.status === "running" || state.status === "pending") watch(state.id, view);
     else view.restore(state);
+    if (view.ended) view.seq = state.seq;
   }
   draw();
   log.scrollTop = log.scrollHeight;
+  await linkForks(states);
 }
 
 byId("ask").addEventListener("submit", submit);

@@ -30,7 +30,9 @@ export class RunView {
     this.body = make("div", "answer");
     this.setBusy(true);
     this.note = make("p", "note");
-    this.node.append(this.body, this.note);
+    this.actions = make("div", "choices actions");
+    this.actions.hidden = true;
+    this.node.append(this.body, this.note, this.actions);
     this.reset();
   }
 
@@ -50,6 +52,43 @@ export class RunView {
     this.tools = new Map();
     this.approvals = new Map();
     this.dirty = new Set();
+  }
+
+  /** A button below the answer; buttons are shown once the run has ended. */
+  offer(label, action) {
+    const button = make("button");
+    button.type = "button";
+    button.textContent = label;
+    button.addEventListener("click", () => action(button));
+    this.actions.append(button);
+  }
+
+  /** A link to another conversation: above what is said here, or below it. */
+  link(words, href, { above = false } = {}) {
+    const line = make("p", "fork");
+    const anchor = make(href ? "a" : "span");
+    if (href) anchor.href = href;
+    anchor.textContent = words;
+    line.append(anchor);
+    if (above) this.node.prepend(line);
+    else this.node.append(line);
+  }
+
+  /** What a fork has from the conversation that it came from, folded away. */
+  inherit(messages) {
+    const earlier = make("details", "earlier");
+    const summary = make("summary");
+    summary.textContent = "Earlier conversation";
+    earlier.append(summary);
+    for (const { role, parts = [] } of messages) {
+      const text = parts.map((part) => (part.type === "text" ? part.text : "")).join("");
+      if (!text || role === "tool") continue;
+      const said = make("div", role === "user" ? "question" : "message");
+      if (role === "user") said.textContent = text;
+      else render(said, text);
+      earlier.append(said);
+    }
+    this.node.prepend(earlier);
   }
 
   apply(event) {
@@ -77,6 +116,9 @@ export class RunView {
         return this.ask(event);
       case "approval_answered":
         return this.decided(event.approval_id, event.decision);
+      case "history_compressed":
+        if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
+        return undefined;
       case "gateway_notice":
         this.note.textContent = event.text;
         return undefined;
@@ -209,6 +251,7 @@ export class RunView {
 
   finish(status, error) {
     this.status = status;
+    this.actions.hidden = false;
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
     for (const id of this.approvals.keys()) this.settle(id, "Not answered");

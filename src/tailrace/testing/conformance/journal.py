@@ -63,18 +63,9 @@ from tailrace.ports import (
 )
 from tailrace.testing.conformance.journal_claims import ClaimsConformance
 from tailrace.testing.conformance.journal_values import KeyValuesConformance
+from tailrace.testing.conformance.wall_clock import WallClock
 
 NEW = NewRun("agent", {"text": "hi"}, model="m", session="s")
-
-
-class WallClock:
-    """A wall clock that stands still until it is moved."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def started(journal: Journal, new: NewRun = NEW, owner: str = "me") -> tuple[Run, Lease]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tailrace.events import RunFailure
 from tailrace.ports import CRASH_LOOP, Journal, NewRun
-
-if TYPE_CHECKING:
-    from tailrace.testing.conformance.journal import WallClock
+from tailrace.testing.conformance.wall_clock import WallClock
 
 
 class ClaimsConformance:

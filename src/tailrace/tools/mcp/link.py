@@ -1,39 +1,46 @@
-"""The connection to one MCP server: made at first use, kept, made anew after it was lost.
+"""One MCP server of the config: connected at first use, kept, connected anew after it was lost.
 
-Owns the server's process or HTTP session and the SDK's client. The SDK wants to be entered and left in one task, so
-each connection lives in a task of its own; calls come from anywhere. What the tools mean to the agent is for `mcp` to
-say.
+Owns what may be asked of a server, within the time-out and the limits. What the answers mean to the agent is for
+`servers`, `tools`, `resources` and `prompts` to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import TextIO, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
 
-import httpx2
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CONNECTION_CLOSED, CallToolResult, Implementation, Tool
+from mcp import Client, MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    GetPromptResult,
+    Prompt,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ServerCapabilities,
+    Tool,
+)
+from pydantic import ValidationError
 
-from tailrace import __version__
 from tailrace.config.sections import McpServer
-from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject
 from tailrace.ports import ToolContext
 from tailrace.schema_cost import value_size
-from tailrace.tools.process import to_the_end
+from tailrace.tools.mcp.connection import Listing, McpConnection, McpFailed, OnChange
 
 T = TypeVar("T")
+Page = tuple[Sequence[T], str | None]  # and the cursor of the next
 
-# Of one server's list of tools. Each is offered to the model with every request.
-MAX_TOOLS = 500
-MAX_LIST_BYTES = 2_000_000
-_MAX_PAGES = 100
-_TAIL_BYTES = 2000
+# Of one server's lists. Each tool is offered to the model with every request; the others are listed when asked for.
+MAX_TOOLS: Final = 500
+MAX_RESOURCES: Final = 1000
+MAX_PROMPTS: Final = 500
+MAX_LIST_BYTES: Final = 2_000_000
+_MAX_PAGES: Final = 100
 
 
 def text_size(schema: object) -> int:
@@ -41,197 +48,216 @@ def text_size(schema: object) -> int:
     return 16 * value_size(schema, MAX_LIST_BYTES // 16)
 
 
-class McpFailed(TailraceError):
-    """The server could not be started or reached, or was lost, or did not answer; says which."""
-
-
 class Link:
-    """One server of the config."""
+    """One server of the config. `on_change` hears that one of its lists has changed, or may have: after a new
+    connection."""
 
-    def __init__(self, name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        environment: Mapping[str, str],
+        *,
+        roots: Sequence[Path] = (),
+        on_change: OnChange | None = None,
+    ) -> None:
         self.name = name
         self._settings = settings
         self._environment = environment
+        self._roots = roots
+        self._on_change = on_change
         self._connecting = asyncio.Lock()
-        self._live: _Live | None = None
+        self._live: McpConnection | None = None
+        self._was_connected = False
+        self._capable: frozenset[Listing] = frozenset()  # as the server said when it was last connected
+        self.offers: frozenset[Listing] = frozenset()  # of which it also has some, when `look` last asked
+
+    # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def tools(self) -> tuple[list[Tool], str]:
         """The tools within the limits, and a line about what was left out; empty where nothing was. Raises
         `McpFailed`."""
 
-        async def every_page(client: Client) -> tuple[list[Tool], str]:
-            found: list[Tool] = []
-            cursor: str | None = None
-            size = 0
-            for _ in range(_MAX_PAGES):
-                page = await client.list_tools(cursor=cursor)
-                for tool in page.tools:
-                    size += len(tool.description or "") + text_size(tool.input_schema)
-                    if len(found) == MAX_TOOLS or size > MAX_LIST_BYTES:
-                        return found, self._left_out(len(found))
-                    found.append(tool)
-                cursor = page.next_cursor
-                if cursor is None:
-                    return found, ""
-            return found, self._left_out(len(found))
+        async def listed(client: Client) -> tuple[list[Tool], str]:
+            if self._capable and "tools" not in self._capable:
+                return [], ""
 
-        return await self._ask(every_page)
+            async def page(cursor: str | None) -> Page[Tool]:
+                found = await client.list_tools(cursor=cursor)
+                return found.tools, found.next_cursor
+
+            tools, is_all = await _every_page(
+                page, lambda tool: len(tool.description or "") + text_size(tool.input_schema), MAX_TOOLS
+            )
+            return tools, "" if is_all else self._left_out(len(tools))
+
+        return await self._ask(listed, again=True)
 
     def _left_out(self, used: int) -> str:
         return f"the MCP server {self.name} lists more tools than can be offered; the first {used} are used"
 
-    async def call(self, tool: str, args: JsonObject, context: ToolContext) -> CallToolResult:
-        """Raises `McpFailed`; a call that was under way when the server was lost is not made again."""
+    async def resources(self) -> tuple[list[Resource], list[ResourceTemplate], bool]:
+        """Its resources, its templates of such, and whether these are all. Raises `McpFailed`."""
+
+        async def listed(client: Client) -> tuple[list[Resource], list[ResourceTemplate], bool]:
+            async def page(cursor: str | None) -> Page[Resource]:
+                found = await client.list_resources(cursor=cursor)
+                return found.resources, found.next_cursor
+
+            async def template_page(cursor: str | None) -> Page[ResourceTemplate]:
+                found = await client.list_resource_templates(cursor=cursor)
+                return found.resource_templates, found.next_cursor
+
+            resources, is_all = await _every_page(page, lambda each: len(each.description or ""), MAX_RESOURCES)
+            try:
+                templates, are_all = await _every_page(
+                    template_page, lambda each: len(each.description or ""), MAX_RESOURCES
+                )
+            except MCPError as exc:
+                if exc.code != METHOD_NOT_FOUND:
+                    raise
+                templates, are_all = [], True
+            return resources, templates, is_all and are_all
+
+        return await self._ask(listed, again=True)
+
+    async def prompts(self) -> list[Prompt]:
+        """Raises `McpFailed`."""
+
+        async def listed(client: Client) -> list[Prompt]:
+            async def page(cursor: str | None) -> Page[Prompt]:
+                found = await client.list_prompts(cursor=cursor)
+                return found.prompts, found.next_cursor
+
+            prompts, _ = await _every_page(page, lambda each: len(each.description or ""), MAX_PROMPTS)
+            return prompts
+
+        return await self._ask(listed, again=True)
+
+    async def look(self) -> None:
+        """Finds out whether it has resources and prompts: many servers say so and have none. Raises `McpFailed`."""
+
+        async def found(client: Client) -> frozenset[Listing]:
+            kinds: set[Listing] = {"tools"}
+            if "prompts" in self._capable and (await client.list_prompts()).prompts:
+                kinds.add("prompts")
+            if "resources" in self._capable and await _has_resources(client):
+                kinds.add("resources")
+            return frozenset(kinds)
+
+        self.offers = await self._ask(found, again=True)
+
+    # ── one of them ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def call(self, tool: str, args: JsonObject, context: ToolContext, *, again: bool = False) -> CallToolResult:
+        """`again`: makes the call once more where the server was lost; without it, a call that was under way is not
+        repeated. Raises `McpFailed`."""
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
             context.progress(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
-        return await self._ask(lambda client: client.call_tool(tool, args, progress_callback=told))
+        return await self._ask(lambda client: client.call_tool(tool, args, progress_callback=told), again=again)
+
+    async def read(self, uri: str) -> ReadResourceResult:
+        """Raises `McpFailed`."""
+        return await self._ask(lambda client: client.read_resource(uri), again=True)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+        """Raises `McpFailed`."""
+        return await self._ask(lambda client: client.get_prompt(name, dict(arguments)), again=True)
+
+    # ── the connection ───────────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
         if self._live is not None:
             await self._live.close()
             self._live = None
 
-    async def _ask(self, work: Callable[[Client], Awaitable[T]]) -> T:
+    async def _ask(self, work: Callable[[Client], Awaitable[T]], *, again: bool) -> T:
         """Connects where that is needed, and asks; all of it within the time-out."""
         timeout_s = self._settings.timeout_s
-        live: _Live | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                live = await self._connected()
-                return await work(live.client)
+                try:
+                    return await self._ask_once(work)
+                except _ServerLost:
+                    if not again:
+                        raise
+                return await self._ask_once(work)
         except TimeoutError as exc:
             raise McpFailed(f"the MCP server {self.name} did not answer within {timeout_s:g} s") from exc
+
+    async def _ask_once(self, work: Callable[[Client], Awaitable[T]]) -> T:
+        live = await self._connected()
+        try:
+            return await work(live.client)
         except MCPError as exc:
-            if exc.code != CONNECTION_CLOSED or live is None:
+            if exc.code != CONNECTION_CLOSED:
                 raise McpFailed(f"the MCP server {self.name} says: {exc.message}") from exc
             live.lost = True
             why = f"the MCP server {self.name} was lost{live.last_words()}; the next call connects anew"
-            raise McpFailed(why) from exc
+            raise _ServerLost(why) from exc
+        except (
+            ValidationError,
+            RuntimeError,
+            ValueError,
+        ) as exc:  # the SDK's words for an answer that breaks the rules
+            why = str(exc).partition("\n")[0]
+            raise McpFailed(f"the MCP server {self.name} broke the protocol: {why}") from exc
 
-    async def _connected(self) -> _Live:
+    async def _connected(self) -> McpConnection:
         async with self._connecting:
             if self._live is not None and self._live.lost:
                 await self.close()
             if self._live is None:
-                self._live = await _Live.open(self.name, self._settings, self._environment)
+                self._live = await McpConnection(
+                    self.name, self._settings, self._environment, roots=self._roots, on_change=self._on_change
+                ).opened()
+                self._capable = _capabilities(self._live.client.server_capabilities)
+                if self._was_connected and self._on_change is not None:
+                    self._on_change("tools")
+                self._was_connected = True
             return self._live
 
 
-class _Live:
-    """One connection, from its making to its end, in a task of its own."""
+class _ServerLost(McpFailed):
+    """The connection ended; what was asked may or may not have been done."""
 
-    client: Client
 
-    def __init__(self, name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
-        self._name = name
-        self._settings = settings
-        self._environment = environment
-        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._leave = asyncio.Event()
-        self._errors = _Tail()
-        self.lost = False
-        self._task = asyncio.create_task(self._hold())
+def _capabilities(capabilities: ServerCapabilities) -> frozenset[Listing]:
+    kinds: tuple[tuple[Listing, object], ...] = (
+        ("tools", capabilities.tools),
+        ("resources", capabilities.resources),
+        ("prompts", capabilities.prompts),
+    )
+    return frozenset(name for name, offered in kinds if offered is not None)
 
-    @classmethod
-    async def open(cls, name: str, settings: McpServer, environment: Mapping[str, str]) -> _Live:
-        """Raises `McpFailed`. A cancelled caller leaves no connection behind."""
-        live = cls(name, settings, environment)
-        try:
-            live.client = await asyncio.shield(live._ready)
-        except BaseException:
-            await live.close()
+
+async def _has_resources(client: Client) -> bool:
+    if (await client.list_resources()).resources:
+        return True
+    try:
+        return bool((await client.list_resource_templates()).resource_templates)
+    except MCPError as exc:
+        if exc.code != METHOD_NOT_FOUND:
             raise
-        return live
-
-    async def close(self) -> None:
-        self._leave.set()
-        if not self._ready.done():
-            self._task.cancel()
-        await to_the_end(_ended(self._task))
-
-    def last_words(self) -> str:
-        """What it printed to its standard error in the end, where it did."""
-        text = self._errors.text()
-        return f" ({text})" if text else ""
-
-    async def _hold(self) -> None:
-        try:
-            async with self._client() as client:
-                self._ready.set_result(client)
-                await self._leave.wait()
-        except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
-            self._fail(f"the MCP server {self._name} cannot be reached: {_innermost(exc)}{self.last_words()}")
-        finally:
-            self.lost = True
-            self._fail(f"the MCP server {self._name} was let go")
-            self._errors.close()
-
-    def _fail(self, why: str) -> None:
-        if not self._ready.done():
-            self._ready.set_exception(McpFailed(why))
-            self._ready.exception()  # retrieved: there may be no waiter any more
-
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Client]:
-        us = Implementation(name="tailrace", version=__version__)
-        if self._settings.url is None:
-            program, *arguments = self._settings.command
-            wanted = {*DEFAULT_INHERITED_ENV_VARS, *self._settings.env_allow}
-            env = {name: value for name, value in self._environment.items() if name in wanted}
-            parameters = StdioServerParameters(command=program, args=arguments, env=env)
-            async with Client(stdio_client(parameters, self._errors.file), client_info=us) as client:
-                self._errors.file.close()  # ours; the server has its own by now
-                yield client
-            return
-        key = self._environment.get(self._settings.key_env, "").strip() if self._settings.key_env else ""
-        async with (
-            httpx2.AsyncClient(
-                headers={"Authorization": f"Bearer {key}"} if key else {},
-                timeout=httpx2.Timeout(30.0, read=None),  # a tool may take long: the call's own deadline counts
-            ) as http,
-            Client(streamable_http_client(self._settings.url, http_client=http), client_info=us) as client,
-        ):
-            yield client
+        return False
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait({task})
-
-
-def _innermost(exc: BaseException) -> str:
-    while isinstance(exc, BaseExceptionGroup):
-        exc = exc.exceptions[0]
-    return str(exc) or type(exc).__name__
-
-
-class _Tail:
-    """The end of what a server prints to its standard error: read as it comes, so that it never blocks."""
-
-    def __init__(self) -> None:
-        self._pipe, theirs = os.pipe()
-        os.set_blocking(self._pipe, False)
-        self.file: TextIO = os.fdopen(theirs, "w")
-        self._kept = b""
-        asyncio.get_running_loop().add_reader(self._pipe, self._read)
-
-    def text(self) -> str:
-        """Its last line."""
-        with suppress(OSError):  # all read, or closed
-            while self._read():
-                pass
-        return self._kept.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
-
-    def close(self) -> None:
-        self.file.close()
-        asyncio.get_running_loop().remove_reader(self._pipe)
-        os.close(self._pipe)
-        self._pipe = -1  # the number may be reused
-
-    def _read(self) -> bool:
-        data = os.read(self._pipe, 65_536)
-        if not data:
-            asyncio.get_running_loop().remove_reader(self._pipe)
-        self._kept = (self._kept + data)[-_TAIL_BYTES:]
-        return bool(data)
+async def _every_page(
+    page: Callable[[str | None], Awaitable[Page[T]]], size_of: Callable[[T], int], most: int
+) -> tuple[list[T], bool]:
+    """All of a list, as far as the limits go, and whether that is all."""
+    found: list[T] = []
+    cursor: str | None = None
+    size = 0
+    for _ in range(_MAX_PAGES):
+        items, cursor = await page(cursor)
+        for item in items:
+            size += size_of(item)
+            if len(found) == most or size > MAX_LIST_BYTES:
+                return found, False
+            found.append(item)
+        if cursor is None:
+            return found, True
+    return found, False

@@ -22,19 +22,24 @@ class StdoutWriter:
         self.is_terminal = os.isatty(descriptor)
         self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or self.is_terminal
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes | memoryview) -> None:
+        while data := self.write_at_once(data):
+            await self._ready()
+
+    def write_at_once(self, data: bytes | memoryview) -> memoryview:
+        """Writes what the descriptor takes now, and returns the rest."""
         rest = memoryview(data)
         while rest:
-            if self._can_wait:
-                await self._ready()
-                written = os.write(self._descriptor, rest[:_PIECE_BYTES])
-            else:  # a file: always writable, and no selector accepts it
+            if not self._can_wait:  # a file: always writable, and no selector accepts it
                 written = os.write(self._descriptor, rest)
+            elif select.select((), (self._descriptor,), (), 0)[1]:
+                written = os.write(self._descriptor, rest[:_PIECE_BYTES])
+            else:
+                break
             rest = rest[written:]
+        return rest
 
     async def _ready(self) -> None:
-        if select.select((), (self._descriptor,), (), 0)[1]:
-            return
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
         loop.add_writer(self._descriptor, ready.set)

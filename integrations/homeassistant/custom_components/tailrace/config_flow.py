@@ -1,0 +1,164 @@
+"""The forms: an address and a key, another key, another address, and the options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from homeassistant.config_entries import ConfigFlow, ConfigFlowResult, OptionsFlow
+from homeassistant.const import CONF_API_KEY, CONF_URL, CONF_VERIFY_SSL
+from homeassistant.core import callback
+from homeassistant.helpers.selector import (
+    BooleanSelector,
+    NumberSelector,
+    NumberSelectorConfig,
+    NumberSelectorMode,
+    SelectSelector,
+    SelectSelectorConfig,
+    SelectSelectorMode,
+    TextSelector,
+    TextSelectorConfig,
+    TextSelectorType,
+)
+from yarl import URL
+
+from .assistant import TailraceEntry, client_of
+from .client import KeyMayNot, KeyRefused, NotTailrace, TailraceError
+from .const import (
+    CONF_ANSWER_SECONDS,
+    CONF_INSTRUCTIONS,
+    CONF_MODEL,
+    CONF_RECONNECT_SECONDS,
+    CONF_SESSION_MINUTES,
+    DEFAULT_ANSWER_SECONDS,
+    DEFAULT_INSTRUCTIONS,
+    DEFAULT_MODEL,
+    DEFAULT_RECONNECT_SECONDS,
+    DEFAULT_SESSION_MINUTES,
+    DEFAULT_URL,
+    DOMAIN,
+)
+
+try:
+    import probatio as vol  # what Home Assistant 2026.9 and newer have in place of voluptuous
+except ImportError:
+    import voluptuous as vol
+
+_KEY = TextSelector(TextSelectorConfig(type=TextSelectorType.PASSWORD))
+_CONNECTION = vol.Schema(
+    {
+        vol.Required(CONF_URL, default=DEFAULT_URL): TextSelector(TextSelectorConfig(type=TextSelectorType.URL)),
+        vol.Optional(CONF_API_KEY): _KEY,
+        vol.Required(CONF_VERIFY_SSL, default=True): BooleanSelector(),
+    }
+)
+_NEW_KEY = vol.Schema({vol.Required(CONF_API_KEY): _KEY})
+
+
+def _server_url(given: str) -> str | None:
+    """The server's address as it is kept; None for what is none. What the address of the API adds is left out."""
+    try:
+        url = URL(given.strip())
+    except ValueError:
+        return None
+    if url.scheme not in ("http", "https") or not url.host or url.user or url.password:
+        return None
+    return str(url.with_query(None).with_fragment(None)).rstrip("/").removesuffix("/v1")
+
+
+class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,unused-ignore]
+    VERSION = 1
+
+    async def async_step_user(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
+        errors: dict[str, str] = {}
+        if user_input is not None:
+            data, errors = await self._checked(user_input)
+            if not errors:
+                self._async_abort_entries_match({CONF_URL: data[CONF_URL]})
+                return self.async_create_entry(title="Tailrace", data=data)
+        form = self.add_suggested_values_to_schema(_CONNECTION, user_input)
+        return self.async_show_form(step_id="user", data_schema=form, errors=errors)
+
+    async def async_step_reconfigure(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
+        entry, errors = self._get_reconfigure_entry(), dict[str, str]()
+        if user_input is not None:
+            data, errors = await self._checked(user_input)
+            if not errors:
+                if data[CONF_URL] != entry.data[CONF_URL]:
+                    self._async_abort_entries_match({CONF_URL: data[CONF_URL]})
+                return self.async_update_reload_and_abort(entry, data=data)
+        form = self.add_suggested_values_to_schema(_CONNECTION, user_input or entry.data)
+        return self.async_show_form(step_id="reconfigure", data_schema=form, errors=errors)
+
+    async def async_step_reauth(self, _entry_data: Mapping[str, Any]) -> ConfigFlowResult:
+        return await self.async_step_reauth_confirm()
+
+    async def async_step_reauth_confirm(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
+        entry, errors = self._get_reauth_entry(), dict[str, str]()
+        if user_input is not None:
+            data, errors = await self._checked({**entry.data, **user_input})
+            if not errors:
+                return self.async_update_reload_and_abort(entry, data=data)
+        where = {"url": entry.data[CONF_URL]}
+        return self.async_show_form(
+            step_id="reauth_confirm", data_schema=_NEW_KEY, errors=errors, description_placeholders=where
+        )
+
+    async def _checked(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The data of an entry, and what is wrong with it by field."""
+        data = dict(given)
+        url = _server_url(data[CONF_URL])
+        if url is None:
+            return data, {CONF_URL: "invalid_url"}
+        data[CONF_URL] = url
+        try:
+            await client_of(self.hass, data).check()
+        except KeyRefused:
+            return data, {CONF_API_KEY: "invalid_auth"}
+        except KeyMayNot:
+            return data, {CONF_API_KEY: "insufficient_scope"}
+        except NotTailrace:
+            return data, {"base": "not_tailrace"}
+        except TailraceError:
+            return data, {"base": "cannot_connect"}
+        return data, {}
+
+    @staticmethod
+    @callback
+    def async_get_options_flow(_config_entry: TailraceEntry) -> OptionsFlow:
+        return TailraceOptionsFlow()
+
+
+class TailraceOptionsFlow(OptionsFlow):
+    async def async_step_init(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
+        if user_input is not None:
+            return self.async_create_entry(data={CONF_MODEL: "", CONF_INSTRUCTIONS: "", **user_input})
+        shown = {
+            CONF_MODEL: DEFAULT_MODEL,
+            CONF_INSTRUCTIONS: DEFAULT_INSTRUCTIONS,
+            **self.config_entry.options,
+        }
+        form = self.add_suggested_values_to_schema(await self._schema(), shown)
+        return self.async_show_form(step_id="init", data_schema=form)
+
+    async def _schema(self) -> vol.Schema:
+        try:
+            models = await client_of(self.hass, dict(self.config_entry.data)).models()
+        except TailraceError:
+            models = []
+        choice = SelectSelectorConfig(options=models, custom_value=True, mode=SelectSelectorMode.DROPDOWN)
+        return vol.Schema(
+            {
+                vol.Optional(CONF_MODEL): SelectSelector(choice),
+                vol.Optional(CONF_INSTRUCTIONS): TextSelector(TextSelectorConfig(multiline=True)),
+                vol.Required(CONF_SESSION_MINUTES, default=DEFAULT_SESSION_MINUTES): _number(0, 10080, "min"),
+                vol.Required(CONF_ANSWER_SECONDS, default=DEFAULT_ANSWER_SECONDS): _number(1, 3600, "s"),
+                vol.Required(CONF_RECONNECT_SECONDS, default=DEFAULT_RECONNECT_SECONDS): _number(1, 600, "s"),
+            }
+        )
+
+
+def _number(least: int, most: int, unit: str) -> NumberSelector:
+    return NumberSelector(
+        NumberSelectorConfig(min=least, max=most, step=1, mode=NumberSelectorMode.BOX, unit_of_measurement=unit)
+    )

@@ -1,0 +1,104 @@
+"""`tailrace fork`: a run that begins from another one, after any of its events, printed as it goes.
+
+With a question it is what the user says next; without one the turn goes on, or its question is asked again. The fork is
+executed by this process and has a session of its own: the other run and its session stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tailrace.cli.argument_types import whole_number
+from tailrace.cli.main import INTERRUPTED
+from tailrace.cli.signals import cancel_on_sigterm, loop_factory
+from tailrace.config.load import Config
+
+if TYPE_CHECKING:
+    from tailrace.events import Entry
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run's id, the beginning of one, or `last`")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="*", help="what to say there instead; may follow the options")
+    parser.add_argument(
+        "--after",
+        metavar="N",
+        type=whole_number(0),
+        help="the last event that counts, by its seq; 0: before the question. Default: with a PROMPT the end, else 0",
+    )
+    parser.add_argument("--model", metavar="[PROVIDER/]NAME", help="another model from there on")
+    parser.add_argument(
+        "--stream",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="show the answer as it comes, or at the end",
+    )
+    parser.add_argument("--json", action="store_true", help="print the events of the fork, one a line")
+    parser.add_argument("--yolo", action="store_true", help="approve without asking; the hard list stays blocked")
+
+
+def run(args: argparse.Namespace, config: Config) -> int:
+    """0 done, 1 failed, 3 incomplete, 130 interrupted. Raises `TailraceError`, `KeyboardInterrupt`."""
+    try:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(_fork(args, config))
+    except asyncio.CancelledError:  # by a signal other than Ctrl-C's
+        return INTERRUPTED
+
+
+async def _fork(args: argparse.Namespace, config: Config) -> int:
+    from tailrace.agent.service import ForkRequest
+    from tailrace.app import open_app
+    from tailrace.app.models import full_name, named
+    from tailrace.cli.chat.oneshot import OneShot, print_status
+    from tailrace.cli.chat.options import REQUESTER
+    from tailrace.cli.chat.tty_approval import TerminalAsker
+    from tailrace.cli.run_names import find_run
+    from tailrace.messages import user
+
+    cancel_on_sigterm()
+    async with open_app(config) as app:
+        source = await find_run(app.journal, args.run)
+        prompt = " ".join(args.prompt).strip()
+        after = args.after if args.after is not None else source.last_seq if prompt else 0
+        asker = TerminalAsker.open()
+        try:
+            spec = await app.agents.forked_turn(
+                ForkRequest(
+                    source.id,
+                    after,
+                    user(prompt) if prompt else None,
+                    full_name(config, args.model) if args.model else None,
+                    requester=REQUESTER,
+                    reachable=asker is not None,
+                    yolo=args.yolo,
+                )
+            )
+            await app.models.make_ready(named(config, spec.model))
+            fork = await app.agents.start_fork(spec)
+            print_status(f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}")
+            shot = OneShot(
+                app,
+                streamed=config.streams("cli", args.stream),
+                as_json=args.json,
+                reasoning=config.agent.show_reasoning,
+                asker=asker,
+                footer=True,
+            )
+            if not args.json:
+                shot.pass_over(_seen(await app.journal.read(fork.id)))
+            return await shot.join(fork.id)
+        finally:
+            if asker is not None:
+                asker.close()
+
+
+def _seen(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """What the user has seen of the other run. A text that goes on is shown from its beginning."""
+    from tailrace.events import MessageChunk, RunForked
+
+    end = next((at for at, entry in enumerate(entries) if isinstance(entry.event, RunForked)), 0)
+    return entries[: end - 1 if end and isinstance(entries[end - 1].event, MessageChunk) else end]

@@ -1,0 +1,285 @@
+"""One connection to an MCP server: its process or HTTP session and the SDK's client, from the making to the end.
+
+The SDK wants to be entered and left in one task, so each connection lives in a task of its own; calls come from
+anywhere. Hears what the server says unasked: that a list has changed, and its log. Offers it neither sampling nor
+elicitation; the SDK refuses both when they are asked for all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Literal, TextIO, TypeAlias
+
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client import ClientRequestContext
+from mcp.client.session import IncomingMessage
+from mcp.client.sse import sse_client
+from mcp.client.stdio import DEFAULT_INHERITED_ENV_VARS
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ServerEvent,
+    SubscriptionLost,
+    ToolsListChanged,
+)
+from mcp_types import (
+    Implementation,
+    ListRootsResult,
+    LoggingLevel,
+    LoggingMessageNotificationParams,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    Root,
+    ToolListChangedNotification,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import FileUrl
+
+from tailrace import __version__
+from tailrace.config.sections import McpServer
+from tailrace.errors import TailraceError
+from tailrace.tools.process import to_the_end
+from tailrace.tools.typed import preview_line
+
+log = logging.getLogger("tailrace.tools.mcp")
+Listing: TypeAlias = Literal["tools", "resources", "prompts"]
+OnChange: TypeAlias = Callable[[Listing], None]
+_TAIL_BYTES: Final = 2000
+_A_DAY_S: Final = 86_400.0
+_MAX_LOG_CHARS: Final = 500
+_LEVELS: Final[Mapping[LoggingLevel, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.DEBUG,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.WARNING,
+    "critical": logging.WARNING,
+    "alert": logging.WARNING,
+    "emergency": logging.WARNING,
+}
+
+
+# How many Tailrace processes stand above a server. One that is `tailrace mcp` itself must not start the next for ever.
+DEPTH_VARIABLE: Final = "TAILRACE_MCP_DEPTH"
+
+
+def depth_in(environment: Mapping[str, str]) -> int:
+    given = environment.get(DEPTH_VARIABLE, "")
+    return int(given) if given.isdecimal() else 0
+
+
+class McpFailed(TailraceError):
+    """The server could not be started or reached, or was lost, or did not answer; says which."""
+
+
+class McpConnection:
+    """One connection, in a task of its own. `roots` are the directories that the server is told of, where the config
+    says so; `on_change` hears which list has changed."""
+
+    client: Client
+
+    def __init__(
+        self,
+        name: str,
+        settings: McpServer,
+        environment: Mapping[str, str],
+        *,
+        roots: Sequence[Path] = (),
+        on_change: OnChange | None = None,
+    ) -> None:
+        self._name = name
+        self._settings = settings
+        self._environment = environment
+        self._roots = roots
+        self._on_change = on_change
+        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._errors = _Tail()
+        self.lost = False
+        self._task = asyncio.create_task(self._hold())
+
+    async def opened(self) -> McpConnection:
+        """Raises `McpFailed`. A cancelled caller leaves no connection behind."""
+        try:
+            self.client = await asyncio.shield(self._ready)
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        self._leave.set()
+        if not self._ready.done():
+            self._task.cancel()
+        await to_the_end(_ended(self._task))
+
+    def last_words(self) -> str:
+        """What it printed to its standard error in the end, where it did."""
+        text = self._errors.text()
+        return f" ({text})" if text else ""
+
+    async def _hold(self) -> None:
+        try:
+            async with self._client() as client, asyncio.TaskGroup() as group:
+                self._ready.set_result(client)
+                listening = group.create_task(self._listen(client))
+                await self._leave.wait()
+                listening.cancel()
+        except Exception as exc:  # noqa: BLE001 - the SDK raises whatever its transports raise, in groups: this is a task's top
+            self._fail(f"the MCP server {self._name} cannot be reached: {_innermost(exc)}{self.last_words()}")
+        finally:
+            self.lost = True
+            self._fail(f"the MCP server {self._name} was let go")
+            self._errors.close()
+
+    def _fail(self, why: str) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(McpFailed(why))
+            self._ready.exception()  # retrieved: there may be no waiter any more
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Client]:
+        options: dict[str, Any] = {
+            "client_info": Implementation(name="tailrace", version=__version__),
+            "cache": None,
+            "message_handler": self._heard,
+            "logging_callback": self._logged,
+            "log_level": "warning",
+        }
+        if self._settings.roots:
+            options["list_roots_callback"] = self._list_roots
+        if self._settings.url is None:
+            program, *arguments = self._settings.command
+            wanted = {*DEFAULT_INHERITED_ENV_VARS, *self._settings.env_allow}
+            env = {name: value for name, value in self._environment.items() if name in wanted}
+            env[DEPTH_VARIABLE] = str(depth_in(self._environment) + 1)
+            parameters = StdioServerParameters(command=program, args=arguments, env=env)
+            async with Client(stdio_client(parameters, self._errors.file), **options) as client:
+                self._errors.file.close()  # ours; the server has its own by now
+                yield client
+            return
+        headers = headers_of(self._settings, self._environment)
+        if self._settings.uses_sse:
+            transport = sse_client(self._settings.url, headers, timeout=30.0, sse_read_timeout=_A_DAY_S)
+            async with Client(transport, **options) as client:
+                yield client
+            return
+        async with (
+            _http(headers) as http,
+            Client(streamable_http_client(self._settings.url, http_client=http), **options) as client,
+        ):
+            yield client
+
+    # ── what it says unasked ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _heard(self, message: IncomingMessage) -> None:
+        """Servers to 2025-11-25 announce changes by themselves."""
+        match message:
+            case ToolListChangedNotification():
+                self._changed("tools")
+            case ResourceListChangedNotification():
+                self._changed("resources")
+            case PromptListChangedNotification():
+                self._changed("prompts")
+            case _:
+                pass
+
+    async def _listen(self, client: Client) -> None:
+        """Servers from 2026-07-28 announce changes to who listens. Where that breaks off, the lists stay as they are
+        until the next connection."""
+        offered = client.server_capabilities
+        announces = any(
+            kind is not None and kind.list_changed for kind in (offered.tools, offered.prompts, offered.resources)
+        )
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not announces:
+            return
+        try:
+            async with client.listen(
+                tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
+            ) as events:
+                async for event in events:
+                    self._changed_by(event)
+        except (MCPError, SubscriptionLost, TimeoutError) as exc:
+            log.debug("the MCP server %s no longer announces changes: %s", self._name, exc)
+
+    def _changed_by(self, event: ServerEvent) -> None:
+        match event:
+            case ToolsListChanged():
+                self._changed("tools")
+            case ResourcesListChanged():
+                self._changed("resources")
+            case PromptsListChanged():
+                self._changed("prompts")
+            case _:
+                pass
+
+    def _changed(self, listing: Listing) -> None:
+        if self._on_change is not None:
+            self._on_change(listing)
+
+    async def _logged(self, params: LoggingMessageNotificationParams) -> None:
+        text = params.data if isinstance(params.data, str) else repr(params.data)
+        log.log(_LEVELS[params.level], "the MCP server %s: %s", self._name, preview_line(text, _MAX_LOG_CHARS))
+
+    async def _list_roots(self, _: ClientRequestContext) -> ListRootsResult:
+        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or "/") for path in self._roots])
+
+
+def headers_of(settings: McpServer, environment: Mapping[str, str]) -> dict[str, str]:
+    """What is sent with every request to `url`. What comes from the environment stands before what the file says."""
+    given = {name: environment.get(variable, "").strip() for name, variable in settings.headers_env.items()}
+    key = environment.get(settings.key_env, "").strip() if settings.key_env else ""
+    return {**settings.headers, **given, **({"Authorization": f"Bearer {key}"} if key else {})}
+
+
+def _http(headers: Mapping[str, str]) -> httpx2.AsyncClient:
+    """A tool may take long: the call's own deadline counts, not the socket's."""
+    return httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(30.0, read=None))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
+
+
+def _innermost(exc: BaseException) -> str:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return str(exc) or type(exc).__name__
+
+
+class _Tail:
+    """The end of what a server prints to its standard error: read as it comes, so that it never blocks."""
+
+    def __init__(self) -> None:
+        self._pipe, theirs = os.pipe()
+        os.set_blocking(self._pipe, False)
+        self.file: TextIO = os.fdopen(theirs, "w")
+        self._kept = b""
+        asyncio.get_running_loop().add_reader(self._pipe, self._read)
+
+    def text(self) -> str:
+        """Its last line."""
+        with suppress(OSError):  # all read, or closed
+            while self._read():
+                pass
+        return self._kept.decode("utf-8", "replace").strip().rpartition("\n")[2].strip()
+
+    def close(self) -> None:
+        self.file.close()
+        asyncio.get_running_loop().remove_reader(self._pipe)
+        os.close(self._pipe)
+        self._pipe = -1  # the number may be reused
+
+    def _read(self) -> bool:
+        data = os.read(self._pipe, 65_536)
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._pipe)
+        self._kept = (self._kept + data)[-_TAIL_BYTES:]
+        return bool(data)

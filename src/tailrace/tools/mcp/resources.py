@@ -1,0 +1,125 @@
+"""The resources of MCP servers, for the agent: a tool that lists them, and one that reads one.
+
+Reading changes nothing and is not asked about. What is read is the server's text, and is marked as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from tailrace.messages import JsonObject, ToolSpec
+from tailrace.ports import Tool, ToolContext, ToolOutcome
+from tailrace.tools.mcp.content import MAX_CHARS, resource_files, resource_text
+from tailrace.tools.typed import Arguments, TypedTool, clipped, failed, preview_line
+
+if TYPE_CHECKING:
+    import mcp_types
+
+    from tailrace.tools.mcp.link import Link
+
+_MAX_DESCRIPTION = 300
+
+
+def resource_tools(links: Mapping[str, Link]) -> tuple[Tool, ...]:
+    """None where no server has resources."""
+    return (ListResources(links), ReadResource(links)) if links else ()
+
+
+class ListResourcesArgs(Arguments):
+    server: Annotated[str, Meta(description="Of one server. Left out: of all.")] = ""
+
+
+class ListResources(TypedTool[ListResourcesArgs]):
+    name = "mcp_list_resources"
+    description = "Lists the resources (files, records, documents) that MCP servers offer for reading."
+    Args = ListResourcesArgs
+    repeatable = True
+    parallel = True
+
+    def __init__(self, links: Mapping[str, Link]) -> None:
+        super().__init__()
+        self.spec = naming_servers(self.spec, links)
+        self._links = links
+
+    async def execute(self, args: ListResourcesArgs, _context: ToolContext) -> ToolOutcome:
+        from tailrace.tools.mcp.connection import McpFailed
+
+        if args.server and args.server not in self._links:
+            return failed(no_such_server(args.server, self._links))
+        lines: list[str] = []
+        failures = 0
+        chosen = [self._links[args.server]] if args.server else list(self._links.values())
+        for link in chosen:
+            try:
+                resources, templates, is_all = await link.resources()
+            except McpFailed as exc:
+                lines.append(str(exc))
+                failures += 1
+                continue
+            lines.append(f"{link.name}: {len(resources)} resources" + ("" if is_all else ", and more than are listed"))
+            lines += map(_resource_line, resources)
+            lines += [_template_line(template) for template in templates]
+        return ToolOutcome(clipped("\n".join(lines), MAX_CHARS), failures < len(chosen))
+
+
+class ReadResourceArgs(Arguments):
+    server: str
+    uri: Annotated[str, Meta(description="As mcp_list_resources or a tool's result names it, templates filled in.")]
+
+
+class ReadResource(TypedTool[ReadResourceArgs]):
+    name = "mcp_read_resource"
+    description = "Reads one resource of an MCP server, as listed by mcp_list_resources or linked in a tool's result."
+    Args = ReadResourceArgs
+    repeatable = True
+    parallel = True
+
+    def __init__(self, links: Mapping[str, Link]) -> None:
+        super().__init__()
+        self.spec = naming_servers(self.spec, links)
+        self._links = links
+
+    def preview(self, args: JsonObject) -> str:
+        return preview_line(str(args.get("uri", "")))
+
+    async def execute(self, args: ReadResourceArgs, _context: ToolContext) -> ToolOutcome:
+        from tailrace.tools.mcp.connection import McpFailed
+
+        if (link := self._links.get(args.server)) is None:
+            return failed(no_such_server(args.server, self._links))
+        try:
+            contents = (await link.read(args.uri)).contents
+        except McpFailed as exc:
+            return failed(str(exc))
+        text = "\n".join(map(resource_text, contents)) or "(empty)"
+        return ToolOutcome(
+            clipped(text, MAX_CHARS), files=tuple(file for each in contents for file in resource_files(each))
+        )
+
+
+def naming_servers(spec: ToolSpec, links: Mapping[str, Link]) -> ToolSpec:
+    return msgspec.structs.replace(spec, description=f"{spec.description} Servers: {', '.join(links)}.")
+
+
+def no_such_server(server: str, links: Mapping[str, Link]) -> str:
+    return f"There is no MCP server named {server!r} here. There are: {', '.join(links)}."
+
+
+def _resource_line(resource: mcp_types.Resource) -> str:
+    size = f"{resource.size} bytes" if resource.size is not None else ""
+    return _line(resource.uri, resource.title or resource.name, resource.description, resource.mime_type or "", size)
+
+
+def _template_line(template: mcp_types.ResourceTemplate) -> str:
+    title = template.title or template.name
+    return _line(template.uri_template, title, template.description, template.mime_type or "", "template")
+
+
+def _line(address: str, title: str, description: str | None, *details: str) -> str:
+    kinds = ", ".join(filter(None, details))
+    about = f": {preview_line(description, _MAX_DESCRIPTION)}" if description else ""
+    return f"- {address}  {preview_line(title)}{f' ({kinds})' if kinds else ''}{about}"

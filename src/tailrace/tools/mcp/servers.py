@@ -1,0 +1,180 @@
+"""The MCP servers (the Model Context Protocol) of the config, and what the agent is offered of them.
+
+Their tools are listed when the servers are first connected, and anew when a server says that they changed, was
+connected anew, or could not be reached before. A turn keeps the tools that it began with. Resources and prompts are
+listed when they are asked for. A server that crashed is one failed call, and is connected anew at the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from tailrace.config.sections import McpServer
+from tailrace.errors import ConfigError
+from tailrace.ports import Tool
+from tailrace.system.extras import install_command
+from tailrace.tools.mcp.prompts import PromptInvocation, prompt_tools, usage_of
+from tailrace.tools.mcp.resources import resource_tools
+from tailrace.tools.mcp.tools import McpTool
+
+if TYPE_CHECKING:
+    from tailrace.tools.mcp.connection import Listing
+    from tailrace.tools.mcp.link import Link
+
+log = logging.getLogger("tailrace.tools.mcp")
+_SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,30}")
+LIST_EVERY_S: Final = 1.0  # at most: a server that announces changes without end is not asked without end
+RETRY_S: Final = 30.0  # between tries to reach a server that could not be
+
+
+class McpServers:
+    """The servers of the config. Connected when their tools are first asked for, let go when the block is left."""
+
+    def __init__(
+        self, servers: Mapping[str, McpServer], *, environment: Mapping[str, str], roots: Sequence[Path] = ()
+    ) -> None:
+        """`environment` is where `key_env` and the like are looked up; `roots` are the directories of the agent. Raises
+        `ConfigError`."""
+        for name, settings in servers.items():
+            _check(name, settings, environment)
+        self._stale = {name: asyncio.Event() for name in servers}
+        self._links: dict[str, Link] = self._made_links(servers, environment, roots) if servers else {}
+        self._tools: dict[str, dict[str, Tool]] = {}  # by server
+        self._tried_at: dict[str, float] = {}
+        self.offered: dict[str, Tool] = {}  # what the agent is offered now; this very object changes
+        self.problems: dict[str, str] = {}  # by server: why not all of its tools are there
+
+    async def __aenter__(self) -> Self:
+        self._group = await asyncio.TaskGroup().__aenter__()
+        self._keeping = [self._group.create_task(self._keep_listed(link)) for link in self._links.values()]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._keeping:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
+        await asyncio.gather(*(link.close() for link in self._links.values()))
+
+    # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def tools(self) -> dict[str, Tool]:
+        """What every server that can be reached offers; the others are in `problems`, and tried again."""
+        async with asyncio.TaskGroup() as group:
+            for link in self._links.values():
+                group.create_task(self._list(link))
+        return dict(self.offered)
+
+    def retry(self) -> None:
+        """Has servers tried again that could not be reached, unless that was a moment ago. Returns at once: what they
+        offer is there for a later turn."""
+        now = asyncio.get_running_loop().time()
+        for name in self.problems:
+            if now - self._tried_at.get(name, 0.0) > RETRY_S:
+                self._tried_at[name] = now
+                self._stale[name].set()
+
+    async def _keep_listed(self, link: Link) -> None:
+        while True:
+            await self._stale[link.name].wait()
+            self._stale[link.name].clear()
+            before = self.problems.get(link.name)
+            await self._list(link)
+            problem = self.problems.get(link.name)
+            if problem and problem != before:
+                log.warning("%s", problem)
+            elif not problem:
+                log.info("the MCP server %s offers %d tools now", link.name, len(self._tools[link.name]))
+            await asyncio.sleep(LIST_EVERY_S)
+
+    async def _list(self, link: Link) -> None:
+        """A server that cannot be reached keeps the tools that it had: a call says what is wrong, and tries again."""
+        from tailrace.tools.mcp.connection import McpFailed
+
+        self._tried_at[link.name] = asyncio.get_running_loop().time()
+        try:
+            described, problem = await link.tools()
+        except McpFailed as exc:
+            self.problems[link.name] = str(exc)
+            return
+        try:
+            await link.look()
+        except McpFailed as exc:
+            problem = problem or str(exc)
+        self.problems.pop(link.name, None)
+        if problem:
+            self.problems[link.name] = problem
+        tools = [McpTool(link, tool) for tool in described]
+        self._tools[link.name] = {tool.spec.name: tool for tool in tools}
+        self._offer()
+
+    def _offer(self) -> None:
+        self.offered.clear()
+        for name in self._links:
+            self.offered |= self._tools.get(name, {})
+        for tool in (*resource_tools(self._offering("resources")), *prompt_tools(self._offering("prompts"))):
+            self.offered[tool.spec.name] = tool
+
+    def _offering(self, listing: Listing) -> dict[str, Link]:
+        return {name: link for name, link in self._links.items() if listing in link.offers}
+
+    def _made_links(
+        self, servers: Mapping[str, McpServer], environment: Mapping[str, str], roots: Sequence[Path]
+    ) -> dict[str, Link]:
+        try:
+            from tailrace.tools.mcp.link import Link
+        except ModuleNotFoundError as exc:
+            raise ConfigError(f"MCP servers need an extra: {install_command('mcp')}", key="mcp.servers") from exc
+        return {
+            name: Link(name, settings, environment, roots=roots, on_change=partial(self._on_change, name))
+            for name, settings in servers.items()
+        }
+
+    def _on_change(self, server: str, _listing: Listing) -> None:
+        self._stale[server].set()
+
+    # ── prompts, for people ──────────────────────────────────────────────────────────────────────────────────
+
+    async def prompt_usages(self) -> dict[str, str]:
+        """How each prompt is asked for, `server:prompt ARGUMENT [OPTIONAL]`, and what it is for. What a server that
+        cannot be reached has is not there; `problems` says why."""
+        from tailrace.tools.mcp.connection import McpFailed
+
+        found: dict[str, str] = {}
+        for name, link in self._offering("prompts").items():
+            try:
+                found |= {usage_of(name, prompt): prompt.description or "" for prompt in await link.prompts()}
+            except McpFailed as exc:
+                self.problems[name] = str(exc)
+        return found
+
+    async def prompt(self, name: str, arguments: str) -> str:
+        """The text of the prompt `server:prompt`, with the arguments as they were typed. Raises `McpFailed` with a line
+        that says what is wrong."""
+        server, _, prompt = name.partition(":")
+        return await PromptInvocation(self._offering("prompts"), server, prompt).text(arguments)
+
+
+def _check(name: str, settings: McpServer, environment: Mapping[str, str]) -> None:
+    key = f"mcp.servers.{name}"
+    if not _SERVER_NAME.fullmatch(name):
+        raise ConfigError("a server's name is made of letters, digits, _ and -, at most 30", key=key)
+    if bool(settings.command) == (settings.url is not None):
+        raise ConfigError("give either command or url", key=key)
+    if settings.key_env is not None and settings.url is None:
+        raise ConfigError("key_env goes with url; a program gets its key by env_allow", key=key)
+    if settings.url is None and (settings.headers or settings.headers_env or settings.transport is not None):
+        raise ConfigError("headers, headers_env and transport go with url", key=key)
+    variables = {"key_env": settings.key_env} if settings.key_env is not None else {}
+    variables |= {f"headers_env.{header}": variable for header, variable in settings.headers_env.items()}
+    for place, variable in variables.items():
+        if not environment.get(variable, "").strip():
+            raise ConfigError(f"{variable} is not set in the environment", key=f"{key}.{place}")

@@ -1,0 +1,128 @@
+"""`tailrace fork` as a process, against a provider on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tailrace.cli.run_names import find_run
+from tailrace.errors import RunNotFound, TailraceError
+from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import NewRun, Run
+from tailrace.testing.provider import FaultyProvider, reply
+
+
+class Cli:
+    """Runs commands of one home, whose two providers are the same server."""
+
+    def __init__(self, home: Path, server: FaultyProvider) -> None:
+        self.home = home
+        self.server = server
+        provider = {"dialect": "chat", "base_url": server.openai_url, "backoff_s": 0.001}
+        config = {
+            "model": {"provider": "faulty", "name": "ok"},
+            "providers": {"faulty": provider, "other": provider},
+            "streaming": {"enabled": True},
+        }
+        (home / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
+
+    async def run(self, *args: str) -> tuple[int | None, str, str]:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE_", "HERMES_"))}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tailrace", *args),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,  # no controlling terminal: nobody to ask
+            env={**env, "TAILRACE_HOME": str(self.home)},
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    async def runs(self) -> list[Run]:
+        """Newest first."""
+        journal = await SqliteJournal.open(self.home / "tailrace.db")
+        try:
+            return await journal.runs()
+        finally:
+            await journal.close()
+
+    def asked(self, number: int) -> list[str]:
+        messages = self.server.requests[number].json()["messages"]
+        return [str(message["content"]) for message in messages if message["role"] != "system"]
+
+
+@pytest.fixture
+async def cli(tmp_path: Path) -> AsyncIterator[Cli]:
+    async with FaultyProvider(script=[reply(text) for text in ("First.", "Second.", "Third.")]) as server:
+        yield Cli(tmp_path, server)
+
+
+async def test_the_last_question_is_asked_again_of_another_model(cli: Cli) -> None:
+    await cli.run("chat", "-q", "Where to?")
+    code, out, err = await cli.run("fork", "last", "--model", "other/ok")
+    fork, source = await cli.runs()
+    assert (code, out) == (0, "Second.\n")
+    assert cli.asked(1) == cli.asked(0) == ["Where to?"]
+    said = f"forked {source.id} as {fork.id}; go on with: tailrace chat --session {fork.new.session}\n"
+    assert err.startswith(f"{said}other/ok · ")
+    assert fork.new.model == "other/ok"
+    _, shown, _ = await cli.run("show", fork.id)
+    assert f"\nforked from {source.id} after its entry 0\n" in shown
+
+
+async def test_a_prompt_goes_on_from_the_end_or_from_the_event_that_is_named(cli: Cli) -> None:
+    """The options may stand between the run and the prompt. A name without its provider is the configured one's."""
+    await cli.run("chat", "-q", "Where to?", "--session", "s")
+    [source] = await cli.runs()
+    words = ("And", "then?")
+    code, out, _ = await cli.run("fork", source.id[:12], "--model", "ok", *words)
+    assert (code, out) == (0, "Second.\n"), "what was said before is not printed again"
+    assert cli.asked(1) == ["Where to?", "First.", "And then?"]
+    code, out, _ = await cli.run("fork", source.id.removeprefix("run_"), "--after", "2", "--json", "Whence?")
+    events = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert cli.asked(2) == ["Whence?"]
+    assert [event["seq"] for event in events] == [*range(1, len(events) + 1)]
+    assert [event["after"] for event in events if event["type"] == "run_forked"] == [2]
+    assert events[-1]["output"] == "Third."
+
+
+async def test_what_cannot_be_forked_is_one_line(cli: Cli) -> None:
+    code, out, err = await cli.run("fork", "last")
+    assert (code, out, err) == (1, "", "error: there is no run yet\n")
+    await cli.run("chat", "-q", "Where to?")
+    [source] = await cli.runs()
+    code, _, err = await cli.run("fork", "last", "--after", str(source.last_seq))
+    assert (code, err.count("\n")) == (1, 1)
+    assert "is complete there; give an input" in err
+    code, _, err = await cli.run("fork", "last", "--after", "999")
+    assert (code, err.count("\n")) == (1, 1)
+    code, _, err = await cli.run("fork", "last", "--after", "-1")
+    assert code == 2
+    assert len(await cli.runs()) == 1
+
+
+async def test_a_run_is_named_by_its_id_a_beginning_or_last() -> None:
+    journal = MemoryJournal()
+    first, second = [await journal.create(NewRun("agent")) for _ in range(2)]
+    other = await journal.create(NewRun("sequence"))
+    assert (await find_run(journal, "last")).id == second.id
+    assert (await find_run(journal, other.id)).id == other.id
+    assert (await find_run(journal, first.id)).id == first.id
+    shared = next(at for at, (one, two) in enumerate(zip(first.id, second.id, strict=True)) if one != two)
+    assert (await find_run(journal, first.id[: shared + 1])).id == first.id
+    assert (await find_run(journal, second.id[len("run_") : shared + 1])).id == second.id
+    with pytest.raises(TailraceError, match="several runs begin with"):
+        await find_run(journal, "run_")
+    for word in ("", "nobody", "run_zz", "%"):
+        with pytest.raises(RunNotFound):
+            await find_run(journal, word)

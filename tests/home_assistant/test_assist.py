@@ -1,0 +1,376 @@
+"""A real Home Assistant with the integration in it: set up through its flow, spoken to through Assist.
+
+Home Assistant takes long to start. So all of it is one test, with one instance, and each part of it a subtest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from aiohttp import web
+
+from home_assistant.home import Heard, Home, Tailrace, homeassistant_python, started_home
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    Entry,
+    MessageChunk,
+    MessageStop,
+    RunFinished,
+    entry_to_json,
+)
+from tailrace.messages import JsonObject
+from tailrace.testing.provider import FaultyProvider, Scenario, Status, call, reply
+from tailrace.testing.scripted.request_reader import ScriptedRequest
+
+KEY = "a key for the house"
+WORDS = [f"word{number} " for number in range(30)]
+ASKED_EN = "May I run this in {directory}? rm -rf build\n\nSay yes or no."
+ASKED_DE = "Darf ich das in {directory} ausführen? rm -rf build\n\nSag ja oder nein."
+
+
+class HouseModel(FaultyProvider):
+    """Answers by what the last question asks for."""
+
+    def choose(self, request: ScriptedRequest) -> Scenario:
+        messages = request.body["messages"]
+        question = next(_text(each) for each in reversed(messages) if each["role"] == "user")
+        answered = messages[-1]["role"] == "tool"
+        match question.partition(" ")[0]:
+            case "count":
+                return Scenario(reply=reply(*WORDS), pace_s=0.03)
+            case "slowly":
+                return Scenario(reply=reply(*WORDS), pace_s=0.2)
+            case "look":
+                look = reply("Let me look.", call("read_file", {"path": "notes.txt"}))
+                return Scenario(reply=reply("There is nothing.") if answered else look)
+            case "remove":
+                remove = reply("I would remove it.", call("terminal", {"command": "rm -rf build"}))
+                return Scenario(reply=reply("That is settled.") if answered else remove)
+            case "earlier":
+                return Scenario(reply=reply(f"{sum(each['role'] == 'user' for each in messages)} questions."))
+            case "fail":
+                return Scenario(status=Status(400))
+            case _:
+                return Scenario(reply=reply("Hello!"))
+
+
+def _text(message: JsonObject) -> str:
+    content = message["content"]
+    return str(content) if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+@dataclass
+class House:
+    home: Home
+    tailrace: Tailrace
+    entry: str
+    entity: str
+    pipelines: dict[str, str]
+
+    async def say(self, text: str, language: str = "en", **fields: Any) -> Heard:
+        return await (await self.home.say(self.pipelines[language], text, **fields)).answer()
+
+    async def newest_run(self) -> dict[str, Any]:
+        return (await self.tailrace.runs())[0]
+
+
+@asynccontextmanager
+async def furnished_house(directory: Path) -> AsyncIterator[House]:
+    python = homeassistant_python() or _missing()
+    (directory / "home").mkdir()
+    async with (
+        HouseModel() as provider,
+        Tailrace(directory / "tailrace", _settings(provider), KEY) as tailrace,
+        started_home(python, directory / "home") as home,
+    ):
+        entry = await _set_up(home, tailrace)
+        entity = await _entity(home, entry)
+        pipelines = {language: await _pipeline(home, entity, language) for language in ("en", "de")}
+        yield House(home, tailrace, entry, entity, pipelines)
+
+
+def _missing() -> NoReturn:
+    reason = "Home Assistant is not installed: set TAILRACE_HOMEASSISTANT_PYTHON, or run `make homeassistant`"
+    if os.environ.get("TAILRACE_HOMEASSISTANT_PYTHON"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _settings(provider: FaultyProvider) -> dict[str, Any]:
+    return {
+        "model": {"provider": "fake", "name": "any"},
+        "providers": {"fake": {"dialect": "chat", "base_url": provider.openai_url, "backoff_s": 0.01}},
+        "agent": {"tools": ["terminal", "read_file"]},
+        "approvals": {"mode": "ask", "timeout_s": 60},
+        "store": {"lease_s": 1.5},
+        "server": {"drain_s": 0.05},
+    }
+
+
+async def _set_up(home: Home, tailrace: Tailrace) -> str:
+    """Through the flow, as a person does who mistypes first."""
+    flow = await home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
+    assert flow["step_id"] == "user"
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    given = {"url": f"{tailrace.url}/v1/", "api_key": KEY, "verify_ssl": True}
+    mistakes: list[tuple[dict[str, str], dict[str, str]]] = [
+        ({"url": "ftp://nowhere"}, {"url": "invalid_url"}),
+        ({"url": "http://127.0.0.1:9"}, {"base": "cannot_connect"}),
+        ({"url": home.url}, {"base": "not_tailrace"}),
+        ({"api_key": "wrong"}, {"api_key": "invalid_auth"}),
+    ]
+    for mistake, errors in mistakes:
+        assert (await home.http("POST", path, {**given, **mistake}))["errors"] == errors
+    made = await home.http("POST", path, given)
+    assert made["type"] == "create_entry", made
+    return str(made["result"]["entry_id"])
+
+
+async def _entity(home: Home, entry: str) -> str:
+    entities = await home.ask("config/entity_registry/list")
+    [entity] = [each["entity_id"] for each in entities if each["config_entry_id"] == entry]
+    return str(entity)
+
+
+async def _pipeline(home: Home, entity: str, language: str) -> str:
+    none = dict.fromkeys(("stt_engine", "stt_language", "tts_engine", "tts_language", "tts_voice"))
+    none |= dict.fromkeys(("wake_word_entity", "wake_word_id"))
+    made = await home.ask(
+        "assist_pipeline/pipeline/create",
+        name=f"Tailrace {language}",
+        language=language,
+        conversation_engine=entity,
+        conversation_language="*",
+        **none,
+    )
+    return str(made["id"])
+
+
+async def it_streams_while_the_answer_is_written(house: House) -> None:
+    heard = await house.say("count to thirty")
+    assert len(heard.deltas) >= len(WORDS)
+    assert heard.streamed == heard.speech == "".join(WORDS)
+    assert heard.kind == "action_done"
+    assert not heard.continues
+
+
+async def the_text_before_a_tool_is_part_of_the_answer(house: House) -> None:
+    heard = await house.say("look into the notes")
+    assert heard.speech == heard.streamed == "Let me look.\n\nThere is nothing."
+
+
+async def a_satellite_has_one_session_whatever_its_conversations_are(house: House) -> None:
+    first = await house.say("hello", device_id="kitchen")
+    second = await house.say("earlier", device_id="kitchen")
+    other = await house.say("earlier", device_id="bedroom")
+    same = await house.say("earlier", conversation_id=other.conversation_id)
+    assert first.conversation_id != second.conversation_id
+    assert [second.speech, other.speech, same.speech] == ["2 questions.", "1 questions.", "1 questions."]
+
+
+async def approvals_are_asked_and_answered_in_the_chat(house: House) -> None:
+    await _approval(house, "en", ASKED_EN, ["what?", "Yes, please."], "once")
+    await _approval(house, "de", ASKED_DE, ["Nein!"], "deny")
+
+
+async def _approval(house: House, language: str, asked: str, answers: list[str], decision: str) -> None:
+    heard = await house.say("remove the build", language, device_id="desk")
+    run = await house.newest_run()
+    directory = (await house.tailrace.get(f"/runs/{run['id']}"))["approvals"][0]["asked"]["directory"]
+    asked = asked.format(directory=directory)
+    assert heard.speech == heard.streamed == f"I would remove it.\n\n{asked}"
+    assert heard.continues
+    await house.home.http("POST", f"/api/config/config_entries/entry/{house.entry}/reload")
+    for unclear in answers[:-1]:
+        heard = await house.say(unclear, language, device_id="desk", conversation_id=heard.conversation_id)
+        assert heard.speech.endswith(asked)
+        assert heard.continues
+    heard = await house.say(answers[-1], language, device_id="desk", conversation_id=heard.conversation_id)
+    assert heard.speech == heard.streamed == "That is settled."
+    state = await house.tailrace.get(f"/runs/{run['id']}")
+    assert (await house.newest_run())["id"] == run["id"]
+    assert state["approvals"][0]["decision"] == decision
+
+
+async def a_failed_run_is_told_as_an_error(house: House) -> None:
+    heard = await house.say("fail now")
+    assert heard.kind == "error"
+    assert heard.speech.startswith("That did not work: ")
+
+
+async def a_cancelled_utterance_stops_its_run(house: House) -> None:
+    utterance = await house.home.say(house.pipelines["en"], "slowly count")
+    await utterance.until(lambda heard: len(heard.deltas) > 3)
+    await utterance.cancel()
+    run = await house.newest_run()
+    async with asyncio.timeout(10):
+        await house.tailrace.ended(run["id"])
+    assert (await house.tailrace.get(f"/runs/{run['id']}"))["status"] == "stopped"
+
+
+async def an_approval_that_is_given_elsewhere_is_told_later(house: House) -> None:
+    await house.say("remove the build", device_id="door")
+    run = await house.newest_run()
+    [asked] = (await house.tailrace.get(f"/runs/{run['id']}"))["approvals"]
+    decision = {"approval_id": asked["asked"]["approval_id"], "decision": "deny"}
+    await house.tailrace.request("POST", f"/runs/{run['id']}/approval", decision)
+    shown = await house.home.notification(lambda each: run["id"] in each["notification_id"])
+    assert shown["message"] == "> remove the build\n\nThat is settled."
+    assert (await house.say("yes", device_id="door")).speech == "Hello!"  # it answers nothing any more
+
+
+async def a_withdrawn_attempt_is_taken_back(house: House) -> None:
+    async with withdrawing_server() as url:
+        flow = await house.home.http("POST", "/api/config/config_entries/flow", {"handler": "tailrace"})
+        path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+        entry = (await house.home.http("POST", path, {"url": url, "verify_ssl": True}))["result"]["entry_id"]
+        pipeline = await _pipeline(house.home, await _entity(house.home, entry), "en")
+        heard = await (await house.home.say(pipeline, "hello")).answer()
+        assert [delta for delta in heard.deltas if "role" in delta] == [
+            {"role": "assistant", "content": "Let me look."},
+            {"role": "assistant", "content": "Let me look."},
+        ]
+        assert "Wrong" in str(heard.deltas)
+        assert heard.speech == heard.streamed == "Let me look.\n\nRight."
+        await house.home.http("DELETE", f"/api/config/config_entries/entry/{entry}")
+
+
+@asynccontextmanager
+async def withdrawing_server() -> AsyncIterator[str]:
+    """A server of which the only run has an attempt that is withdrawn after it was shown."""
+    events: list[tuple[int, AnyEvent]] = [
+        (1, MessageChunk("Let me look.")),
+        (1, MessageStop()),
+        (2, MessageChunk("Wrong.")),
+        (2, AttemptDiscarded("cut")),
+        (3, MessageChunk("Right.")),
+        (3, RunFinished("completed", "Right.")),
+    ]
+    lines = [entry_to_json(Entry(seq, event, attempt)) for seq, (attempt, event) in enumerate(events, 1)]
+
+    async def reply_with(request: web.Request) -> web.Response:
+        if request.path == "/runs/r/stream":
+            return web.Response(body=b"".join(b"data: %b\n\n" % line for line in lines))
+        return web.json_response({"data": [], "id": "r", "status": "running"})
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", reply_with)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def nothing_leaves_this_machine(house: House) -> None:
+    loopback = {"0100007F", "00000000", "0" * 24 + "01000000", "0" * 32, "0" * 16 + "FFFF00000100007F"}
+    assert house.home.peers() <= loopback
+
+
+async def options_and_diagnostics(house: House) -> None:
+    flow = await house.home.http("POST", "/api/config/config_entries/options/flow", {"handler": house.entry})
+    names = [each["name"] for each in flow["data_schema"]]
+    assert names == ["model", "instructions", "session_minutes", "answer_seconds", "reconnect_seconds"]
+    given = {"model": "fake/other", "session_minutes": 5, "answer_seconds": 1, "reconnect_seconds": 20}
+    path = f"/api/config/config_entries/options/flow/{flow['flow_id']}"
+    assert (await house.home.http("POST", path, given))["type"] == "create_entry"
+    heard = await house.say("slowly count")
+    assert heard.streamed == heard.speech
+    assert heard.speech.endswith("\n\nThis takes longer. The answer will come as a notification.")
+    run = await house.newest_run()
+    shown = await house.home.notification(lambda each: run["id"] in each["notification_id"])
+    assert shown["message"].endswith("".join(WORDS))
+    flow = await house.home.http("POST", "/api/config/config_entries/options/flow", {"handler": house.entry})
+    path = f"/api/config/config_entries/options/flow/{flow['flow_id']}"
+    await house.home.http("POST", path, given | {"answer_seconds": 60})
+    await house.say("hello")
+    assert (await house.newest_run())["model"] == "fake/other"
+    body = {"handler": "tailrace", "entry_id": house.entry}
+    flow = await house.home.http("POST", "/api/config/config_entries/flow", body)
+    assert flow["step_id"] == "reconfigure"
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    given = {"url": house.tailrace.url, "api_key": KEY, "verify_ssl": False}
+    async with house.home.reloading(house.entry):
+        assert (await house.home.http("POST", path, given))["reason"] == "reconfigure_successful"
+    kept = await house.home.http("GET", f"/api/diagnostics/config_entry/{house.entry}")
+    assert kept["data"]["data"]["api_key"] == "**REDACTED**"
+    assert kept["data"]["available"] is True
+    assert kept["data"]["data"]["verify_ssl"] is False
+    assert KEY not in str(kept)
+
+
+async def a_restart_of_tailrace_in_mid_answer_loses_nothing(house: House) -> None:
+    utterance = await house.home.say(house.pipelines["en"], "slowly count")
+    await utterance.until(lambda heard: len(heard.deltas) > 5)
+    await house.tailrace.kill()
+    await house.tailrace.start()
+    heard = await utterance.answer()
+    run = await house.newest_run()
+    assert run["status"] == "completed"
+    assert heard.speech == heard.streamed == await house.tailrace.text_of(run["id"])
+    assert heard.speech.startswith("word0 word1 ")
+
+
+async def while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable(house: House) -> None:
+    """It comes back with another key: the user is asked for it."""
+    await house.tailrace.kill()
+    heard = await house.say("hello", "de")
+    assert heard.kind == "error"
+    assert heard.speech == "Tailrace ist nicht erreichbar. Bitte versuche es später noch einmal."
+    await house.home.until(house.entity, lambda state: state == "unavailable")
+    house.tailrace.key = "another key"
+    await house.tailrace.start()
+    assert (await house.say("hello")).speech.startswith("Tailrace refuses the key.")
+    flow = await house.home.flow_in_progress("tailrace")
+    path = f"/api/config/config_entries/flow/{flow['flow_id']}"
+    assert (await house.home.http("POST", path, {"api_key": "wrong"}))["errors"] == {"api_key": "invalid_auth"}
+    async with house.home.reloading(house.entry):
+        done = await house.home.http("POST", path, {"api_key": house.tailrace.key})
+        assert done["reason"] == "reauth_successful"
+    await house.home.until(house.entity, lambda state: state != "unavailable")
+    assert (await house.say("hello")).speech == "Hello!"
+
+
+async def a_restart_of_home_assistant_in_mid_answer_loses_nothing(house: House) -> None:
+    utterance = await house.home.say(house.pipelines["en"], "slowly count", device_id="hall")
+    await utterance.until(lambda heard: len(heard.deltas) > 5)
+    await house.home.kill()
+    await house.home.start()
+    run = await house.newest_run()
+    shown = await house.home.notification(lambda each: run["id"] in each["notification_id"])
+    assert shown["message"] == f"> slowly count\n\n{''.join(WORDS)}"
+    assert (await house.say("earlier", device_id="hall")).speech == "2 questions."
+
+
+PARTS: tuple[Callable[[House], Awaitable[None]], ...] = (
+    it_streams_while_the_answer_is_written,
+    the_text_before_a_tool_is_part_of_the_answer,
+    a_satellite_has_one_session_whatever_its_conversations_are,
+    approvals_are_asked_and_answered_in_the_chat,
+    a_failed_run_is_told_as_an_error,
+    a_cancelled_utterance_stops_its_run,
+    an_approval_that_is_given_elsewhere_is_told_later,
+    a_withdrawn_attempt_is_taken_back,
+    nothing_leaves_this_machine,
+    options_and_diagnostics,
+    a_restart_of_tailrace_in_mid_answer_loses_nothing,
+    while_the_server_is_away_assist_says_so_and_the_entity_is_unavailable,
+    a_restart_of_home_assistant_in_mid_answer_loses_nothing,
+)
+
+
+async def test_assist(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    async with furnished_house(tmp_path) as house:
+        for part in PARTS:
+            with subtests.test(part.__name__):
+                await part(house)
