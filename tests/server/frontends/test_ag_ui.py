@@ -336,11 +336,13 @@ async def test_a_closed_connection_stops_nothing_and_the_same_run_id_goes_on(tmp
         nothing = await run(server, body, **{"Last-Event-ID": whole[-1]["sse_id"]})
         ahead = await refused(server, body, **{"Last-Event-ID": "999.0"})
         odd = await refused(server, body, **{"Last-Event-ID": "7"})
+        fresh = await run(server, asked(question, user("Go on.")), **{"Last-Event-ID": "999.0"})  # of another run
         asks = len(server.provider.requests)
     assert state["status"] == "running"
     assert seen + rest == whole
     assert nothing == []
-    assert asks == 1
+    assert asks == 2
+    assert fresh[0]["type"] == "RUN_STARTED"
     assert [event for event in again if event["type"] != "MESSAGES_SNAPSHOT"] == whole
     assert partial
     assert screen.show(again).said() == [("user", "Count."), ("assistant", text(whole))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ server:
     - {name: ops, key_env: OPS, scopes: [admin]}
     - {name: reader, key_env: READER, scopes: [models]}
   cors_origins: ['https://app.example']
+  drain_s: 0.05
 """
 ENV = {name: f"secret-of-{name}" for name in ("ANN", "BOB", "OPS", "READER")}
 
@@ -221,6 +223,7 @@ REFUSED: list[tuple[object, int, str]] = [
     (asked(message(content="")), 400, "messages[0].content: is empty"),
     (asked(message(role="assistant")), 400, "messages: there is nothing to answer"),
     (asked(message(role="system")), 400, "messages: there is nothing to answer"),
+    (asked(message(role="tool", toolCallId="x")), 400, "messages[0].toolCallId: no call of this thread waits for"),
     (asked(message(content=[{"type": "audio"}])), 400, "messages[0].content[0]: the agent takes text, images"),
     (
         asked(message(content=[{"type": "image", "source": {"type": "file", "value": "f"}}])),
@@ -260,6 +263,15 @@ async def test_a_run_id_is_for_one_message(tmp_path: Path) -> None:
     assert (status, "runId: 'same' was used for another message" in said) == (409, True)
     assert late == (status, said)
     assert [text(first), text(other_thread)] == ["1!", "2!"]
+
+
+async def test_the_same_request_at_once_is_one_run(tmp_path: Path) -> None:
+    async with running_server(tmp_path, reply("1!"), reply("2!")) as server:
+        body = asked(user("one"), run="same")
+        shown = await asyncio.gather(*(run(server, body) for _ in range(5)))
+        asks = len(server.provider.requests)
+    assert [text(events) for events in shown] == ["1!"] * 5
+    assert asks == 1
 
 
 async def test_answers_that_are_neither_yes_nor_no_allow_nothing(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from tailrace.agent.client_calls import with_recorded_calls
+from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.client_thread import (
     ThreadPlace,
     place_in_thread,
@@ -62,11 +62,13 @@ _RECENT: Final = 50  # turns among which a `runId` that comes again is looked fo
 
 
 class Viewed(msgspec.Struct, frozen=True):
-    """What a request is shown: this stretch of this run. Without a run: the thread alone."""
+    """What a request is shown: this stretch of this run. Without a run: the thread alone. `can_go_on`: the client may
+    have seen a part of it."""
 
     view: ClientView
     run: Run | None = None
     stretch: Stretch = Stretch()
+    can_go_on: bool = False
 
 
 class AgUi:
@@ -83,12 +85,14 @@ class AgUi:
         Raises 400 for what cannot be understood, 403 for another key's thread, 404 for an unknown model or interrupt,
         409 where the `runId` was used for another message. What fails later is a `RUN_ERROR` event."""
         _check_accept(request)
+        after = _last_event(request)
         body = await read_object(request)
         asked = input_of(body)
         viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
-        if viewed.run is not None and not viewed.view.resync:
-            view = msgspec.structs.replace(viewed.view, after=_last_event(request, viewed.run))
-            viewed = msgspec.structs.replace(viewed, view=view)
+        if after is not None and viewed.run is not None and viewed.can_go_on:
+            if after[0] > (last := viewed.run.last_seq):
+                raise ApiError(409, f"the log has {last} entries and the cursor says {after[0]}", code="cursor_ahead")
+            viewed = msgspec.structs.replace(viewed, view=msgspec.structs.replace(viewed.view, after=after))
         return await self._stream(request, viewed)
 
     # ── what is asked for ────────────────────────────────────────────────────────────────────────────────────
@@ -104,9 +108,9 @@ class AgUi:
         )
         known = await self._known_turn(asked, caller)
         if asked.resume and (resumed := await self._resumed(asked, caller)) is not None:
-            return Viewed(view, *resumed)
+            return Viewed(view, *resumed, can_go_on=True)
         if known is not None:
-            return Viewed(view, known)
+            return Viewed(view, known, can_go_on=True)
         place = await place_in_thread(self._journal, asked.thread_id, [message.id for message in asked.messages])
         if asked.messages and not _only_watches(asked, place):
             return Viewed(view, await self._new_turn(asked, place, caller))
@@ -154,6 +158,7 @@ class AgUi:
         if not said or isinstance(said[-1], AssistantMessage):
             problem = "there is nothing to answer; the last message must be a new one of the user, or a tool's result"
             raise ApiError(400, f"messages: {problem}", param="messages")
+        await self._check_results(new, asked.thread_id)
         messages = to_messages(new)
         *before, message = await with_recorded_calls(self._journal, messages, lambda run: caller.owns(requester(run)))
         if not message.parts:
@@ -176,6 +181,22 @@ class AgUi:
             reachable=True,
             client=ClientTurn(asked.run_id, tuple(each.id for each in said if _is_input(each)), asked.state),
         )
+
+    async def _check_results(self, new: Sequence[tuple[int, AgUiMessage]], thread_id: str) -> None:
+        """Raises `ApiError` 400 for the result of a call that nobody has made."""
+        called = {
+            call.id for _, message in new if isinstance(message, AssistantMessage) for call in message.tool_calls or ()
+        }
+        for index, message in new:
+            if not isinstance(message, ToolMessage) or message.tool_call_id in called:
+                continue
+            try:
+                run = await self._journal.get(calling_run(message.tool_call_id))
+            except RunNotFound:
+                run = None
+            if run is None or run.new.session != thread_id:
+                param = f"messages[{index}].toolCallId"
+                raise ApiError(400, f"{param}: no call of this thread waits for this result", param=param)
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -284,17 +305,13 @@ def _check_accept(request: web.Request) -> None:
         raise ApiError(406, "this route answers with text/event-stream; say so in Accept", param="Accept")
 
 
-def _last_event(request: web.Request, run: Run) -> tuple[int, int] | None:
-    """The event that the client has; None where it names none. Raises `ApiError` 400, 409 (H98)."""
-    given = request.headers.get("Last-Event-ID", "").strip()
-    if not given:
+def _last_event(request: web.Request) -> tuple[int, int] | None:
+    """The event that the client has; None where it names none. Raises `ApiError` 400."""
+    if not (given := request.headers.get("Last-Event-ID", "").strip()):
         return None
     if (found := _EVENT_ID.fullmatch(given)) is None:
         raise ApiError(400, "Last-Event-ID is not the id of an event of this stream", param="Last-Event-ID")
-    seq, number = int(found[1]), int(found[2])
-    if seq > run.last_seq:
-        raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {seq}", code="cursor_ahead")
-    return seq, number
+    return int(found[1]), int(found[2])
 
 
 def _same_question(run: Run, asked: RunAgentInput) -> Run:
