@@ -141,6 +141,24 @@ async def test_who_waits_for_an_answer_is_told_soon_and_nothing_of_it_is_written
     await journal.seal(lease, RunFinished("completed", "a"))
 
 
+async def test_who_waits_behind_hanging_reads_is_told_soon_too(journal: PostgresJournal, proxy: TcpProxy) -> None:
+    """Tries to connect to an address that swallows them hold every connection that reads."""
+    run, lease = await started(journal)
+    await proxy.refuse()
+    journal.append(lease, [MessageChunk("a")])
+    await noticed(journal)
+    places = journal._readers._places
+    for _ in range(readers.CONNECTIONS):
+        await places.acquire()
+    PATIENCE_S.set(0.2)
+    async with asyncio.timeout(20):
+        with pytest.raises(StorageFailed, match="no answer in time"):
+            await journal.get(run.id)
+    for _ in range(readers.CONNECTIONS):
+        places.release()
+    await proxy.accept()
+
+
 async def test_a_check_says_at_once_why_the_database_is_away(journal: PostgresJournal, proxy: TcpProxy) -> None:
     await proxy.refuse()
     async with asyncio.timeout(5):  # the writer has not noticed yet

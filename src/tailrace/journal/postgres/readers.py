@@ -4,7 +4,8 @@ while. Writes that need no order among others (compaction, deletion) go through 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from tailrace.errors import JournalError
@@ -47,7 +48,7 @@ class Readers:
         while True:
             try:
                 with translated(self._address):
-                    return await self._attempt(work)
+                    return await self._attempt(work, give_up_at)
             except _Again as again:
                 if self._closed or loop.time() + pause_s > give_up_at:
                     announced = self._outage.since is not None
@@ -55,8 +56,8 @@ class Readers:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        async with self._places:
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]], give_up_at: float) -> T:
+        async with self._place(give_up_at):
             connection: Connection | None = None
             try:
                 connection = await self._connection()
@@ -74,6 +75,20 @@ class Readers:
                     if not connection.is_closed():
                         self._free.append(connection)
             return result
+
+    @asynccontextmanager
+    async def _place(self, give_up_at: float) -> AsyncGenerator[None, None]:
+        """One of the connections. While the database is away, each is held by a try that may take long: whoever waits
+        behind them waits no longer than for the database itself."""
+        try:
+            async with asyncio.timeout_at(give_up_at if self._outage.since is not None else None):
+                await self._places.acquire()
+        except TimeoutError as exc:
+            raise _Again(exc) from exc
+        try:
+            yield
+        finally:
+            self._places.release()
 
     async def _connection(self) -> Connection:
         if self._closed:
