@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.test_service import opened
-from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, run_of_message
+from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, request_key, run_of_message
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.events import MessageRecorded, RunFinished
@@ -107,3 +107,10 @@ async def test_a_replaced_history_holds_for_later_turns(tmp_path: Path, stopped:
     assert history[:3] == (*said("one"), user("three"))
     assert asked[:3] == ["one", "one!", "three"]
     assert asked[-1] == "four"
+
+
+def test_no_two_requests_have_one_key() -> None:
+    """A name may have any character, the one between names as well."""
+    assert request_key("ag-ui", "ann", "a:b", "c") != request_key("ag-ui", "ann", "a", "b:c")
+    assert request_key("ag-ui", "ann:a", "b") != request_key("ag-ui", "ann", "a:b")
+    assert request_key("ag-ui", "ann", "\0") == request_key("ag-ui", "ann", "\0")

@@ -8,6 +8,7 @@ an earlier message or asked anew: from then on the model is not told of them.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -45,6 +46,12 @@ def request_id(run: Run) -> str:
 
 def requester(run: Run) -> str:
     return str(run.new.input.get("requester", ""))
+
+
+def request_key(*names: str) -> str:
+    """The idempotency key of what these names tell apart: the surface, the requester, and names of the front end's own.
+    No other names give it, whatever characters they have."""
+    return f"{names[0]}:{hashlib.sha256(msgspec.json.encode(names)).hexdigest()}"
 
 
 async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, None]:

@@ -99,6 +99,35 @@ async def test_regenerating_what_never_reached_the_server_asks_it(tmp_path: Path
     assert text_of(chunks) == "Hello."
 
 
+async def test_regenerating_what_never_reached_the_server_forgets_nothing(tmp_path: Path) -> None:
+    """The way a page tries a failed message again: what was answered before it is no matter of it."""
+    async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann."), reply("Still Ann.")) as server:
+        await sent(server, body(question("I am Ann.")))
+        both = (question("I am Ann."), question("Who am I?", "q2"))
+        await sent(server, body(*both, trigger="regenerate-message"))
+        await sent(server, body(*both[:1], question("Who am I?", "of-another-page"), trigger="regenerate-message"))
+        asked = [[m["content"] for m in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert asked[1] == asked[2] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+
+
+async def test_an_edited_question_that_is_sent_twice_is_asked_once(tmp_path: Path) -> None:
+    """While it is answered; afterwards it may be asked in the same words once more."""
+    async with running_server(tmp_path, reply("Hello."), STALLED, reply("Again."), config=WAIT) as server:
+        await sent(server, body())
+        edited, url = body(question("Edited."), messageId="q1"), f"{server.url}/ui/chat"
+        async with (
+            server.client.post(url, json=edited) as first,
+            server.client.post(url, json=edited) as second,
+        ):
+            begun = [await anext(chunks_in(each)) for each in (first, second)]
+            await server.json("POST", "/ui/chat/chat/stop")
+        anew = await sent(server, edited)
+        asked = [[m["content"] for m in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert begun[0] == begun[1]
+    assert text_of(anew) == "Again."
+    assert asked[1:] == [["Edited."]] * 2
+
+
 async def test_a_chat_goes_on_where_another_surface_began_it(tmp_path: Path) -> None:
     async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann."), reply("Still Ann.")) as server:
         run = await server.start("I am Ann.", session="chat")

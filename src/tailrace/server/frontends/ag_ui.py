@@ -21,6 +21,7 @@ from tailrace.agent.client_thread import (
     place_in_thread,
     question_ids,
     request_id,
+    request_key,
     requester,
     run_of_message,
     session_turns,
@@ -141,7 +142,7 @@ class AgUi:
             self._app.agents.submit(
                 spec,
                 session=asked.thread_id,
-                idempotency_key=f"{caller.name}:ag-ui:{asked.thread_id}:{asked.run_id}",
+                idempotency_key=request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
                 durability=self._app.config.store.durability,
             )
         )

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import requester, session_turns
+from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.app.models import LOCAL, endpoint_of
 from tailrace.errors import ConfigError, RunSealed
@@ -38,9 +38,10 @@ from tailrace.server.frontends.ai_sdk_request import (
 from tailrace.server.frontends.ai_sdk_turns import (
     UiTurn,
     answer_id,
+    asked_in,
     digest_of,
     foreign_names,
-    is_same_question,
+    is_sent_again,
     message_runs,
     newest_turn,
     replaced_turn,
@@ -123,14 +124,9 @@ class UiChat:
 
     async def _ask(self, body: UiChatBody, last: UiMessage | None, newest: Run | None, identity: Identity) -> Run:
         """The turn that answers this question; the one that does so already, where it was sent before."""
-        replaced, asks_anew = None, body.trigger == "regenerate-message"
-        question_id = last.id if last is not None else ""
-        if newest is not None and (asks_anew or (body.message_id and body.message_id == question_id)):
-            message_id = (body.message_id or "") if asks_anew else ""
-            replaced = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
-            if replaced is None and asks_anew:
-                replaced = (await message_runs(self._journal, newest))[0]
+        replaced = await self._replaced(body, last, newest)
         question = _question(last, body.where, replaced)
+        question_id = last.id if last is not None else ""
         kept = UiTurn(
             question_id=question_id or (ui_turn_of(replaced).question_id if replaced is not None else ""),
             digest=digest_of(question),
@@ -147,12 +143,25 @@ class UiChat:
             follows=await turn_before(self._journal, replaced) if replaced is not None else None,
             origin=kept.as_origin(),
         )
-        if replaced is not None or not question_id:
+        if replaced is None and not question_id:
             return await self._submit(spec, body.id)
-        if newest is not None and is_same_question(ui_turn_of(newest), kept):
+        if newest is not None and is_sent_again(newest, kept, body.trigger, replaced):
             return newest
-        key = f"{identity.name}:ui:{newest.id if newest is not None else body.id}:{question_id}:{kept.digest}"
+        place = newest.id if newest is not None else body.id
+        key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
         return await self._submit(spec, body.id, key)
+
+    async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
+        """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
+        asks_anew, question_id = body.trigger == "regenerate-message", last.id if last is not None else ""
+        if newest is None or not (asks_anew or (body.message_id and body.message_id == question_id)):
+            return None
+        message_id = (body.message_id or "") if asks_anew else ""
+        found = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
+        if found is not None or not asks_anew:
+            return found
+        first = (await message_runs(self._journal, newest))[0]
+        return first if last is None or question_of(last, body.where) == asked_in(first) else None
 
     async def _submit(self, spec: TurnSpec, chat_id: str, key: str = "") -> Run:
         durability = self._app.config.store.durability
@@ -215,7 +224,7 @@ class UiChat:
             reachable=True,
             origin=kept.as_origin(),
         )
-        return await self._submit(spec, body.id, f"{identity.name}:ui:{newest.id}:results")
+        return await self._submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
 
     async def _own_results(
         self, identity: Identity, run_id: str, results: Sequence[ToolResult]
@@ -297,7 +306,7 @@ def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Messa
         return question_of(last, where)
     if replaced is None:
         raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
-    return msgspec.convert(replaced.new.input["message"], Message)
+    return asked_in(replaced)
 
 
 def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:
