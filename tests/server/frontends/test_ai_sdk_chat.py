@@ -316,6 +316,26 @@ async def test_an_approval_for_the_session_is_not_asked_again(tmp_path: Path) ->
     assert "tool-approval-request" not in [chunk["type"] for chunk in again]
 
 
+async def test_a_message_whose_chunks_are_no_longer_kept(tmp_path: Path) -> None:
+    """A page that was left open for a week sends its question again, and its answer to an approval."""
+    launch = reply(think("Hm."), call("launch", {"what": "rocket"}))
+    async with running_server(tmp_path, launch, reply("Up and away."), tools=(Launch(),)) as server:
+        asked = await sent(server, body())
+        approval = next(chunk for chunk in asked if chunk["type"] == "tool-approval-request")
+        part = {**ANSWERED, "approval": {"id": approval["approvalId"], "approved": True}}
+        rest = await sent(server, body(question(), said(part)))
+        await server.app.journal.compact((await runs_of(server))[0]["id"])
+        late, whole = await sent(server, body(question(), said(part))), await sent(server, body())
+    check_chunks(late)
+    assert (text_of(late), text_of(whole)) == (text_of(rest), "Up and away.")
+    outputs = [
+        [each["output"] for each in chunks if each["type"] == "tool-output-available"] for chunks in (late, whole)
+    ]
+    assert outputs == [["launched rocket"]] * 2
+    assert "tool-approval-request" not in [chunk["type"] for chunk in late]
+    assert late[-1]["messageMetadata"]["status"] == whole[-1]["messageMetadata"]["status"] == "completed"
+
+
 async def test_pages_of_other_origins_as_the_config_says(tmp_path: Path) -> None:
     config = "server: {cors_origins: ['http://app.example'], drain_s: 0.05}\n"
     async with running_server(tmp_path, reply("Hello."), config=config) as server:

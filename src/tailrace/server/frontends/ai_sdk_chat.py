@@ -250,16 +250,18 @@ class UiChat:
         *before, _ = await message_runs(self._journal, run)
         facts = [await self._journal.facts(each.id) for each in (*before, run)]
         encoder = self._encoder(run, known, _answered([entry for log in facts for entry in log]))
-        data, after = b"", 0
+        is_compacted, data, after = run.first_seq > 1, b"", 0
         for each, log in zip(before, facts, strict=False):
             encoder.begin_run(each.id, foreign_names(each))
             data += encoder.feed(log)
         encoder.begin_run(run.id, foreign_names(run))
         if known is not None:
             if known.approvals:
-                entries = await self._journal.read(run.id)
+                entries: Sequence[Entry] = facts[-1] if is_compacted else await self._journal.read(run.id)
                 after = entries[encoder.skip(entries, known.approvals) - 1].seq
             data = encoder.restart()
+        if is_compacted:  # its chunks are no longer kept, and the facts have all that they said
+            data, after = data + encoder.feed(entry for entry in facts[-1] if entry.seq > after), run.last_seq
         stream.begin()
         await stream.send_pieces(data)
         async for page in follow_pages(self._journal, run.id, after=after):
