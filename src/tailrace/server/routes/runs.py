@@ -69,7 +69,7 @@ class Runs:
                 durability=body.durability or self._app.config.store.durability,
             )
         )
-        if key and not _same_request(run, spec, body.session):
+        if key and not self._is_of(run, spec, body.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(RunStatusBody(run.id, run.state), status=201)
 
@@ -94,9 +94,14 @@ class Runs:
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         durability = body.durability or self._app.config.store.durability
         run = await self._pipeline.run_to_end(agents.start_fork(spec, idempotency_key=key, durability=durability))
-        if key and not _same_request(run, spec, run.new.session):
+        if key and not self._is_of(run, spec, run.new.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(ForkStatusBody(run.id, run.state, run.new.session, forked_from(run)), status=201)
+
+    def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:
+        """Whether this turn, in this session, began the run that has its key."""
+        stored = self._app.agents.as_stored(spec)
+        return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(stored)
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The latest runs, newest first."""
@@ -163,10 +168,6 @@ class Runs:
         log = log_end(await self._journal.get(request.match_info["id"]))
         frame = sse_with_reasoning if query.reasoning else sse_without_reasoning
         return await stream_log(self._pipeline, request, log, frame, after=query.after, snapshot=query.snapshot)
-
-
-def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
-    return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(spec)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
