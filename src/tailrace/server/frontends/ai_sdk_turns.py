@@ -20,6 +20,7 @@ from tailrace.server.frontends.ai_sdk_encoder import ApprovalStyle
 from tailrace.server.frontends.ai_sdk_request import Trigger
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.http.session_access import check_session
 
 _KEY: Final = "ui_chat"
 _PREFIX: Final = "run_"
@@ -75,7 +76,8 @@ def digest_of(question: Message) -> str:
 
 
 async def newest_turn(journal: Journal, chat_id: str, caller: Identity) -> Run | None:
-    """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun."""
+    """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun, or a platform's user."""
+    check_session(chat_id, caller, "id")
     for run in await journal.runs(session=chat_id, kind=TURN_KIND, limit=1):
         if not caller.owns(requester(run)):
             raise ApiError(403, "this chat belongs to another key; use another id", code="not_your_chat", param="id")

@@ -22,6 +22,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.log_stream import log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
@@ -55,10 +56,12 @@ class Runs:
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
 
-        201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
-        key belongs to another request."""
+        201, also for the run that already has this idempotency key. Raises 403 for the session of a platform's chat,
+        404 for an unknown model, 409 where the key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
+        check_session(body.session, identity, "session")
+        check_name(body.idempotency_key, "idempotency_key")
         spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
@@ -80,6 +83,7 @@ class Runs:
         an unknown run or model, 409 for an event that is not there and where the key belongs to another request."""
         body = await read_as(request, ForkBody)
         agents, identity = self._app.agents, request[IDENTITY]
+        check_name(body.idempotency_key, "idempotency_key")
         spec = await agents.forked_turn(
             ForkRequest(
                 request.match_info["id"],
