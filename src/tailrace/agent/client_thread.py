@@ -18,7 +18,8 @@ import msgspec
 from tailrace.agent.session import TURN_KIND
 from tailrace.ports import Journal, Run
 
-_PAGE: Final = 10  # a front end repeats the newest turn, or nothing
+_FIRST_PAGE: Final = 10  # a front end mostly repeats the newest turn; where it does not, pages grow
+_MOST: Final = 160
 _MADE_HERE: Final = re.compile(r"(run_[0-9a-f]{24})-[a-z]?[0-9]+")
 
 
@@ -57,12 +58,13 @@ def request_key(*names: str) -> str:
 async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, None]:
     """The turns of the session, newest first."""
     cursor: str | None = None
-    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
+    size = _FIRST_PAGE
+    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=size):
         for run in runs:
             yield run
-        if len(runs) < _PAGE:
+        if len(runs) < size:
             return
-        cursor = runs[-1].id
+        cursor, size = runs[-1].id, min(2 * size, _MOST)
 
 
 class ThreadPlace(msgspec.Struct, frozen=True):
