@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -333,3 +334,19 @@ def test_sources_are_told_once() -> None:
         },
         {"type": "", "sourceId": "page-2", "url": "https://b.example/"},
     ]
+
+
+@pytest.mark.parametrize(("apart", "sent"), [(True, 17), (False, 10)])
+def test_cached_tokens_count_among_the_input(apart: bool, sent: int) -> None:
+    """Anthropic counts them apart: without them the input would be smaller than its cached part."""
+    used = Usage(10, 5, cache_read_tokens=4, cache_write_tokens=3)
+    encoder = UiMessageEncoder("msg", counts_cache_apart=lambda _provider: apart)
+    encoder.begin_run("run_1")
+    events: list[AnyEvent] = [
+        RunStarted("agent"),
+        UsageRecorded(used, "p", "m"),
+        RunFinished("completed", "", used),
+    ]
+    encoder.feed(Entry(seq, event) for seq, event in enumerate(events, 1))
+    metadata = json.loads(encoder.close().split(b"\n\n")[-3].removeprefix(b"data: "))["messageMetadata"]
+    assert (metadata["usage"]["inputTokens"], metadata["usage"]["totalTokens"]) == (sent, sent + 5)

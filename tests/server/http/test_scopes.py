@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,16 @@ async def test_the_conversation_of_a_chat_is_not_for_every_key(tmp_path: Path, p
                 await response.read()
     done = 201 if path == "/runs" else 200
     assert [*statuses.values()] == [403, 403, 400, done, done]
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_a_page_of_another_site_starts_nothing_on_a_server_without_keys(tmp_path: Path, path: str) -> None:
+    """A browser sends a form, or `fetch` with plain text, to any site without asking it first (J118)."""
+    async with running_server(tmp_path) as server:
+        for origin in ("https://evil.example", "null", "http://localhost.evil.example"):
+            headers = {"Origin": origin, "Content-Type": "text/plain"}
+            data = json.dumps(NAMED[path]("s"))
+            async with server.client.post(server.url + path, data=data, headers=headers) as response:
+                assert response.status == 403, origin
+        _, listed = await server.json("GET", "/runs")
+    assert listed["data"] == []

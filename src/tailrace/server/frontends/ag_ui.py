@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -33,7 +34,6 @@ from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.ports import ENDED, Run, StoredLine
-from tailrace.providers.presets import PRESETS
 from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
 from tailrace.server.frontends.ag_ui_input import (
     AgUiMessage,
@@ -50,6 +50,7 @@ from tailrace.server.frontends.ag_ui_input import (
 from tailrace.server.frontends.ag_ui_messages import to_messages
 from tailrace.server.frontends.ag_ui_thread import open_thread
 from tailrace.server.frontends.ag_ui_view import ClientView, Stretch, opened_thread, run_and_approval
+from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -265,7 +266,7 @@ class AgUi:
             viewed.view,
             stretch=viewed.stretch,
             foreign=[tool["name"] for tool in run.new.input.get("foreign", ())],
-            counts_cache_apart=self._counts_cache_apart,
+            counts_cache_apart=partial(counts_cache_apart, self._app.config),
         )
         stream = self._pipeline.stream(request, error_frame=encoder.failure)
         stream.begin()
@@ -295,11 +296,6 @@ class AgUi:
         if run.parked is not None and last.seq >= run.last_seq:
             raise RunParked(f"run {run.id} is parked: {run.parked.message}")
         return run
-
-    def _counts_cache_apart(self, provider: str) -> bool:
-        settings, preset = self._app.config.providers.get(provider), PRESETS.get(provider)
-        dialect = (settings.dialect if settings is not None else None) or (preset.dialect if preset is not None else "")
-        return dialect == "anthropic"
 
 
 def _check_accept(request: web.Request) -> None:

@@ -49,6 +49,7 @@ from tailrace.events import (
 from tailrace.messages import JsonObject, Message, Reasoning, Usage
 from tailrace.ports import StoredLine
 from tailrace.server.frontends.ag_ui_view import PROTOCOL, ClientView, ShownMessage, Stretch, frame, interrupt_id
+from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 from tailrace.server.http.api_errors import ApiError
 
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
@@ -458,15 +459,8 @@ class AgUiEncoder:
         """AG-UI counts cached tokens among the input."""
         spent: list[JsonObject] = []
         for (provider, model), usage in self._usage.items():
-            cached = usage.cache_read_tokens + usage.cache_write_tokens
-            sent = usage.input_tokens + (cached if self._counts_cache_apart(provider) else 0)
-            counts = {
-                "inputTokens": sent,
-                "outputTokens": usage.output_tokens,
-                "totalTokens": sent + usage.output_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-                "cachedInputTokens": usage.cache_read_tokens,
-                "cacheWriteInputTokens": usage.cache_write_tokens,
-            }
+            apart = cached_tokens(usage) if self._counts_cache_apart(provider) else 0
+            counts = token_counts(usage, counted_apart=apart)
+            counts["cacheWriteInputTokens"] = usage.cache_write_tokens
             spent.append({"provider": provider, "model": model, **counts})
         return spent

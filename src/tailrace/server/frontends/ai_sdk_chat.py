@@ -24,7 +24,7 @@ from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.ai_sdk_encoder import DONE, SpentTokens, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
 from tailrace.server.frontends.ai_sdk_request import (
     ApprovalResponse,
     UiChatBody,
@@ -48,6 +48,7 @@ from tailrace.server.frontends.ai_sdk_turns import (
     turn_before,
     ui_turn_of,
 )
+from tailrace.server.frontends.token_counts import SpentTokens, counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
@@ -283,6 +284,7 @@ class UiChat:
             approvals=turn.approvals,
             whole=self._app.config.streaming.api_server is False,
             answered={*answered, *(known.approvals if known is not None else ())},
+            counts_cache_apart=partial(counts_cache_apart, self._app.config),
         )
 
     def _cost(self, spent: Sequence[SpentTokens]) -> float | None:

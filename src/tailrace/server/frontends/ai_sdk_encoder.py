@@ -8,7 +8,7 @@ refuses: clients of the AI SDK 5 check each of them. What that version has no wo
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
@@ -47,6 +47,7 @@ from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResu
 from tailrace.ports import StoredLine
 from tailrace.server.frontends.ai_sdk_metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
+from tailrace.server.frontends.token_counts import SpentTokens, cached_tokens, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -72,14 +73,6 @@ class _Call(msgspec.Struct):
     asked: bool = False
 
 
-class SpentTokens(msgspec.Struct, frozen=True):
-    """What one attempt used."""
-
-    provider: str
-    model: str
-    usage: Usage
-
-
 class _Part(msgspec.Struct):
     """The text or the reasoning that grows now."""
 
@@ -93,7 +86,8 @@ class UiMessageEncoder:
     """Encodes one message: the entries of a run, and of those that continue it with results of the client's own tools.
 
     `reasoning`: what the model thought is shown. `whole`: texts come when they are complete. `answered`: approvals that
-    are known to be answered, so that the stream does not end with their question.
+    are known to be answered, so that the stream does not end with their question. `counts_cache_apart`: as in
+    `token_counts`.
     """
 
     def __init__(
@@ -104,12 +98,14 @@ class UiMessageEncoder:
         approvals: ApprovalStyle = "parts",
         whole: bool = False,
         answered: Collection[str] = (),
+        counts_cache_apart: Callable[[str], bool] = lambda _provider: False,
     ) -> None:
         self._message_id = message_id
         self._reasoning = reasoning
         self._approvals = approvals
         self._whole = whole
         self._answered_before = frozenset(answered)
+        self._counts_cache_apart = counts_cache_apart
         self._out: list[bytes] = []
         self._begun = False
         # the run
@@ -136,6 +132,7 @@ class UiMessageEncoder:
         self._pages: set[str] = set()
         self._stop = ""
         self._usage = Usage()
+        self._counted_apart = 0  # cached tokens that it does not have among the input
         self._model = ""
         self.spent: list[SpentTokens] = []
         self.finished: RunFinished | None = None
@@ -201,7 +198,8 @@ class UiMessageEncoder:
             self._add("finish", messageMetadata=WAITING)
             return self._taken() + DONE
         calls_client = any(call.foreign and call.shown for call in self._calls)
-        metadata = end_metadata(finished, self._usage, self._model, finish_reason(finished, self._stop, calls_client))
+        tokens = token_counts(self._usage, counted_apart=self._counted_apart)
+        metadata = end_metadata(finished, tokens, self._model, finish_reason(finished, self._stop, calls_client))
         if cost_usd is not None:
             metadata["costUsd"] = cost_usd
         match finished.status:
@@ -463,6 +461,8 @@ class UiMessageEncoder:
                     self._blank = ""
             case UsageRecorded(usage, provider, model):
                 self.spent.append(SpentTokens(provider, model, usage))
+                if self._counts_cache_apart(provider):
+                    self._counted_apart += cached_tokens(usage)
             case _:
                 assert_never(event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace.events import RunFinished, RunStarted
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import JsonObject
 
 # Of a stream that ends with a question: it goes on when the user has answered.
 WAITING: Final[JsonObject] = {"status": "waiting", "finishReason": "tool-calls"}
@@ -19,19 +19,13 @@ def start_metadata(run_id: str, started: RunStarted) -> JsonObject:
     return metadata
 
 
-def end_metadata(finished: RunFinished, usage: Usage, model: str, reason: str) -> JsonObject:
-    """`usage` is of all runs that the message is made of."""
+def end_metadata(finished: RunFinished, tokens: JsonObject, model: str, reason: str) -> JsonObject:
+    """`tokens` are of all runs that the message is made of."""
     metadata: JsonObject = {
         "status": finished.status,
         "finishReason": reason,
         "model": model,
-        "usage": {
-            "inputTokens": usage.input_tokens,
-            "outputTokens": usage.output_tokens,
-            "totalTokens": usage.input_tokens + usage.output_tokens,
-            "reasoningTokens": usage.reasoning_tokens,
-            "cachedInputTokens": usage.cache_read_tokens,
-        },
+        "usage": tokens,
     }
     if finished.at:
         metadata["finishedAt"] = _milliseconds(finished.at)
