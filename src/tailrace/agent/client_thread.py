@@ -67,6 +67,14 @@ async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, N
         cursor, size = runs[-1].id, min(2 * size, _MOST)
 
 
+async def began_by(journal: Journal, session: str) -> str:
+    """Who asked the first question of the session that is kept; empty where there is none."""
+    first = ""
+    async for run in session_turns(journal, session):
+        first = requester(run)
+    return first
+
+
 class ThreadPlace(msgspec.Struct, frozen=True):
     """Where a request stands in its session. The messages from `new_from` on are new. `follows` as in `TurnSpec`.
     `repeated` is the newest turn that the list knows."""

@@ -207,3 +207,18 @@ async def test_a_page_of_another_site_starts_nothing_on_a_server_without_keys(tm
                 assert response.status == 403, origin
         _, listed = await server.json("GET", "/runs")
     assert listed["data"] == []
+
+
+@pytest.mark.parametrize("path", ["/ui/chat", "/ag-ui"])
+async def test_a_conversation_stays_its_keys_where_an_admin_has_asked_last(tmp_path: Path, path: str) -> None:
+    statuses = []
+    async with running_server(tmp_path, *[reply("Hello.")] * 3, config=CONFIG, env=ENV) as server:
+        for number, name in enumerate(("worker", "ops", "desk", "worker")):
+            asks = json.loads(
+                json.dumps(NAMED[path]("s")).replace('"m"', f'"m{number}"').replace('"r"', f'"r{number}"')
+            )
+            headers = {"Authorization": f"Bearer secret-of-{name}"}
+            async with server.client.post(server.url + path, json=asks, headers=headers) as response:
+                statuses.append(response.status)
+                await response.read()
+    assert statuses == [200, 200, 403, 200]

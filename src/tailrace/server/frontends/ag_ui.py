@@ -19,6 +19,7 @@ from aiohttp import web
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.client_thread import (
     ThreadPlace,
+    began_by,
     place_in_thread,
     question_ids,
     request_id,
@@ -129,12 +130,17 @@ class AgUi:
         async with aclosing(session_turns(self._journal, asked.thread_id)) as turns:
             async for run in turns:
                 if not looked_at and not caller.owns(requester(run)):
-                    raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
+                    await self._check_began(asked.thread_id, caller)
                 if request_id(run) == asked.run_id:
                     return _same_question(run, asked)
                 if (looked_at := looked_at + 1) == _RECENT:
                     return None
         return None
+
+    async def _check_began(self, thread_id: str, caller: Identity) -> None:
+        """Raises `ApiError` 403. A thread stays its own key's where an admin has asked last."""
+        if await began_by(self._journal, thread_id) != caller.name:
+            raise ApiError(403, "threadId: this thread belongs to another key", code="not_the_owner")
 
     # ── a new turn ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tailrace.agent.client_thread import requester, session_turns
+from tailrace.agent.client_thread import began_by, requester, session_turns
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.messages import JsonObject, Message, Value
@@ -79,7 +79,7 @@ async def newest_turn(journal: Journal, chat_id: str, caller: Identity) -> Run |
     """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun, or a platform's user."""
     check_session(chat_id, caller, "id")
     for run in await journal.runs(session=chat_id, kind=TURN_KIND, limit=1):
-        if not caller.owns(requester(run)):
+        if not caller.owns(requester(run)) and await began_by(journal, chat_id) != caller.name:
             raise ApiError(403, "this chat belongs to another key; use another id", code="not_your_chat", param="id")
         return run
     return None
