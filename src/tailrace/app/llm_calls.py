@@ -129,7 +129,10 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
     """For many calls over one journal. Leaving gives calls that have not ended back: another process may go on."""
     await asyncio.to_thread(tighten, config.home)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-    async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
+    async with (
+        open_transport() as transport,
+        open_journal(config.store.url, config.database, password=config.store_password) as journal,
+    ):
         models = Models(config, transport)
         handler = LlmCall(Caller(), ConfiguredRoutes(config, models))
         flows = _OwnInstances(
