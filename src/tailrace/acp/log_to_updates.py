@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.acp.rpc_lines import rpc_line
 from tailrace.acp.tool_updates import (
     TERMINAL,
     Content,
@@ -57,6 +56,7 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import File, Image, JsonObject, Message, Text, Usage
+from tailrace.system.json_rpc.lines import rpc_line
 
 _encode: Final = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (

@@ -13,15 +13,15 @@ from acp.connection import Connection
 
 from tailrace.acp.agent import AcpAgent
 from tailrace.acp.editor import Editor
-from tailrace.acp.stdio import Pipes, StdioTransport
 from tailrace.app import open_app
 from tailrace.config.load import Config
 from tailrace.errors import TailraceError
+from tailrace.system.json_rpc.stdio import Pipes, StdioChannel
 
 
 async def serve(config: Config | TailraceError, pipes: Pipes, stop: asyncio.Event) -> None:
     """Speaks with one editor. Where the config cannot be loaded, it is told so at its first session."""
-    transport = StdioTransport(pipes)
+    transport = StdioChannel(pipes)
     editor = Editor(transport)
     agent = AcpAgent(editor, config if isinstance(config, Config) else None)
     connection = Connection(agent.handle, transport, listening=False)

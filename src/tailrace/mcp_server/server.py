@@ -29,6 +29,7 @@ from tailrace.mcp_server.run_report import in_words, question_of, report_of
 from tailrace.mcp_server.run_tools import RunTools, TurnDefaults
 from tailrace.mcp_server.run_view import RunView
 from tailrace.mcp_server.stdio import Cancelled, stdio_streams
+from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
 
 RUNS: Final = "tailrace://runs/"
@@ -99,10 +100,10 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
     )
 
 
-async def serve_stdio(app: App, defaults: TurnDefaults) -> None:
-    """Serves the host on stdin and stdout until it closes its end. Runs that go on then are the caller's to hand
+async def serve_stdio(app: App, defaults: TurnDefaults, pipes: Pipes) -> None:
+    """Serves the host at these pipes until it closes its end. Runs that go on then are the caller's to hand
     over."""
     cancelled = Cancelled()
-    async with stdio_streams(cancelled) as streams, asyncio.TaskGroup() as group:
+    async with stdio_streams(pipes, cancelled) as streams, asyncio.TaskGroup() as group:
         server = mcp_server(app, RunTools(app, defaults, cancelled, group))
         await server.run(streams.incoming, streams.outgoing, server.create_initialization_options())
