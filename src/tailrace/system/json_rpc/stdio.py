@@ -44,7 +44,7 @@ def take_stdio() -> Pipes:
 
 class StdioChannel:
     """Messages from and to the peer. A line that is no message is answered here and never received. `close` must be
-    called. Satisfies the ACP SDK's `Transport`."""
+    called."""
 
     def __init__(self, pipes: Pipes) -> None:
         self._incoming = pipes.incoming
@@ -84,6 +84,16 @@ class StdioChannel:
     async def write(self, lines: bytes) -> None:
         """Writes whole lines; two writers' lines do not mix, and a cancelled writer's are written to their end. Raises
         `ConnectionError` where nobody reads any more."""
+        if (task := self._begin_write(lines)) is not None:
+            await asyncio.shield(task)
+
+    def post(self, lines: bytes) -> None:
+        """Writes whole lines, in turn, and does not wait for it. Drops them where nobody reads any more."""
+        with suppress(ConnectionError):
+            self._begin_write(lines)
+
+    def _begin_write(self, lines: bytes) -> asyncio.Task[None] | None:
+        """The task that writes what the pipe does not take at once; None where it took all."""
         if self._closed:
             raise ConnectionError("the peer has closed its pipe")
         rest = memoryview(lines)
@@ -91,12 +101,12 @@ class StdioChannel:
             with self._translated():
                 rest = self._writer.write_at_once(rest)
             if not rest:
-                return
+                return None
         # Either the pipe is full or another writer waits for it: from here on in turn.
-        task = asyncio.ensure_future(self._write_in_turn(rest))
+        task = asyncio.create_task(self._write_in_turn(rest))
         self._waiting.add(task)
         task.add_done_callback(self._written)
-        await asyncio.shield(task)
+        return task
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._waiting.discard(task)
