@@ -175,7 +175,7 @@ async def test_a_long_session_is_loaded_with_few_reads(tmp_path: Path) -> None:
             reads += 1
             return await runs(**wanted)
 
-        journal.facts_of_runs, journal.runs = counted_facts, counted_runs  # type: ignore[method-assign, assignment]
+        journal.facts_of_runs, journal.runs = counted_facts, counted_runs  # type: ignore[method-assign]
         await agent.load("ses_long")
         assert reads <= 8
 
