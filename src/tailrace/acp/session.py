@@ -27,7 +27,7 @@ from tailrace.app import App
 from tailrace.app.app import SessionTools
 from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
-from tailrace.errors import RunParked, RunSealed, TailraceError
+from tailrace.errors import RunSealed, TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
@@ -214,7 +214,7 @@ class EditorSession:
                 taking_over = self._app.agents.see_to_end(run_id)
                 try:
                     await run_beside(self._watch(run_id, updates, after=seq), taking_over)
-                except RunParked as exc:
+                except TailraceError as exc:  # parked, or the journal is gone
                     await self._editor.write(updates.notice(str(exc)))
         except Exception:  # the top of a task
             log.exception("the turn of session %s is not shown any further", self.id)

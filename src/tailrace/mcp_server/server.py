@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -84,7 +85,8 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
         except TailraceError as exc:
             raise MCPError(INVALID_PARAMS, f"{params.uri} cannot be read: {exc}") from exc
         report = report_of(run, view)
-        text = "\n\n".join(filter(None, (f"> {preview_line(question_of(run), 500)}", report.text, in_words(report))))
+        all_said = msgspec.structs.replace(report, answer=None, text=report.text or report.answer or "")
+        text = f"> {preview_line(question_of(run), 500)}\n\n{in_words(all_said)}"
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=MEDIA_TYPE, text=text)])
 
     return Server(
