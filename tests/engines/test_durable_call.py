@@ -125,6 +125,16 @@ async def test_a_call_that_failed_is_made_anew_when_the_engine_tries_again(tmp_p
         assert len(server.requests) == 3
 
 
+async def test_the_second_try_of_a_call_is_not_the_call_of_another_key(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["status-401", reply(TEXT), reply("another")]) as server:
+        config = config_of(tmp_path, server)
+        with pytest.raises(tailrace.LlmCallError):
+            await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
+        await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
+        other = await tailrace.llm_call(prompt="Ho", idempotency_key="w/1/2", config=config)
+        assert other["message"]["content"] == "another"
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
