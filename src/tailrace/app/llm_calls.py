@@ -96,7 +96,7 @@ class LlmCalls:
     async def _run_of(self, key: str, definition: Definition, given: JsonObject) -> Run:
         """The run that has the key, or a new one: of a call that failed, its next try."""
         for number in count(1):
-            own_key = f"{STEP}/{key}" if number == 1 else f"{STEP}/{key}/{number}"
+            own_key = f"{STEP}/{key}" if number == 1 else f"{STEP}#{number}/{key}"  # no other call's key reads so
             run = await self._flows.start(definition, given, idempotency_key=own_key)
             if run.state != "failed":
                 return run

@@ -304,7 +304,7 @@ class PostgresJournal(StoredJournal):
         self._commits.hurry()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
-                await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)
+                await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
         if self.bus is not None:
