@@ -177,7 +177,7 @@ async def lose_newest(journal: PostgresJournal) -> None:
 
 
 async def test_entries_are_not_written_after_a_gap_and_the_run_goes_on_where_its_log_ends(
-    journal: PostgresJournal,
+    journal: PostgresJournal, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, lease = await started(journal)
     for text in ("kept", "lost"):
@@ -187,6 +187,7 @@ async def test_entries_are_not_written_after_a_gap_and_the_run_goes_on_where_its
     journal.append(lease, [MessageChunk("after the gap")])
     with pytest.raises(StaleEpoch, match="entries before 4 that were committed are not there"):
         await journal.commit(lease)
+    assert f"run {run.id}: entries before 4 that were committed are not there" in caplog.text
     await journal.release(lease)
     again = await journal.claim(run.id, "they")
     journal.append(again, [MessageChunk("goes on")])

@@ -393,6 +393,7 @@ class Commits(GroupCommit[Write]):
             epoch, owner = heads.get(part.log.num, (None, ""))
             if (epoch, owner) == (part.log.epoch, part.log.owner):
                 part.error = StaleEpoch(entries_gone(part.log.run_id, part.batch[0].seq))
+                log.warning("%s", part.error)
             else:
                 part.error = part.stale(None, owner)
 
