@@ -51,13 +51,13 @@ from tailrace.server.frontends.ag_ui_input import (
 from tailrace.server.frontends.ag_ui_messages import to_messages
 from tailrace.server.frontends.ag_ui_thread import open_thread
 from tailrace.server.frontends.ag_ui_view import ClientView, Stretch, opened_thread, run_and_approval
-from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.http.session_access import check_session
+from tailrace.server.token_counts import counts_cache_apart
 from tailrace.server.v1.models import AGENT
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")

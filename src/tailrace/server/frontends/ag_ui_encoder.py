@@ -49,8 +49,8 @@ from tailrace.events import (
 from tailrace.messages import JsonObject, Message, Reasoning, Usage
 from tailrace.ports import StoredLine
 from tailrace.server.frontends.ag_ui_view import PROTOCOL, ClientView, ShownMessage, Stretch, frame, interrupt_id
-from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 from tailrace.server.http.api_errors import ApiError
+from tailrace.server.token_counts import cached_tokens, token_counts
 
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
 _decode = msgspec.json.Decoder(str).decode

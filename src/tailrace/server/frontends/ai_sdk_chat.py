@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,7 @@ from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import follow_pages
 from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk_metadata import SpentTokens
 from tailrace.server.frontends.ai_sdk_request import (
     ApprovalResponse,
     UiChatBody,
@@ -48,12 +50,13 @@ from tailrace.server.frontends.ai_sdk_turns import (
     turn_before,
     ui_turn_of,
 )
-from tailrace.server.frontends.token_counts import SpentTokens, counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_as
 from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.sse_stream import EventStream
+from tailrace.server.token_counts import counts_cache_apart
 from tailrace.server.v1.model_target import turn_model
 from tailrace.wire.sse import encode_event
 
@@ -249,32 +252,42 @@ class UiChat:
         stream = self._pipeline.stream(request, error_frame=_error_frame)
         stream.response.headers.update(PROTOCOL)
         *before, _ = await message_runs(self._journal, run)
-        facts = [await self._journal.facts(each.id) for each in (*before, run)]
-        encoder = self._encoder(run, known, _answered([entry for log in facts for entry in log]))
-        is_compacted, data, after = run.first_seq > 1, b"", 0
-        for each, log in zip(before, facts, strict=False):
+        facts = [await self._journal.facts(each.id) for each in before]
+        is_compacted = run.first_seq > 1  # its chunks are no longer kept, and the facts have all that they said
+        own = await self._journal.facts(run.id) if is_compacted else ()
+        encoder = self._encoder(run, known, _answered([entry for log in (*facts, own) for entry in log]))
+        data, after = b"", 0
+        for each, log in zip(before, facts, strict=True):
             encoder.begin_run(each.id, foreign_names(each))
             data += encoder.feed(log)
         encoder.begin_run(run.id, foreign_names(run))
         if known is not None:
             if known.approvals:
-                entries: Sequence[Entry] = facts[-1] if is_compacted else await self._journal.read(run.id)
+                entries: Sequence[Entry] = own if is_compacted else await self._journal.read(run.id)
                 after = entries[encoder.skip(entries, known.approvals) - 1].seq
             data = encoder.restart()
-        if is_compacted:  # its chunks are no longer kept, and the facts have all that they said
-            data, after = data + encoder.feed(entry for entry in facts[-1] if entry.seq > after), run.last_seq
+        if is_compacted:
+            data, after = data + encoder.feed(entry for entry in own if entry.seq > after), run.last_seq
         stream.begin()
         await stream.send_pieces(data)
-        async for page in follow_pages(self._journal, run.id, after=after):
-            await stream.send_pieces(encoder.feed_lines(page))
-            del page
-            await stream.caught_up()
-            if encoder.paused:
-                break
+        while await self._send(stream, encoder, run, after):
+            after = encoder.seq
         if encoder.finished is None and not encoder.paused:
             raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
         await prices
         return await stream.end(encoder.close(cost_usd=self._cost(encoder.spent)))
+
+    async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
+        """Sends the entries after this one, to the end or to an open question. True where that was answered before:
+        the rest is still to be sent."""
+        async with aclosing(follow_pages(self._journal, run.id, after=after)) as pages:
+            async for page in pages:
+                await stream.send_pieces(encoder.feed_page(page))
+                del page
+                await stream.caught_up()
+                if encoder.paused:
+                    return encoder.go_on(_answered(await self._journal.facts(run.id)))
+        return False
 
     def _encoder(self, run: Run, known: _Known | None, answered: Collection[str]) -> UiMessageEncoder:
         turn = ui_turn_of(run)

@@ -44,17 +44,17 @@ from tailrace.events import (
     from_json,
 )
 from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResult, Usage
-from tailrace.ports import StoredLine
-from tailrace.server.frontends.ai_sdk_metadata import WAITING, end_metadata, finish_reason, start_metadata
+from tailrace.ports import LogPage
+from tailrace.server.frontends.ai_sdk_metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
 from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
-from tailrace.server.frontends.token_counts import SpentTokens, cached_tokens, token_counts
+from tailrace.server.frontends.ai_sdk_stored_text import text_deltas
+from tailrace.server.token_counts import cached_tokens, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
 ApprovalStyle = Literal["parts", "data"]
 DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
-_STORED: Final = {b"text": b'{"type":"message_chunk","text":', b"reasoning": b'{"type":"reasoning_chunk","text":'}
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
 _encode = msgspec.json.Encoder().encode
 # No part of the message. Each is named by its class: one that joins a kind of which others are shown must not pass.
@@ -79,7 +79,6 @@ class _Part(msgspec.Struct):
     kind: bytes
     id: bytes
     attempt: int
-    stored: bytes  # how the next piece of it begins in storage
 
 
 class UiMessageEncoder:
@@ -127,6 +126,7 @@ class UiMessageEncoder:
         self._asked: dict[str, _Call] = {}
         self._open: set[str] = set()
         self._running: set[int] = set()
+        self.seq = 0  # of the last entry that was read
         self.paused = False  # nothing goes on before the user has answered: the entries after this are not read
         # the end
         self._pages: set[str] = set()
@@ -150,22 +150,30 @@ class UiMessageEncoder:
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
-            self._advance(entry.event, entry.attempt)
+            self._advance(entry.event, entry.attempt, entry.seq)
         return self._taken()
 
-    def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
-        """The same of entries as they are stored. Where a text goes on, the JSON of the next piece is passed on."""
-        for line in lines:
-            part, json = self._part, line.json
-            if part is not None and not self.paused and json.startswith(part.stored):
-                self._out.append(_DELTA % (part.kind, part.id, json[len(part.stored) : -1]))
-            else:
-                self._advance(from_json(json), line.attempt)
+    def feed_page(self, page: LogPage) -> bytes:
+        """The same of entries as they are stored. Where a text goes on they are not decoded."""
+        part = self._part if not self.paused else None
+        if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
+            self.seq = page[-1].seq
+            return deltas
+        for line in page:
+            self._advance(from_json(line.json), line.attempt, line.seq)
         return self._taken()
 
-    def _advance(self, event: AnyEvent, attempt: int) -> None:
+    def go_on(self, answered: Collection[str]) -> bool:
+        """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
+        after `seq` are to be read again then."""
+        self._open.difference_update(answered)
+        self.paused = bool(self._open)
+        return not self.paused
+
+    def _advance(self, event: AnyEvent, attempt: int, seq: int) -> None:
         if not self.paused:
             self._take(event, attempt)
+            self.seq = seq
             self.paused = bool(self._open) and not self._running and self._approvals == "parts"
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
@@ -294,7 +302,7 @@ class UiMessageEncoder:
             self._step()
             self._end_part()
             self._parts += 1
-            self._part = _Part(kind, b"%d" % self._parts, attempt, _STORED[kind])
+            self._part = _Part(kind, b"%d" % self._parts, attempt)
             self._add(f"{kind.decode()}-start", id=self._part.id.decode())
         self._said = True
         self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tailrace.config.load import Config
 from tailrace.messages import JsonObject, Usage
 from tailrace.providers.presets import PRESETS
-
-
-class SpentTokens(msgspec.Struct, frozen=True):
-    """What one attempt used."""
-
-    provider: str
-    model: str
-    usage: Usage
 
 
 def counts_cache_apart(config: Config, provider: str) -> bool:
