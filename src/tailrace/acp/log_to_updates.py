@@ -51,6 +51,7 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -64,6 +65,7 @@ _Unshown: TypeAlias = (
     | RunForked
     | AttemptStarted
     | AnswerKept
+    | ToolArgumentsChunk
     | RelayFact
     | ApprovalAnswered
     | HistoryCompressed

@@ -36,6 +36,7 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -46,6 +47,7 @@ from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResu
 from tailrace.ports import StoredLine
 from tailrace.server.frontends.ai_sdk_metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
+from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
@@ -53,7 +55,11 @@ ApprovalStyle = Literal["parts", "data"]
 DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
 _STORED: Final = {b"text": b'{"type":"message_chunk","text":', b"reasoning": b'{"type":"reasoning_chunk","text":'}
+_INPUT_DELTA: Final = b'data: {"type":"tool-input-delta","toolCallId":"%b","inputTextDelta":%b}\n\n'
+BROKE_OFF: Final = "The model's answer broke off before this call was whole; it was not run."
+NOT_RUN: Final = "The run ended before this call was made."
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
+_OURS: Final[JsonObject] = {"providerExecuted": True, "dynamic": True}
 _encode = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
     RunFact
@@ -72,6 +78,7 @@ class _Call(msgspec.Struct):
     call: ToolCall
     part_id: str
     foreign: bool
+    begun: bool = False  # the client knows that it is coming
     shown: bool = False
     asked: bool = False
 
@@ -122,6 +129,8 @@ class UiMessageEncoder:
         self._calls: list[_Call] = []
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
         self._foreign_calls = 0
+        self._writing = CallsBeingWritten()
+        self._broken: set[str] = set()  # calls that broke off and were not made anew
         # the step: one answer of the model and its tools
         self._in_step = False
         self._recorded = False  # the answer is whole: the next text begins another step
@@ -166,6 +175,12 @@ class UiMessageEncoder:
             part, json = self._part, line.json
             if part is not None and not self.paused and json.startswith(part.stored):
                 self._out.append(_DELTA % (part.kind, part.id, json[len(part.stored) : -1]))
+            elif (
+                (call := self._writing.newest) is not None
+                and not self.paused
+                and (piece := call.stored_piece(json)) is not None
+            ):
+                self._out.append(_INPUT_DELTA % (call.shown_id.encode(), piece))
             else:
                 self._advance(from_json(json), line.attempt)
         return self._taken()
@@ -242,6 +257,8 @@ class UiMessageEncoder:
                 self._end_part()
             case MessageRecorded(message, stop):
                 self._record(message, stop)
+            case ToolArgumentsChunk():
+                self._write_call(event)
             case ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._take_tool(event)
             case LongToolHint() | GatewayNotice():
@@ -266,13 +283,14 @@ class UiMessageEncoder:
 
     def _finish(self, finished: RunFinished) -> None:
         self._end_part()
+        self._break_off()
         self._usage += finished.usage
         self.finished = finished
-        if finished.status != "completed":
-            return
         for call in self._calls:
-            if call.foreign:
+            if call.foreign and finished.status == "completed":
                 self._show_call(call, _arguments(call.call))
+            elif call.begun and not call.shown:
+                self._refuse_input(call.part_id, call.call.name, call.call.arguments, NOT_RUN, foreign=call.foreign)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -343,8 +361,13 @@ class UiMessageEncoder:
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
         self._client_ids = {}
+        if not self._writing.became(message.tool_calls):
+            self._break_off()
+        begun = {call.shown_id for call in self._writing.take_all()}
         for call in message.tool_calls:
-            self._calls.append(self._call(call))
+            made = self._call(call)
+            made.begun = made.part_id in begun
+            self._calls.append(made)
 
     def _whole_texts(self, message: Message) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
@@ -363,7 +386,7 @@ class UiMessageEncoder:
 
     def _call(self, call: ToolCall) -> _Call:
         if call.name not in self._foreign:
-            return _Call(call, f"tool_{self._run_id.removeprefix('run_')}_{len(self._calls)}", foreign=False)
+            return _Call(call, own_call_id(self._run_id, len(self._calls)), foreign=False)
         client_id = client_call_id(self._run_id, self._foreign_calls)
         self._foreign_calls += 1
         self._client_ids[call.id] = client_id
@@ -397,14 +420,48 @@ class UiMessageEncoder:
                 return index
         return None
 
-    def _show_call(self, call: _Call, arguments: object) -> None:
+    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+        """The text before a call stays open: more of it may still come."""
+        if self._whole:
+            return
+        recorded, foreign = len(self._calls), self._foreign_calls
+        taken = self._writing.take_chunk(
+            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
+        )
+        if taken is None:
+            return
+        call, begins = taken
+        if begins:
+            self._step()
+            if self._goes_on(b"reasoning"):
+                self._end_part()
+            self._begin_input(call.shown_id, call.tool_name, foreign=call.foreign)
+        if chunk.text:
+            self._add("tool-input-delta", toolCallId=call.shown_id, inputTextDelta=chunk.text)
+
+    def _break_off(self) -> None:
+        """The calls that are being written will not be made."""
+        for call in self._writing.take_all():
+            self._broken.add(call.shown_id)
+            self._refuse_input(call.shown_id, call.tool_name, call.text, BROKE_OFF, foreign=call.foreign)
+
+    def _begin_input(self, part_id: str, name: str, *, foreign: bool) -> None:
         """Our tools are dynamic: no page knows them beforehand. They are not for the page to run."""
-        ours = {} if call.foreign else {"providerExecuted": True, "dynamic": True}
-        known = {"toolCallId": call.part_id, "toolName": call.call.name}
-        if not call.shown:
-            self._add("tool-input-start", **known, **ours)
+        ours = _OURS if not foreign else {"providerExecuted": False} if part_id in self._broken else {}
+        self._broken.discard(part_id)
+        self._add("tool-input-start", toolCallId=part_id, toolName=name, **ours)
+
+    def _refuse_input(self, part_id: str, name: str, arguments: str, error: str, *, foreign: bool) -> None:
+        """One of the page's own is marked as executed elsewhere: the page has no result to send."""
+        ours = {"providerExecuted": True} if foreign else _OURS
+        self._add("tool-input-error", toolCallId=part_id, toolName=name, input=arguments, errorText=error, **ours)
+
+    def _show_call(self, call: _Call, arguments: object) -> None:
+        if not (call.begun or call.shown):
+            self._begin_input(call.part_id, call.call.name, foreign=call.foreign)
         call.shown = True
-        self._add("tool-input-available", **known, input=arguments, **ours)
+        ours = {} if call.foreign else _OURS
+        self._add("tool-input-available", toolCallId=call.part_id, toolName=call.call.name, input=arguments, **ours)
 
     def _output(self, call: _Call, recorded: ToolOutputRecorded) -> None:
         if not call.shown:
@@ -454,6 +511,7 @@ class UiMessageEncoder:
     def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
         match event:
             case AttemptStarted(provider=provider, model=model):
+                self._break_off()
                 self._model = f"{provider}/{model}" if provider else model
                 if self._attempts and not self._recorded:
                     kind = "retry" if self._attempts[-1] == self._model else "failover"
@@ -461,6 +519,7 @@ class UiMessageEncoder:
                     self._notice(kind, f"Asking {self._model} …", extra)
                 self._attempts.append(self._model)
             case AttemptDiscarded():
+                self._break_off()
                 if self._part is not None and self._part.attempt == attempt:
                     self._end_part(discarded=True)
                 if self._blank_attempt == attempt:
