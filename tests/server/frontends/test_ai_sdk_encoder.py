@@ -127,7 +127,7 @@ def test_any_cut_of_the_log_gives_the_same_bytes(cuts: list[int], answers: bool,
     log = entries(LOG)
     places = [0, *sorted(cuts), len(log)]
     pieces = [cut.feed(log[start:end]) for start, end in pairwise(places)]
-    lines = [stored.feed_lines(Batch(log[start:end]).page) for start, end in pairwise(places)]
+    lines = [stored.feed_page(Batch(log[start:end]).page) for start, end in pairwise(places)]
     at_once = whole.feed(log) + whole.close()
     assert b"".join(pieces) + cut.close() == at_once
     assert b"".join(lines) + stored.close() == at_once
@@ -214,6 +214,17 @@ def test_an_open_question_ends_the_stream() -> None:
     assert chunks[-1]["messageMetadata"] == {"status": "waiting", "finishReason": "tool-calls"}
     part = f"tool_{RUN.removeprefix('run_')}_0"
     assert chunks[-3] == {"type": "tool-approval-request", "approvalId": "a1", "toolCallId": part}
+
+
+def test_a_question_that_was_answered_before_is_passed() -> None:
+    """The log goes on behind it: what the encoder did not read is read again."""
+    made, whole = encoder(), encoder(answered=["a1"])
+    log = entries(LOG)
+    first = made.feed_page(Batch(log).page)
+    assert (made.paused, isinstance(log[made.seq - 1].event, ApprovalAsked)) == (True, True)
+    assert not made.go_on(["another"])
+    assert made.go_on(["another", "a1"])
+    assert first + made.feed_page(Batch(log[made.seq :]).page) == whole.feed(log)
 
 
 def test_a_tool_beside_the_question_is_waited_for() -> None:

@@ -87,4 +87,5 @@ def _character(unit: str) -> str:
     """What the unit reads as."""
     if len(unit) == 1:
         return unit
-    return chr(int(unit[2:], 16)) if unit[1] == "u" else _ESCAPES.get(unit, unit[1])
+    kind, digits = unit[1], unit[2:]
+    return chr(int(digits, 16)) if kind == "u" else _ESCAPES.get(unit, kind)

@@ -49,7 +49,16 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, Usage
 from tailrace.ports import StoredLine
-from tailrace.server.frontends.ag_ui_view import PROTOCOL, ClientView, ShownMessage, Stretch, frame, interrupt_id
+from tailrace.server.frontends.ag_ui_view import (
+    PROTOCOL,
+    ClientView,
+    ShownMessage,
+    Stretch,
+    frame,
+    interrupt,
+    interrupt_id,
+    usage_counts,
+)
 from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
 from tailrace.server.http.api_errors import ApiError
 
@@ -58,14 +67,6 @@ _decode = msgspec.json.Decoder(str).decode
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
 _ARGUMENTS: Final = b'id: %d.%d\ndata: {"type":"TOOL_CALL_ARGS","toolCallId":"%b","delta":%b}\n\n'
 _NotShown: TypeAlias = AnswerKept | HistoryCompressed | RunForked | RelayFact | SequenceFact | Delivered | Snapshot
-_ANSWER: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "decision": {"enum": ["once", "session", "always", "deny"]},
-    },
-    "anyOf": [{"required": ["approved"]}, {"required": ["decision"]}],
-}
 
 
 class AgUiEncoder:
@@ -438,24 +439,7 @@ class AgUiEncoder:
             self._begin()
         if self._seq <= self._stretch.answered:
             return
-        question: JsonObject = {
-            "id": interrupt_id(self._run_id, asked.approval_id),
-            "reason": "tool_call",
-            "message": f"Allow {asked.tool_name}? {asked.command}" + (f" ({asked.reason})" if asked.reason else ""),
-            "responseSchema": _ANSWER,
-            "metadata": {
-                "tailrace": {
-                    "runId": self._run_id,
-                    "approvalId": asked.approval_id,
-                    "toolName": asked.tool_name,
-                    "command": asked.command,
-                    "directory": asked.directory,
-                    "reason": asked.reason,
-                }
-            },
-        }
-        if (call_id := self._calls.get(asked.call_id)) is not None:
-            question["toolCallId"] = call_id
+        question = interrupt(self._run_id, asked, self._calls.get(asked.call_id))
         self._end({"type": "interrupt", "interrupts": [question]})
 
     # ── steps and ends ───────────────────────────────────────────────────────────────────────────────────────
@@ -485,7 +469,7 @@ class AgUiEncoder:
                     "RUN_ERROR",
                     message=error.message if error is not None else "the run failed",
                     code=(error.code or error.kind) if error is not None else finished.status,
-                    usage=self._spent(),
+                    usage=usage_counts(self._usage, self._counts_cache_apart),
                     metadata={"tailrace": {"runId": self._run_id, "status": finished.status}},
                 )
                 self.ended = True
@@ -497,7 +481,7 @@ class AgUiEncoder:
         fields: JsonObject = {"threadId": self._view.thread_id, "runId": self._view.run_id, "outcome": outcome}
         if at:
             fields["timestamp"] = int(at * 1000)
-        self._event("RUN_FINISHED", **fields, usage=self._spent())
+        self._event("RUN_FINISHED", **fields, usage=usage_counts(self._usage, self._counts_cache_apart))
         self.ended = True
 
     def _close_all(self) -> None:
@@ -505,20 +489,3 @@ class AgUiEncoder:
         self._withdraw_calls()
         for step in [*self._steps]:
             self._end_step(step)
-
-    def _spent(self) -> list[JsonObject]:
-        """AG-UI counts cached tokens among the input."""
-        spent: list[JsonObject] = []
-        for (provider, model), usage in self._usage.items():
-            cached = usage.cache_read_tokens + usage.cache_write_tokens
-            sent = usage.input_tokens + (cached if self._counts_cache_apart(provider) else 0)
-            counts = {
-                "inputTokens": sent,
-                "outputTokens": usage.output_tokens,
-                "totalTokens": sent + usage.output_tokens,
-                "reasoningTokens": usage.reasoning_tokens,
-                "cachedInputTokens": usage.cache_read_tokens,
-                "cacheWriteInputTokens": usage.cache_write_tokens,
-            }
-            spent.append({"provider": provider, "model": model, **counts})
-        return spent

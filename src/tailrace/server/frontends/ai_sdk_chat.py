@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Final
 
@@ -24,7 +25,8 @@ from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.ai_sdk_encoder import DONE, SpentTokens, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk_metadata import SpentTokens
 from tailrace.server.frontends.ai_sdk_request import (
     ApprovalResponse,
     UiChatBody,
@@ -52,6 +54,7 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_as
 from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.sse_stream import EventStream
 from tailrace.server.v1.model_target import turn_model
 from tailrace.wire.sse import encode_event
 
@@ -239,10 +242,10 @@ class UiChat:
         stream = self._pipeline.stream(request, error_frame=_error_frame)
         stream.response.headers.update(PROTOCOL)
         *before, _ = await message_runs(self._journal, run)
-        facts = [await self._journal.facts(each.id) for each in (*before, run)]
+        facts = [await self._journal.facts(each.id) for each in before]
         encoder = self._encoder(run, known, _answered([entry for log in facts for entry in log]))
         data, after = b"", 0
-        for each, log in zip(before, facts, strict=False):
+        for each, log in zip(before, facts, strict=True):
             encoder.begin_run(each.id, foreign_names(each))
             data += encoder.feed(log)
         encoder.begin_run(run.id, foreign_names(run))
@@ -253,16 +256,24 @@ class UiChat:
             data = encoder.restart()
         stream.begin()
         await stream.send_pieces(data)
-        async for page in follow_pages(self._journal, run.id, after=after):
-            await stream.send_pieces(encoder.feed_lines(page))
-            del page
-            await stream.caught_up()
-            if encoder.paused:
-                break
+        while await self._send(stream, encoder, run, after):
+            after = encoder.seq
         if encoder.finished is None and not encoder.paused:
             raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
         await prices
         return await stream.end(encoder.close(cost_usd=self._cost(encoder.spent)))
+
+    async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
+        """Sends the entries after this one, to the end or to an open question. True where that was answered before:
+        the rest is still to be sent."""
+        async with aclosing(follow_pages(self._journal, run.id, after=after)) as pages:
+            async for page in pages:
+                await stream.send_pieces(encoder.feed_page(page))
+                del page
+                await stream.caught_up()
+                if encoder.paused:
+                    return encoder.go_on(_answered(await self._journal.facts(run.id)))
+        return False
 
     def _encoder(self, run: Run, known: _Known | None, answered: Collection[str]) -> UiMessageEncoder:
         turn = ui_turn_of(run)

@@ -7,13 +7,11 @@ refuses: clients of the AI SDK 5 check each of them. What that version has no wo
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.agent.client_calls import client_call_id
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -43,23 +41,27 @@ from tailrace.events import (
     UsageRecorded,
     from_json,
 )
-from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResult, Usage
-from tailrace.ports import StoredLine
-from tailrace.server.frontends.ai_sdk_metadata import WAITING, end_metadata, finish_reason, start_metadata
-from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
-from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
+from tailrace.messages import JsonObject, Message, Reasoning, ToolResult, Usage
+from tailrace.ports import LogPage
+from tailrace.server.frontends.ai_sdk_metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
+from tailrace.server.frontends.ai_sdk_parts import (
+    ToolPart,
+    ToolParts,
+    client_result,
+    document_sources,
+    fetched_page,
+    files_of,
+    output_of,
+    web_sources,
+)
+from tailrace.server.frontends.ai_sdk_stored_text import text_deltas
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).
 ApprovalStyle = Literal["parts", "data"]
 DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
-_STORED: Final = {b"text": b'{"type":"message_chunk","text":', b"reasoning": b'{"type":"reasoning_chunk","text":'}
-_INPUT_DELTA: Final = b'data: {"type":"tool-input-delta","toolCallId":"%b","inputTextDelta":%b}\n\n'
-BROKE_OFF: Final = "The model's answer broke off before this call was whole; it was not run."
-NOT_RUN: Final = "The run ended before this call was made."
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
-_OURS: Final[JsonObject] = {"providerExecuted": True, "dynamic": True}
 _encode = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
     RunFact
@@ -72,32 +74,12 @@ _Unshown: TypeAlias = (
 )
 
 
-class _Call(msgspec.Struct):
-    """A tool call of the model. `part_id` is the `toolCallId` that the client knows it by: providers use ids again."""
-
-    call: ToolCall
-    part_id: str
-    foreign: bool
-    begun: bool = False  # the client knows that it is coming
-    shown: bool = False
-    asked: bool = False
-
-
-class SpentTokens(msgspec.Struct, frozen=True):
-    """What one attempt used."""
-
-    provider: str
-    model: str
-    usage: Usage
-
-
 class _Part(msgspec.Struct):
     """The text or the reasoning that grows now."""
 
     kind: bytes
     id: bytes
     attempt: int
-    stored: bytes  # how the next piece of it begins in storage
 
 
 class UiMessageEncoder:
@@ -125,12 +107,8 @@ class UiMessageEncoder:
         self._begun = False
         # the run
         self._run_id = ""
-        self._foreign: frozenset[str] = frozenset()
-        self._calls: list[_Call] = []
+        self._tools = ToolParts()
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
-        self._foreign_calls = 0
-        self._writing = CallsBeingWritten()
-        self._broken: set[str] = set()  # calls that broke off and were not made anew
         # the step: one answer of the model and its tools
         self._in_step = False
         self._recorded = False  # the answer is whole: the next text begins another step
@@ -141,9 +119,10 @@ class UiMessageEncoder:
         self._blank = ""  # white space at the beginning of a text, until there is more
         self._blank_attempt = 0
         # approvals
-        self._asked: dict[str, _Call] = {}
+        self._asked: dict[str, ToolPart] = {}
         self._open: set[str] = set()
         self._running: set[int] = set()
+        self.seq = 0  # of the last entry that was read
         self.paused = False  # nothing goes on before the user has answered: the entries after this are not read
         # the end
         self._pages: set[str] = set()
@@ -157,8 +136,7 @@ class UiMessageEncoder:
 
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
-        self._run_id, self._foreign = run_id, frozenset(foreign)
-        self._calls, self._foreign_calls = [], 0
+        self._run_id, self._tools = run_id, ToolParts(run_id, foreign)
         self._open.clear()
         self._running.clear()
         self.finished = None
@@ -166,28 +144,34 @@ class UiMessageEncoder:
     def feed(self, entries: Iterable[Entry]) -> bytes:
         """The chunks of these entries, as server-sent events."""
         for entry in entries:
-            self._advance(entry.event, entry.attempt)
+            self._advance(entry.event, entry.attempt, entry.seq)
         return self._taken()
 
-    def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
-        """The same of entries as they are stored. Where a text goes on, the JSON of the next piece is passed on."""
-        for line in lines:
-            part, json = self._part, line.json
-            if part is not None and not self.paused and json.startswith(part.stored):
-                self._out.append(_DELTA % (part.kind, part.id, json[len(part.stored) : -1]))
-            elif (
-                (call := self._writing.newest) is not None
-                and not self.paused
-                and (piece := call.stored_piece(json)) is not None
-            ):
-                self._out.append(_INPUT_DELTA % (call.shown_id.encode(), piece))
+    def feed_page(self, page: LogPage) -> bytes:
+        """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
+        part = self._part if not self.paused else None
+        if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
+            self.seq = page[-1].seq
+            return deltas
+        for line in page:
+            if not self.paused and (delta := self._tools.stored_delta(line.json)) is not None:
+                self.seq = line.seq
+                self._out.append(delta)
             else:
-                self._advance(from_json(json), line.attempt)
+                self._advance(from_json(line.json), line.attempt, line.seq)
         return self._taken()
 
-    def _advance(self, event: AnyEvent, attempt: int) -> None:
+    def go_on(self, answered: Collection[str]) -> bool:
+        """Whether the log goes on behind the questions that the stream has paused at: these are answered. The entries
+        after `seq` are to be read again then."""
+        self._open.difference_update(answered)
+        self.paused = bool(self._open)
+        return not self.paused
+
+    def _advance(self, event: AnyEvent, attempt: int, seq: int) -> None:
         if not self.paused:
             self._take(event, attempt)
+            self.seq = seq
             self.paused = bool(self._open) and not self._running and self._approvals == "parts"
 
     def skip(self, entries: Sequence[Entry], approval_ids: Collection[str] = ()) -> int:
@@ -219,7 +203,7 @@ class UiMessageEncoder:
         if finished is None:
             self._add("finish", messageMetadata=WAITING)
             return self._taken() + DONE
-        calls_client = any(call.foreign and call.shown for call in self._calls)
+        calls_client = any(call.foreign and call.shown for call in self._tools.made)
         metadata = end_metadata(finished, self._usage, self._model, finish_reason(finished, self._stop, calls_client))
         if cost_usd is not None:
             metadata["costUsd"] = cost_usd
@@ -240,7 +224,10 @@ class UiMessageEncoder:
         return data
 
     def _add(self, kind: str, **fields: object) -> None:
-        self._out.append(b"data: %b\n\n" % _encode({"type": kind, **fields}))
+        self._put({"type": kind, **fields})
+
+    def _put(self, *chunks: JsonObject) -> None:
+        self._out += [b"data: %b\n\n" % _encode(chunk) for chunk in chunks]
 
     # ── what the entries say ─────────────────────────────────────────────────────────────────────────────────
 
@@ -257,9 +244,7 @@ class UiMessageEncoder:
                 self._end_part()
             case MessageRecorded(message, stop):
                 self._record(message, stop)
-            case ToolArgumentsChunk():
-                self._write_call(event)
-            case ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
+            case ToolArgumentsChunk() | ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._take_tool(event)
             case LongToolHint() | GatewayNotice():
                 self._add_notice(event)
@@ -283,14 +268,9 @@ class UiMessageEncoder:
 
     def _finish(self, finished: RunFinished) -> None:
         self._end_part()
-        self._break_off()
         self._usage += finished.usage
         self.finished = finished
-        for call in self._calls:
-            if call.foreign and finished.status == "completed":
-                self._show_call(call, _arguments(call.call))
-            elif call.begun and not call.shown:
-                self._refuse_input(call.part_id, call.call.name, call.call.arguments, NOT_RUN, foreign=call.foreign)
+        self._put(*self._tools.finish(completed=finished.status == "completed"))
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -318,7 +298,7 @@ class UiMessageEncoder:
             self._step()
             self._end_part()
             self._parts += 1
-            self._part = _Part(kind, b"%d" % self._parts, attempt, _STORED[kind])
+            self._part = _Part(kind, b"%d" % self._parts, attempt)
             self._add(f"{kind.decode()}-start", id=self._part.id.decode())
         self._said = True
         self._out.append(_DELTA % (kind, b"%d" % self._parts, _encode(text)))
@@ -360,14 +340,10 @@ class UiMessageEncoder:
         for number, (name, media_type) in enumerate(document_sources(message), 1):
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
-        self._client_ids = {}
-        if not self._writing.became(message.tool_calls):
-            self._break_off()
-        begun = {call.shown_id for call in self._writing.take_all()}
-        for call in message.tool_calls:
-            made = self._call(call)
-            made.begun = made.part_id in begun
-            self._calls.append(made)
+        before = len(self._tools.made)
+        self._put(*self._tools.record(message.tool_calls))
+        made = self._tools.made[before:]
+        self._client_ids = {part.call.id: part.part_id for part in made if part.foreign}
 
     def _whole_texts(self, message: Message) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
@@ -384,28 +360,24 @@ class UiMessageEncoder:
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, call: ToolCall) -> _Call:
-        if call.name not in self._foreign:
-            return _Call(call, own_call_id(self._run_id, len(self._calls)), foreign=False)
-        client_id = client_call_id(self._run_id, self._foreign_calls)
-        self._foreign_calls += 1
-        self._client_ids[call.id] = client_id
-        return _Call(call, client_id, foreign=True)
-
-    def _take_tool(self, event: ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered) -> None:
+    def _take_tool(
+        self, event: ToolArgumentsChunk | ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
+    ) -> None:
         match event:
+            case ToolArgumentsChunk():
+                self._write_call(event)
             case ToolCallChunk(index=index, args=args):
-                if index < len(self._calls):
-                    call = self._calls[index]
-                    self._show_call(call, args if args is not None else _arguments(call.call))
+                if index < len(self._tools.made):
+                    call = self._tools.made[index]
+                    self._put(*self._tools.show(call, args if args is not None else call.arguments))
                     self._running.add(index)
             case ToolOutputRecorded(call_id=call_id):
-                if (place := self._index_of(call_id)) is not None:
+                if (place := self._tools.place_of(call_id)) is not None:
                     self._running.discard(place)
-                    self._output(self._calls[place], event)
+                    self._output(self._tools.made[place], event)
             case ApprovalAsked(call_id=call_id):
-                if (place := self._index_of(call_id)) is not None:
-                    self._ask(self._calls[place], event)
+                if (place := self._tools.place_of(call_id)) is not None:
+                    self._ask(self._tools.made[place], event)
             case ApprovalAnswered(approval_id=approval_id, decision=decision):
                 self._open.discard(approval_id)
                 if (asked := self._asked.get(approval_id)) is not None:
@@ -413,85 +385,38 @@ class UiMessageEncoder:
             case _:
                 assert_never(event)
 
-    def _index_of(self, call_id: str) -> int | None:
-        """The newest call with this id, as `Turn` has it."""
-        for index in range(len(self._calls) - 1, -1, -1):
-            if self._calls[index].call.id == call_id:
-                return index
-        return None
-
     def _write_call(self, chunk: ToolArgumentsChunk) -> None:
         """The text before a call stays open: more of it may still come."""
         if self._whole:
             return
-        recorded, foreign = len(self._calls), self._foreign_calls
-        taken = self._writing.take_chunk(
-            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
-        )
-        if taken is None:
-            return
-        call, begins = taken
+        chunks, begins = self._tools.write(chunk)
         if begins:
             self._step()
             if self._goes_on(b"reasoning"):
                 self._end_part()
-            self._begin_input(call.shown_id, call.tool_name, foreign=call.foreign)
-        if chunk.text:
-            self._add("tool-input-delta", toolCallId=call.shown_id, inputTextDelta=chunk.text)
+        self._put(*chunks)
 
-    def _break_off(self) -> None:
-        """The calls that are being written will not be made."""
-        for call in self._writing.take_all():
-            self._broken.add(call.shown_id)
-            self._refuse_input(call.shown_id, call.tool_name, call.text, BROKE_OFF, foreign=call.foreign)
-
-    def _begin_input(self, part_id: str, name: str, *, foreign: bool) -> None:
-        """Our tools are dynamic: no page knows them beforehand. They are not for the page to run."""
-        ours = _OURS if not foreign else {"providerExecuted": False} if part_id in self._broken else {}
-        self._broken.discard(part_id)
-        self._add("tool-input-start", toolCallId=part_id, toolName=name, **ours)
-
-    def _refuse_input(self, part_id: str, name: str, arguments: str, error: str, *, foreign: bool) -> None:
-        """One of the page's own is marked as executed elsewhere: the page has no result to send."""
-        ours = {"providerExecuted": True} if foreign else _OURS
-        self._add("tool-input-error", toolCallId=part_id, toolName=name, input=arguments, errorText=error, **ours)
-
-    def _show_call(self, call: _Call, arguments: object) -> None:
-        if not (call.begun or call.shown):
-            self._begin_input(call.part_id, call.call.name, foreign=call.foreign)
-        call.shown = True
-        ours = {} if call.foreign else _OURS
-        self._add("tool-input-available", toolCallId=call.part_id, toolName=call.call.name, input=arguments, **ours)
-
-    def _output(self, call: _Call, recorded: ToolOutputRecorded) -> None:
+    def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
         if not call.shown:
-            self._show_call(call, _arguments(call.call))
+            self._put(*self._tools.show(call, call.arguments))
         refused = recorded.not_executed
-        known: JsonObject = {"toolCallId": call.part_id}
-        if recorded.ok:
-            self._add("tool-output-available", **known, output=recorded.output, providerExecuted=True, dynamic=True)
-        elif refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
-            self._add("tool-output-denied", **known)
+        if refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
+            self._add("tool-output-denied", toolCallId=call.part_id)
         else:
-            self._add("tool-output-error", **known, errorText=recorded.output, providerExecuted=True, dynamic=True)
-        for file in recorded.files:
-            data = base64.b64encode(file.data).decode()
-            self._add("file", url=f"data:{file.media_type};base64,{data}", mediaType=file.media_type)
+            self._put(output_of(call.part_id, recorded))
+        self._put(*files_of(recorded))
         if recorded.ok and (url := fetched_page(call.call)):
             self._page(url)
 
     def _client_results(self, message: Message) -> None:
-        """What the client's own tools gave: it is shown to a client that did not run them itself."""
+        """They are shown to a client that did not run its tools itself."""
         for part in message.parts:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
-                if part.ok:
-                    self._add("tool-output-available", toolCallId=client_id, output=_result_value(part))
-                else:
-                    self._add("tool-output-error", toolCallId=client_id, errorText=part.text)
+                self._put(client_result(client_id, part))
 
-    def _ask(self, call: _Call, asked: ApprovalAsked) -> None:
+    def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
         if not call.shown:
-            self._show_call(call, _arguments(call.call))
+            self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call
         if asked.approval_id not in self._answered_before:
             self._open.add(asked.approval_id)
@@ -501,7 +426,7 @@ class UiMessageEncoder:
         if self._approvals == "parts":
             self._add("tool-approval-request", approvalId=asked.approval_id, toolCallId=call.part_id)
 
-    def _approval_part(self, approval_id: str, call: _Call, fields: JsonObject) -> None:
+    def _approval_part(self, approval_id: str, call: ToolPart, fields: JsonObject) -> None:
         """The question and then its answer: the later part with this id replaces the earlier one."""
         data = {"approvalId": approval_id, "runId": self._run_id, "toolCallId": call.part_id}
         self._add("data-approval", id=approval_id, data={**data, "toolName": call.call.name, **fields})
@@ -511,7 +436,7 @@ class UiMessageEncoder:
     def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
         match event:
             case AttemptStarted(provider=provider, model=model):
-                self._break_off()
+                self._put(*self._tools.break_off())
                 self._model = f"{provider}/{model}" if provider else model
                 if self._attempts and not self._recorded:
                     kind = "retry" if self._attempts[-1] == self._model else "failover"
@@ -519,7 +444,7 @@ class UiMessageEncoder:
                     self._notice(kind, f"Asking {self._model} …", extra)
                 self._attempts.append(self._model)
             case AttemptDiscarded():
-                self._break_off()
+                self._put(*self._tools.break_off())
                 if self._part is not None and self._part.attempt == attempt:
                     self._end_part(discarded=True)
                 if self._blank_attempt == attempt:
@@ -539,16 +464,3 @@ class UiMessageEncoder:
     def _notice(self, kind: str, text: str, extra: JsonObject) -> None:
         """For the moment: a transient part is shown and becomes no part of the message."""
         self._add("data-notice", data={**extra, "kind": kind, "text": text}, transient=True)
-
-
-def _arguments(call: ToolCall) -> object:
-    parsed = call.parsed()
-    return parsed if parsed is not None else call.arguments
-
-
-def _result_value(result: ToolResult) -> object:
-    """The value that the client gave, where its text is JSON."""
-    try:
-        return msgspec.json.decode(result.text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return result.text

@@ -16,6 +16,7 @@ from tailrace.events import ToolArgumentsChunk
 from tailrace.messages import ToolCall
 
 _STORED: Final = b'{"type":"tool_arguments_chunk","tool_name":%b,"index":%d,"text":'
+_EMPTY: Final = b'""'
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(str).decode
 
@@ -38,10 +39,10 @@ class CallBeingWritten:
         return "".join(self.pieces)
 
     def stored_piece(self, line: bytes) -> bytes | None:
-        """The JSON of the next piece's text, where this stored event is one; None where it is not."""
-        if not line.startswith(self._stored):
+        """The JSON of the next piece's text, where this stored event has one; None where it has not."""
+        piece = line[len(self._stored) : -1] if line.startswith(self._stored) else _EMPTY
+        if piece == _EMPTY:
             return None
-        piece = line[len(self._stored) : -1]
         self.pieces.append(_decode(piece))
         return piece
 
