@@ -81,6 +81,39 @@ async def test_several_turns_with_thoughts_our_tools_and_the_pages_own(driver: N
     assert len(runs["data"]) == 3
 
 
+async def test_a_call_that_breaks_off_is_made_anew(driver: NodeDriver, tmp_path: Path) -> None:
+    """Arguments come in pieces. The client hears of a new call when it is whole, and only then."""
+    broken = Scenario(
+        reply=reply("Let me see.", call("pick", {"of": "x" * 200})), broken=Break("cut", Offset(70, per_cent=True))
+    )
+    script = (broken, reply("Let me see.", call("pick", {"of": "sky"})), reply("Blue."))
+    async with running_server(tmp_path, *script) as server:
+        shown = await driver.run(
+            server.url,
+            """
+              const agent = newAgent();
+              const options = {tools: [{name: "pick", description: "Pick a colour.", parameters: {type: "object"}}]};
+              const called = [];
+              let pending;
+              agent.subscribe({
+                onNewToolCall: ({toolCall}) => { called.push(toolCall.function.arguments); },
+                onRunFinishedEvent: ({pendingToolCallIds}) => { pending = pendingToolCallIds; },
+              });
+              await agent.say("Which colour?", options);
+              const pieces = agent.seen.filter((event) => event.type === "TOOL_CALL_ARGS").map((event) => event.delta);
+              agent.addMessage({id: "picked", role: "tool", toolCallId: pending[0], content: "blue"});
+              await agent.runAgent(options);
+              return {said: agent.said(), called, pieces, complaints};
+            """,
+        )
+        told = server.provider.requests[-1].json()["messages"][1:]
+    assert "xxx" in "".join(shown["pieces"])
+    assert shown["called"] == ['{"of":"sky"}']
+    assert shown["said"][1:] == [["assistant", "Let me see.", 1], ["tool", "blue", 0], ["assistant", "Blue.", 0]]
+    assert [complaint for complaint in shown["complaints"] if "TOOL_CALL_END" not in complaint] == []
+    assert [message["role"] for message in told] == ["user", "assistant", "tool"]
+
+
 @pytest.mark.parametrize(
     ("answer", "result"),
     [

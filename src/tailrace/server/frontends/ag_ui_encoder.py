@@ -392,7 +392,8 @@ class AgUiEncoder:
                 assert_never(event)
 
     def _write_call(self, chunk: ToolArgumentsChunk) -> None:
-        """A call that is not whole yet belongs to the message under way. More of its text may still come."""
+        """A call that is not whole yet belongs to the message under way. The rest of a text that was held back may
+        follow: it opens the text again."""
         recorded, foreign = self._call_count, len(self._pending)
         taken = self._writing.take_chunk(
             chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
@@ -401,7 +402,7 @@ class AgUiEncoder:
             return
         call, begins = taken
         if begins:
-            self._close_thought()
+            self._close_texts()
             parent = self._open_answer().id
             self._event(
                 "TOOL_CALL_START", toolCallId=call.shown_id, toolCallName=call.tool_name, parentMessageId=parent
