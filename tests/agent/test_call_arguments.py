@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agent.turns import stage
 from tailrace.agent.answer_filter import AnswerFilter
-from tailrace.agent.safety.redact import REDACTED, Redactor
+from tailrace.agent.safety.redact import REDACTED, ArgumentsStream, Redactor
 from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
@@ -32,6 +32,7 @@ from tailrace.testing.provider import Break, Offset, Scenario, call, reply
 SECRET = "sk/live-0123"
 ESCAPED = r"sk\/li\u0076e-01\u00323"
 ARGUMENTS = f'{{"a":"{SECRET}","b":"x{ESCAPED}\\n{SECRET}","c":"sk/live-9"}}'
+BITS = [SECRET, ESCAPED, SECRET[:5], SECRET[5:], r"\u", "0076", "\\", r"\n", "q", "ghp_ab", '"', " ", "é"]
 IN_THE_CALL = Scenario(
     reply=reply("Let me.", call("note", {"text": "a" * 200})), broken=Break("cut", Offset(70, per_cent=True))
 )
@@ -42,8 +43,19 @@ def pieces_of(answer: AnswerFilter, deltas: list[ToolCallDelta]) -> list[ToolArg
     return [event for event in events if isinstance(event, ToolArgumentsChunk)]
 
 
+@given(text=st.lists(st.sampled_from(BITS), max_size=12).map("".join), cuts=st.lists(st.integers(0, 99)))
+def test_J113_joined_pieces_are_the_whole(text: str, cuts: list[int]) -> None:
+    redactor = Redactor([SECRET, "\\nq"], ["ghp_[a-z]+"])
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    stream = ArgumentsStream(redactor)
+    pieces = [stream.feed(text[start:end]) for start, end in pairwise(places)]
+    joined = "".join(pieces) + stream.close()
+    assert joined == redactor.redact_arguments(text)
+    assert SECRET not in joined
+
+
 @given(cuts=st.lists(st.integers(0, len(ARGUMENTS))))
-def test_no_split_of_the_arguments_shows_a_secret(cuts: list[int]) -> None:
+def test_J113_no_split_of_the_arguments_shows_a_secret(cuts: list[int]) -> None:
     redactor = Redactor([SECRET])
     places = [0, *sorted(cuts), len(ARGUMENTS)]
     deltas = [
@@ -55,7 +67,7 @@ def test_no_split_of_the_arguments_shows_a_secret(cuts: list[int]) -> None:
     assert json.loads(whole) == {"a": REDACTED, "b": f"x{REDACTED}\n{REDACTED}", "c": "sk/live-9"}
 
 
-def test_every_split_in_two_gives_the_same_text() -> None:
+def test_J113_every_split_in_two_gives_the_same_text() -> None:
     """Also behind an escape that is cut, and with a pattern."""
     redactor = Redactor([SECRET], [r"sk/live-\d+"])
     for cut in range(len(ARGUMENTS)):
@@ -102,7 +114,7 @@ async def test_the_log_has_the_arguments_before_the_call_is_whole(tmp_path: Path
 
 
 @pytest.mark.parametrize("dialect", ["chat", "responses", "anthropic"])
-async def test_a_call_that_broke_off_is_made_anew(tmp_path: Path, dialect: Dialect) -> None:
+async def test_B34_a_call_that_broke_off_is_made_anew(tmp_path: Path, dialect: Dialect) -> None:
     again = reply("Let me.", call("note", {"text": "b"}))
     async with stage(tmp_path, IN_THE_CALL, again, reply("Done."), dialect=dialect) as s:
         played = await s.play()

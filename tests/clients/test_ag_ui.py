@@ -248,8 +248,10 @@ def served(home: Path, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]
 
 
 async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_path: Path) -> None:
-    """Another server on the same journal goes on with the run, and the same request with the answer."""
-    stalled = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+    """Another server on the same journal goes on with the run, and the same request with the answer. The call that was
+    being written is gone."""
+    written = reply(TEXT, call("read_file", {"path": "x" * 400}))
+    stalled = Scenario(reply=written, broken=Break("stall", Offset(80, per_cent=True)))
     async with FaultyProvider(script=(stalled, reply(" and so on."))) as provider:
         settings: dict[str, Any] = {
             "model": {"provider": "faulty", "name": "ok"},
@@ -263,7 +265,7 @@ async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_pat
                 """
                   const agent = newAgent({name: "killed", threadId: "t"});
                   agent.running = agent.say("Count.", {runId: "r1"}).catch((error) => String(error));
-                  await agent.event((event) => event.type === "TEXT_MESSAGE_CONTENT");
+                  await agent.event((event) => event.type === "TOOL_CALL_ARGS" && event.delta.includes("xx"));
                   return agent.said();
                 """,
             )
@@ -287,7 +289,7 @@ async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_pat
         asks = len(provider.requests)
     assert half[-1][0] == shown["half"][-1][0] == "assistant"
     assert "terminated" in shown["failure"]
-    assert shown["complaints"] == []
+    assert [complaint for complaint in shown["complaints"] if "TOOL_CALL_END" not in complaint] == []
     assert shown["said"] == [["user", "Count.", 0], ["assistant", state["output"], 0]]
     assert state["output"].startswith(shown["half"][-1][1])
     assert asks == 2
