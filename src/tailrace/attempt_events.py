@@ -50,6 +50,18 @@ class AttemptDiscarded(Event, omit_defaults=True):
     block_id: str = ""
 
 
+class ToolArgumentsChunk(Event):
+    """The next piece of the arguments of a tool call, as the model writes them; an empty one says that it has begun.
+    `index` is the one that the call has once it is whole.
+
+    For viewers alone: a call is run as the recorded message has it. The pieces are withdrawn when another attempt
+    begins or their own is discarded, and where the recorded message does not have the call."""
+
+    tool_name: str
+    index: int
+    text: str
+
+
 class ProviderEvents(Event):
     """Events of a raw model's provider with all their fields, for clients of its dialect that resume the answer. The
     chunks beside them say the same in short. Hidden unless asked for, like reasoning."""

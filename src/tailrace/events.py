@@ -17,6 +17,7 @@ from tailrace.attempt_events import (
     Event,
     ProviderAnswer,
     ProviderEvents,
+    ToolArgumentsChunk,
     UsageRecorded,
 )
 from tailrace.messages import Message, ToolFile, Usage
@@ -31,6 +32,7 @@ __all__ = [
     "AttemptDiscarded",
     "AttemptFact",
     "AttemptStarted",
+    "CallSoFar",
     "Commentary",
     "Decision",
     "Delivered",
@@ -71,6 +73,7 @@ __all__ = [
     "StepState",
     "StreamEvent",
     "TextSoFar",
+    "ToolArgumentsChunk",
     "ToolCallChunk",
     "ToolCallFinished",
     "ToolOutputRecorded",
@@ -369,6 +372,15 @@ class ToolSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     duration: float = 0.0
 
 
+class CallSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A call that the model is writing."""
+
+    tool_name: str
+    index: int = 0
+    attempt: int = 1
+    arguments: str = ""  # as far as they have come
+
+
 class ApprovalSoFar(msgspec.Struct, frozen=True, omit_defaults=True):
     """`decision` is None while the question is open."""
 
@@ -410,13 +422,14 @@ class Snapshot(Event):
     error: RunFailure | None = None
     steps: tuple[StepSoFar, ...] = ()
     state: InstanceState | None = None  # of a sequence
+    calls: tuple[CallSoFar, ...] = ()  # being written: a whole one is among the tools once it begins
 
 
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in
 # `assert_never`: a new event then fails the type check wherever it is forgotten.
 RunFact: TypeAlias = RunStarted | RunForked | RunFinished
 RelayFact: TypeAlias = ProviderEvents | ProviderAnswer
-AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | RelayFact | UsageRecorded
+AttemptFact: TypeAlias = AttemptStarted | AnswerKept | AttemptDiscarded | ToolArgumentsChunk | RelayFact | UsageRecorded
 HistoryFact: TypeAlias = MessageRecorded | ToolOutputRecorded | HistoryCompressed
 ApprovalFact: TypeAlias = ApprovalAsked | ApprovalAnswered
 SequenceFact: TypeAlias = (

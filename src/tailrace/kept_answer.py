@@ -23,6 +23,7 @@ from tailrace.events import (
     RunFinished,
     StepFailed,
     StepFinished,
+    ToolArgumentsChunk,
 )
 
 _OF_STEPS = (AnswerKept, LlmDelta, AttemptStarted, AttemptDiscarded, StepFinished, StepFailed)
@@ -39,6 +40,7 @@ class KeptAnswer(msgspec.Struct, frozen=True):
     text: str = ""  # as far as it is on record
     reasoning_chars: int = 0  # on record
     last_event: int = -1  # the number of the last of the provider's own events on record
+    arguments: dict[int, int] = {}  # by the indices of calls: characters of their arguments on record
 
 
 class KeptAnswerFold:
@@ -52,6 +54,7 @@ class KeptAnswerFold:
         self._attempt = attempt
         self._pieces: list[str] = []
         self._reasoning_chars = 0
+        self._arguments: dict[int, int] = {}
         self._last_event = -1
 
     @property
@@ -67,6 +70,7 @@ class KeptAnswerFold:
             "".join(self._pieces),
             self._reasoning_chars,
             self._last_event,
+            dict(self._arguments),
         )
 
     def apply(self, event: AnyEvent, attempt: int) -> None:
@@ -85,6 +89,8 @@ class KeptAnswerFold:
             self._pieces.append(event.delta)
         elif isinstance(event, ReasoningChunk):
             self._reasoning_chars += len(event.text)
+        elif isinstance(event, ToolArgumentsChunk):
+            self._arguments[event.index] = self._arguments.get(event.index, 0) + len(event.text)
         elif isinstance(event, ProviderEvents):
             numbers = (each.get("sequence_number") for each in event.events)
             self._last_event = max(self._last_event, *(number for number in numbers if isinstance(number, int)), -1)

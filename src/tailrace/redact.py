@@ -40,6 +40,30 @@ class TextRedactor:
     def stream(self) -> RedactingStream:
         return RedactingStream(self)
 
+    def held_from(self, data: str) -> int:
+        """Where the tail begins that may be the start of a secret. Never inside a complete one."""
+        keep = len(data)
+        for secret in self.secrets:
+            at = data.find(secret[0], max(0, len(data) - len(secret) + 1))
+            while at >= 0 and not secret.startswith(data[at:]):
+                at = data.find(secret[0], at + 1)
+            keep = min(keep, at) if at >= 0 else keep
+        if self.words:
+            word = len(data)
+            while word > 0 and not data[word - 1].isspace():
+                word -= 1
+            if len(data) - word <= _MAX_WORD_CHARS:
+                keep = min(keep, word)
+        return self._before_match(data, keep)
+
+    def _before_match(self, data: str, keep: int) -> int:
+        """A complete secret that straddles the cut stays whole: it is held together with what follows."""
+        if self.pattern is not None:
+            for match in self.pattern.finditer(data):
+                if match.start() < keep < match.end():
+                    return match.start()
+        return keep
+
     @property
     def idle(self) -> bool:
         """There is nothing to redact."""
@@ -62,35 +86,10 @@ class RedactingStream:
         if self._redactor.idle:
             return text
         data = self._held + text
-        keep = self._held_from(data)
+        keep = self._redactor.held_from(data)
         self._held = data[keep:]
         return self._redactor.redact(data[:keep])
 
     def close(self) -> str:
         held, self._held = self._held, ""
         return self._redactor.redact(held)
-
-    def _held_from(self, data: str) -> int:
-        """Where the tail begins that may be the start of a secret. Never inside a complete one."""
-        keep = len(data)
-        for secret in self._redactor.secrets:
-            at = data.find(secret[0], max(0, len(data) - len(secret) + 1))
-            while at >= 0 and not secret.startswith(data[at:]):
-                at = data.find(secret[0], at + 1)
-            keep = min(keep, at) if at >= 0 else keep
-        if self._redactor.words:
-            word = len(data)
-            while word > 0 and not data[word - 1].isspace():
-                word -= 1
-            if len(data) - word <= _MAX_WORD_CHARS:
-                keep = min(keep, word)
-        return self._before_match(data, keep)
-
-    def _before_match(self, data: str, keep: int) -> int:
-        """A complete secret that straddles the cut stays whole: it is held together with what follows."""
-        pattern = self._redactor.pattern
-        if pattern is not None:
-            for match in pattern.finditer(data):
-                if match.start() < keep < match.end():
-                    return match.start()
-        return keep

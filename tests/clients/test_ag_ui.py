@@ -81,6 +81,39 @@ async def test_several_turns_with_thoughts_our_tools_and_the_pages_own(driver: N
     assert len(runs["data"]) == 3
 
 
+async def test_a_call_that_breaks_off_is_made_anew(driver: NodeDriver, tmp_path: Path) -> None:
+    """Arguments come in pieces. The client hears of a new call when it is whole, and only then."""
+    broken = Scenario(
+        reply=reply("Let me see.", call("pick", {"of": "x" * 200})), broken=Break("cut", Offset(70, per_cent=True))
+    )
+    script = (broken, reply("Let me see.", call("pick", {"of": "sky"})), reply("Blue."))
+    async with running_server(tmp_path, *script) as server:
+        shown = await driver.run(
+            server.url,
+            """
+              const agent = newAgent();
+              const options = {tools: [{name: "pick", description: "Pick a colour.", parameters: {type: "object"}}]};
+              const called = [];
+              let pending;
+              agent.subscribe({
+                onNewToolCall: ({toolCall}) => { called.push(toolCall.function.arguments); },
+                onRunFinishedEvent: ({pendingToolCallIds}) => { pending = pendingToolCallIds; },
+              });
+              await agent.say("Which colour?", options);
+              const pieces = agent.seen.filter((event) => event.type === "TOOL_CALL_ARGS").map((event) => event.delta);
+              agent.addMessage({id: "picked", role: "tool", toolCallId: pending[0], content: "blue"});
+              await agent.runAgent(options);
+              return {said: agent.said(), called, pieces, complaints};
+            """,
+        )
+        told = server.provider.requests[-1].json()["messages"][1:]
+    assert "xxx" in "".join(shown["pieces"])
+    assert shown["called"] == ['{"of":"sky"}']
+    assert shown["said"][1:] == [["assistant", "Let me see.", 1], ["tool", "blue", 0], ["assistant", "Blue.", 0]]
+    assert [complaint for complaint in shown["complaints"] if "TOOL_CALL_END" not in complaint] == []
+    assert [message["role"] for message in told] == ["user", "assistant", "tool"]
+
+
 @pytest.mark.parametrize(
     ("answer", "result"),
     [
@@ -215,8 +248,10 @@ def served(home: Path, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]
 
 
 async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_path: Path) -> None:
-    """Another server on the same journal goes on with the run, and the same request with the answer."""
-    stalled = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
+    """Another server on the same journal goes on with the run, and the same request with the answer. The call that was
+    being written is gone."""
+    written = reply(TEXT, call("read_file", {"path": "x" * 400}))
+    stalled = Scenario(reply=written, broken=Break("stall", Offset(80, per_cent=True)))
     async with FaultyProvider(script=(stalled, reply(" and so on."))) as provider:
         settings: dict[str, Any] = {
             "model": {"provider": "faulty", "name": "ok"},
@@ -230,7 +265,7 @@ async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_pat
                 """
                   const agent = newAgent({name: "killed", threadId: "t"});
                   agent.running = agent.say("Count.", {runId: "r1"}).catch((error) => String(error));
-                  await agent.event((event) => event.type === "TEXT_MESSAGE_CONTENT");
+                  await agent.event((event) => event.type === "TOOL_CALL_ARGS" && event.delta.includes("xx"));
                   return agent.said();
                 """,
             )
@@ -254,7 +289,7 @@ async def test_a_server_that_is_killed_in_the_middle(driver: NodeDriver, tmp_pat
         asks = len(provider.requests)
     assert half[-1][0] == shown["half"][-1][0] == "assistant"
     assert "terminated" in shown["failure"]
-    assert shown["complaints"] == []
+    assert [complaint for complaint in shown["complaints"] if "TOOL_CALL_END" not in complaint] == []
     assert shown["said"] == [["user", "Count.", 0], ["assistant", state["output"], 0]]
     assert state["output"].startswith(shown["half"][-1][1])
     assert asks == 2

@@ -192,6 +192,44 @@ async def test_an_approval_is_asked_and_answered_by_the_tools_own_part(
     assert len(runs["data"]) == 1, "the run that asked goes on"
 
 
+async def test_a_call_that_breaks_off_is_made_anew_in_its_part(driver: NodeDriver, tmp_path: Path) -> None:
+    """Arguments come in pieces; the page makes the call once, when it is whole, and answers it by itself."""
+    broken = Scenario(
+        reply=reply("I ask.", call("where", {"of": "x" * 200})), broken=Break("cut", Offset(70, per_cent=True))
+    )
+    script = (broken, reply("I ask.", call("where", {"of": "me"})), reply("Oslo."))
+    async with running_server(tmp_path, *script) as server:
+        shown = await driver.run(
+            server.url,
+            """
+              const made = [];
+              const chat = newChat({
+                id: "c",
+                transport: {body: {tools: {where: {description: "A place.", inputSchema: {type: "object"}}}}},
+                sendAutomaticallyWhen: ai.lastAssistantMessageIsCompleteWithToolCalls,
+                onToolCall: ({toolCall}) => {
+                  made.push(toolCall.input);
+                  void chat.addToolOutput({tool: "where", toolCallId: toolCall.toolCallId, output: "Oslo"});
+                },
+              });
+              await chat.sendMessage({text: "Where am I?"});
+              await until(chat, () => chat.status === "ready" && /Oslo/.test(textOf(chat.lastMessage)));
+              return {messages: chat.messages, chunks: chat.chunks, errors: chat.errors, made};
+            """,
+        )
+    check_chunks(shown["chunks"])
+    assert shown["made"] == [{"of": "me"}]
+    assert "xxx" in "".join(chunk.get("inputTextDelta", "") for chunk in shown["chunks"])
+    assert shown["errors"] == []
+    assert parts_of(shown["messages"][-1]) == [
+        "step-start",
+        ("text", "I ask."),
+        ("tool-where", "output-available", "Oslo"),
+        "step-start",
+        ("text", "Oslo."),
+    ]
+
+
 async def test_an_approval_that_is_answered_elsewhere_is_seen_by_resuming(driver: NodeDriver, tmp_path: Path) -> None:
     """And a page that is loaded while the question is open has it."""
     async with running_server(tmp_path, *LAUNCH, tools=(Launch(),)) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,7 +140,10 @@ async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> 
         async with asyncio.timeout(chromium.PATIENCE_S):
             ended = await server.app.agents.finished(run)
         await tab.until(READY)
+        kept = json.loads(await tab.value("localStorage.getItem('chat-1')"))[-1]
         await tab.send("Go on.")
         await tab.until_shown("Again.")
     assert ended.status == "stopped"
+    assert kept["metadata"]["status"] == "stopped"
+    assert [part["state"] for part in kept["parts"] if part["type"] == "text"] == ["done"]
     assert tab.complaints == []

@@ -3,7 +3,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tailrace.events import AnyEvent, AttemptDiscarded, AttemptStarted, MessageChunk, UsageRecorded
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    AttemptStarted,
+    MessageChunk,
+    ToolArgumentsChunk,
+    UsageRecorded,
+)
+from tailrace.kept_answer import KeptAnswer
 from tailrace.messages import AnyDelta, TextDelta, Usage
 from tailrace.providers.call_listener import AttemptOutcome
 from tailrace.runs.delta_log import MAX_REASON_CHARS, DeltaLog
@@ -47,6 +55,19 @@ async def test_attempts_are_numbered_within_the_run_and_withdrawn_by_that_number
         (3, AttemptDiscarded("x" * MAX_REASON_CHARS)),
     ]
     assert (log.text, log.usage) == ("Once  a", SPENT)
+
+
+async def test_arguments_that_the_log_has_of_a_kept_answer_are_not_written_twice() -> None:
+    kept = KeptAnswer("a", "m", "resp_1", arguments={0: 3, 1: 0})
+    log = TextLog(written := Written(), attempts=1, kept=kept)
+    log.attempt_started(1, "a", "m")
+    log.add(ToolArgumentsChunk("note", 0, ""), ToolArgumentsChunk("note", 0, '{"a":'))
+    log.add(ToolArgumentsChunk("note", 0, "1}"), ToolArgumentsChunk("note", 1, ""), ToolArgumentsChunk("note", 2, ""))
+    assert [event for _, event in written.entries] == [
+        ToolArgumentsChunk("note", 0, '":'),
+        ToolArgumentsChunk("note", 0, "1}"),
+        ToolArgumentsChunk("note", 2, ""),
+    ]
 
 
 async def test_the_next_call_goes_on_with_the_numbers() -> None:

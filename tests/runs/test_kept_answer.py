@@ -22,6 +22,7 @@ from tailrace.events import (
     ProviderEvents,
     ReasoningChunk,
     StepFinished,
+    ToolArgumentsChunk,
 )
 from tailrace.flows.definition.definition import Definition, parsed
 from tailrace.kept_answer import KeptAnswer, KeptAnswerFold
@@ -47,6 +48,15 @@ KEPT = AnswerKept("up", "m", "resp_1")
             KeptAnswer("up", "m", "resp_1", 1, last_event=7),
         ),
         ([KEPT, LlmDelta("a", "x")], KeptAnswer("up", "m", "resp_1", 1, "x")),
+        (
+            [
+                KEPT,
+                ToolArgumentsChunk("note", 2, '{"a'),
+                ToolArgumentsChunk("note", 2, '":'),
+                ToolArgumentsChunk("note", 3, ""),
+            ],
+            KeptAnswer("up", "m", "resp_1", 1, arguments={2: 5, 3: 0}),
+        ),
         ([KEPT, AttemptDiscarded("no")], None),
         ([KEPT, MessageRecorded(assistant("abc"))], None),
         ([KEPT, AttemptStarted("other", "m")], None),

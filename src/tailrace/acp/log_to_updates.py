@@ -53,6 +53,7 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -68,6 +69,7 @@ _Unshown: TypeAlias = (
     | RunForked
     | AttemptStarted
     | AnswerKept
+    | ToolArgumentsChunk
     | RelayFact
     | ApprovalAnswered
     | HistoryCompressed

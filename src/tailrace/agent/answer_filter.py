@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 
-from tailrace.agent.safety.redact import Redactor
+from tailrace.agent.safety.redact import ArgumentsStream, Redactor
 from tailrace.agent.think_filter import DEFAULT_TAGS, ThinkFilter
-from tailrace.events import AnyEvent, MessageChunk, ProviderEvents, ReasoningChunk
+from tailrace.events import AnyEvent, MessageChunk, ProviderEvents, ReasoningChunk, ToolArgumentsChunk
 from tailrace.messages import (
     AnyDelta,
     Completion,
@@ -25,15 +25,42 @@ from tailrace.messages import (
     Text,
     TextDelta,
     ToolCall,
+    ToolCallDelta,
 )
 from tailrace.wire.reasoning_seal import named_field
 
 
-class AnswerFilter:
-    """One answer, from its first delta to its recorded message. `shown` is text that viewers saw before a crash."""
+class _CallPieces:
+    """The arguments of one call while the model writes them."""
 
-    def __init__(self, redactor: Redactor, tags: Sequence[str] = DEFAULT_TAGS, *, shown: str = "") -> None:
+    def __init__(self, redactor: Redactor) -> None:
+        self.name = ""
+        self._stream = ArgumentsStream(redactor)
+        self._pieces: list[str] = []
+        self._contradicted = False
+
+    def add(self, delta: ToolCallDelta) -> None:
+        self.name = self.name or delta.name
+        self._contradicted = self._contradicted or delta.replaces
+        self._pieces.append(delta.arguments)
+
+    def take_text(self) -> str:
+        """What may be shown by now. Once the provider has contradicted itself nothing more is: the recorded message
+        says what holds."""
+        text = "".join(self._pieces)
+        self._pieces.clear()
+        return "" if self._contradicted else self._stream.feed(text)
+
+
+class AnswerFilter:
+    """One answer, from its first delta to its recorded message. `shown` is text that viewers saw before a crash.
+    `first_call` is the index of the answer's first tool call."""
+
+    def __init__(
+        self, redactor: Redactor, tags: Sequence[str] = DEFAULT_TAGS, *, shown: str = "", first_call: int = 0
+    ) -> None:
         self._redactor = redactor
+        self._first_call = first_call
         self._thoughts: list[str] = []
         self._think = ThinkFilter(tags)
         self._visible = redactor.stream()
@@ -46,6 +73,8 @@ class AnswerFilter:
         """`discard_attempt` comes back to here."""
         filters = copy.copy(self._think), copy.copy(self._visible), copy.copy(self._hidden)
         self._before = filters, len(self._thoughts)
+        self._calls: dict[int, _CallPieces] = {}  # by their positions in the answer
+        self._announced = 0  # calls before this position have begun for viewers: each after those before it
 
     def discard_attempt(self) -> None:
         (self._think, self._visible, self._hidden), thoughts = self._before
@@ -53,10 +82,11 @@ class AnswerFilter:
         self.begin_attempt()
 
     def events_of(self, deltas: Iterable[AnyDelta]) -> list[AnyEvent]:
-        """The events of what arrived in one go: at most one chunk of text and one of reasoning."""
+        """The events of what arrived in one go: at most one chunk of text, one of reasoning and one of each call."""
         text: list[str] = []
         thought: list[str] = []
         fields: list[AnyEvent] = []
+        calls: list[ToolCallDelta] = []
         for delta in deltas:
             match delta:
                 case TextDelta(text=piece, choice=0) | RefusalDelta(text=piece, choice=0):
@@ -65,10 +95,31 @@ class AnswerFilter:
                     thought.append(piece)
                 case NativeDelta(item=item, choice=0) if named_field(delta) is not None:
                     fields.append(ProviderEvents("chat", (item,)))
+                case ToolCallDelta(choice=0):
+                    calls.append(delta)
                 case _:
                     pass
         shown, hidden = self._think.feed("".join(text)) if text else ("", "")
-        return [*fields, *self._events(self._visible.feed(shown), self._hidden.feed("".join(thought) + hidden))]
+        said = self._events(self._visible.feed(shown), self._hidden.feed("".join(thought) + hidden))
+        return [*fields, *said, *self._argument_events(calls)] if calls else [*fields, *said]
+
+    def _argument_events(self, deltas: Iterable[ToolCallDelta]) -> list[AnyEvent]:
+        changed: set[int] = set()
+        for delta in deltas:
+            if delta.index not in self._calls:
+                self._calls[delta.index] = _CallPieces(self._redactor)
+            self._calls[delta.index].add(delta)
+            changed.add(delta.index)
+        before = self._announced
+        while (call := self._calls.get(self._announced)) is not None and call.name:
+            changed.add(self._announced)
+            self._announced += 1
+        events: list[AnyEvent] = []
+        for position in sorted(changed):
+            call = self._calls[position]
+            if position < self._announced and ((text := call.take_text()) or position >= before):
+                events.append(ToolArgumentsChunk(call.name, self._first_call + position, text))
+        return events
 
     def close(self) -> list[AnyEvent]:
         """What was held back, now that nothing follows."""

@@ -94,7 +94,8 @@ class ModelCall:
     def _new_log(self, shown: str, kept: KeptAnswer | None = None) -> _AnswerLog:
         """What a kept answer has said goes through the filter again: it is read from its beginning."""
         before = shown.removesuffix(kept.text) if kept is not None else shown
-        answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before)
+        first_call = self._record.fold.call_count
+        answer = AnswerFilter(self._redactor, self._settings.think_tags, shown=before, first_call=first_call)
         return _AnswerLog(self._record, answer, shown, kept)
 
     async def cancel_kept(self, kept: KeptAnswer) -> None:

@@ -38,6 +38,7 @@ from tailrace.events import (
     RunStatus,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -106,6 +107,7 @@ _Undecisive: TypeAlias = (
     RunStarted
     | AnswerKept
     | ReasoningChunk
+    | ToolArgumentsChunk
     | Commentary
     | LongToolHint
     | GatewayNotice

@@ -18,12 +18,12 @@ from tailrace.delivery.planning.planner import Done, Planner, Showing, Wait
 from tailrace.delivery.planning.presenter import Presenter
 from tailrace.delivery.port import AnyAction, AnyReply, Capabilities, Failed, Place, Platform, Purpose, Unknown
 from tailrace.errors import StaleEpoch
-from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished
+from tailrace.events import ApprovalAsked, Entry, MessageChunk, ReasoningChunk, RunFinished, ToolArgumentsChunk
 from tailrace.ports import Journal
 from tailrace.runs.signals import FlatTaskGroup, run_beside
 
 log = logging.getLogger("tailrace.delivery")
-_TEXT = (MessageChunk, ReasoningChunk)
+_TEXT = (MessageChunk, ReasoningChunk, ToolArgumentsChunk)
 
 
 class ChatLine:

@@ -20,7 +20,7 @@ from tailrace.messages import Usage
 
 _SHOWN_ONLY = (
     *get_args(events.StreamEvent),
-    *(events.ReasoningChunk, events.ProviderEvents, events.LlmDelta, events.Snapshot),
+    *(events.ReasoningChunk, events.ToolArgumentsChunk, events.ProviderEvents, events.LlmDelta, events.Snapshot),
 )
 SEQUENCE = "sequence"  # the kind of run whose output is its steps' outputs
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
@@ -87,6 +87,8 @@ class Fold:
         self._messages: list[_Text] = []
         self._reasoning = _Text()
         self._tools: dict[int, events.ToolSoFar] = {}
+        self._calls: dict[int, events.CallSoFar] = {}  # that the model is writing, without their arguments
+        self._arguments: dict[int, list[str]] = {}
         self._approvals: dict[str, events.ApprovalSoFar] = {}
         self._usage = Usage()
         self._error: events.RunFailure | None = None
@@ -122,6 +124,10 @@ class Fold:
             self._error,
             tuple(step.so_far(block_id) for block_id, step in self._steps.items()),
             self._state,
+            tuple(
+                msgspec.structs.replace(call, arguments="".join(self._arguments[index]))
+                for index, call in self._calls.items()
+            ),
         )
 
     def entry(self) -> Entry:
@@ -147,6 +153,9 @@ class Fold:
             case events.Commentary(text=text):
                 pieces = ((attempt, len(text)),)
                 self._messages.append(_Text(events.TextSoFar(text, pieces, stopped=True, commentary=True)))
+            case events.ToolArgumentsChunk(tool_name=name, index=index, text=text):
+                self._calls.setdefault(index, events.CallSoFar(name, index, attempt))
+                self._arguments.setdefault(index, []).append(text)
             case events.ToolCallChunk(tool_name=name, preview=preview, args=args, index=index):
                 self._tools[index] = events.ToolSoFar(name, index, attempt, preview, args)
             case events.ToolCallFinished(tool_name=name, duration=duration, ok=ok, index=index):
@@ -183,15 +192,18 @@ class Fold:
                 self._started = event
             case events.RunFinished(status=status, error=error):
                 self.status, self._error = status, error
+                self._forget_calls()
             case events.Snapshot():
                 self._restore(event)
-            case events.MessageRecorded() | events.ToolOutputRecorded() | events.HistoryCompressed():
+            case events.MessageRecorded() | events.AttemptStarted():
+                self._forget_calls()  # they are whole, or broke off
+            case events.ToolOutputRecorded() | events.HistoryCompressed():
                 pass  # for the history, not shown
             case events.ProviderEvents() | events.ProviderAnswer():
                 pass  # for clients of the provider's dialect; the chunks beside them say the same
             case events.RunForked():
                 pass  # the copied entries before it are like the run's own
-            case events.AttemptStarted() | events.AnswerKept() | events.SignalReceived() | events.Delivered():
+            case events.AnswerKept() | events.SignalReceived() | events.Delivered():
                 pass  # for the history and the delivery ledger, not shown
             case events.LongToolHint() | events.GatewayNotice():
                 pass  # shown live, never kept
@@ -209,8 +221,12 @@ class Fold:
         if not final:
             self._open = _Text()
 
+    def _forget_calls(self) -> None:
+        self._calls, self._arguments = {}, {}
+
     def _withdraw(self, attempt: int) -> None:
         """Removes what the attempt showed. A tool that has finished stays: what it did is not undone."""
+        self._forget_calls()
         for text in (*self._messages, self._reasoning):
             text.withdraw(attempt)
         self._messages = [text for text in self._messages if text]
@@ -227,6 +243,8 @@ class Fold:
         self._open = growing[-1] if growing else _Text()
         self._reasoning = _Text(state.reasoning)
         self._tools = {tool.index: tool for tool in state.tools}
+        self._calls = {call.index: call for call in state.calls}
+        self._arguments = {call.index: [call.arguments] for call in state.calls}
         self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
         self._usage, self._error = state.usage, state.error
         self._steps = defaultdict(_Step, {known.block_id: _Step(known) for known in state.steps})

@@ -16,6 +16,7 @@ from tailrace.events import (
     RelayFact,
     Snapshot,
     TextSoFar,
+    ToolArgumentsChunk,
     from_json,
     to_json,
 )
@@ -55,6 +56,11 @@ def without_reasoning(entries: Iterable[Entry]) -> Iterator[Entry]:
             yield Entry(entry.seq, _without_thoughts(event), entry.attempt)
         else:
             yield entry
+
+
+def in_short(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """The same without the pieces of calls that were being written too: the calls come whole."""
+    return (entry for entry in without_reasoning(entries) if not isinstance(entry.event, ToolArgumentsChunk))
 
 
 def _without_thoughts(recorded: MessageRecorded) -> MessageRecorded:

@@ -23,6 +23,7 @@ from tailrace.events import (
     LlmDelta,
     MessageChunk,
     ReasoningChunk,
+    ToolArgumentsChunk,
     UsageRecorded,
 )
 from tailrace.kept_answer import KeptAnswer
@@ -56,6 +57,7 @@ class DeltaLog(CallListener):
         self._resumes = kept is not None
         self._text_to_skip = len(kept.text) if kept is not None else 0
         self._reasoning_to_skip = kept.reasoning_chars if kept is not None else 0
+        self._arguments_to_skip = dict(kept.arguments) if kept is not None else {}
         self.kept = kept  # the answer of the attempt under way, where its provider keeps it and has not ended it
         self._asked = ("", "")  # the provider and the model of that attempt
         self._attempt = attempts
@@ -84,7 +86,7 @@ class DeltaLog(CallListener):
         self._add(events)
 
     def _add(self, events: Sequence[AnyEvent]) -> None:
-        if self._text_to_skip or self._reasoning_to_skip:
+        if self._text_to_skip or self._reasoning_to_skip or self._arguments_to_skip:
             events = [kept for event in events if (kept := self._beyond_record(event)) is not None]
         for event in events:
             if event.__class__ is MessageChunk:
@@ -100,6 +102,10 @@ class DeltaLog(CallListener):
             rest = event.text[self._reasoning_to_skip :]
             self._reasoning_to_skip -= len(event.text) - len(rest)
             return ReasoningChunk(rest) if rest else None
+        if isinstance(event, ToolArgumentsChunk) and event.index in self._arguments_to_skip:
+            rest = event.text[self._arguments_to_skip[event.index] :]
+            self._arguments_to_skip[event.index] -= len(event.text) - len(rest)
+            return msgspec.structs.replace(event, text=rest) if rest else None
         if not isinstance(event, MessageChunk | LlmDelta):
             return event
         text = event.text if isinstance(event, MessageChunk) else event.delta
@@ -140,6 +146,7 @@ class DeltaLog(CallListener):
             return
         self.kept = None
         self._text_to_skip = self._reasoning_to_skip = 0
+        self._arguments_to_skip = {}
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = bool(self._shown)

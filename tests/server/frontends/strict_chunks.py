@@ -24,6 +24,7 @@ FIELDS: dict[str, set[str]] = {
     "tool-input-start": _TOOL,
     "tool-input-delta": {"toolCallId", "inputTextDelta"},
     "tool-input-available": _TOOL | {"input"},
+    "tool-input-error": _TOOL | {"input", "errorText"},
     "tool-output-available": {"toolCallId", "output", "providerExecuted", "dynamic"},
     "tool-output-error": {"toolCallId", "errorText", "providerExecuted", "dynamic"},
     "source-url": {"sourceId", "url", "title"},

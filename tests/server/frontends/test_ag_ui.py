@@ -16,6 +16,7 @@ from tailrace.ports import ToolContext, ToolOutcome
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, think
 from tailrace.tools.typed import Arguments, TypedTool
 
+WAIT = "call: {idle_timeout_s: 600}\n"
 TEXT = "One two three four five six seven eight nine ten"
 
 
@@ -110,6 +111,26 @@ async def test_our_tools_are_shown_with_arguments_and_results(tmp_path: Path) ->
         "model#2",
     ]
     assert [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_arguments_come_before_the_call_is_whole(tmp_path: Path) -> None:
+    """The provider has fallen silent in the middle of the call."""
+    writing = Scenario(
+        reply=reply("I look.", call("water_level", {"river": "E" * 200})),
+        broken=Break("stall", Offset(70, per_cent=True)),
+    )
+    async with running_server(tmp_path, writing, tools=(WATER_LEVEL,), config=WAIT) as server:
+        question, events = user("How high?"), list[JsonObject]()
+        async for event in stream(server, asked(question)):
+            events.append(event)
+            if kinds(events)[-1] == "TOOL_CALL_ARGS" and "EE" in event["delta"]:
+                await server.json("POST", f"/runs/{events[0]['metadata']['tailrace']['runId']}/stop")
+                break
+        again = await run(server, asked(question, run=events[0]["runId"]))
+        screen = Screen().show(again)
+    assert kinds(events)[-2:] == ["TOOL_CALL_START", "TOOL_CALL_ARGS"]
+    assert kinds(again)[-3:] == ["MESSAGES_SNAPSHOT", "TOOL_CALL_END", "RUN_FINISHED"]
+    assert not any("toolCalls" in message for message in screen.messages)
 
 
 async def test_files_of_a_tool_are_activities(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStarted,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -64,6 +65,10 @@ WHOLE = log(
     ReasoningChunk("m."),
     MessageChunk("Let me"),
     MessageChunk(" look."),
+    ToolArgumentsChunk("look", 0, ""),
+    ToolArgumentsChunk("look", 0, '{"x'),
+    ToolArgumentsChunk("look", 0, '":1'),
+    ToolArgumentsChunk("launch", 1, '{"x":1}'),
     UsageRecorded(Usage(10, 5, cache_read_tokens=3), "p", "m"),
     MessageRecorded(
         Message("assistant", (Reasoning("Hmm."), Text("Let me look."), call("look", "c1"), call("launch", "c2")))
@@ -80,6 +85,8 @@ WHOLE = log(
     ToolCallFinished("launch", 1.0, ok=False, index=1),
     (2, AttemptStarted("p", "m")),
     (2, MessageChunk("Wrong")),
+    (2, ToolArgumentsChunk("look", 2, '{"wro')),
+    (2, ToolArgumentsChunk("look", 2, "ng")),
     (2, GatewayNotice("stall", "p is silent")),
     (2, AttemptDiscarded("broke")),
     (3, AttemptStarted("q", "n")),
@@ -164,6 +171,80 @@ def test_what_was_said_by_a_withdrawn_attempt_leaves_the_list() -> None:
     place = next(number for number, event in enumerate(events) if event["type"] == "MESSAGES_SNAPSHOT")
     assert "Wrong" in str(events[:place])
     assert "Wrong" not in str(events[place:])
+
+
+def test_arguments_are_shown_as_they_come() -> None:
+    calls = [event for event in shown(WHOLE) if event["type"].startswith("TOOL_CALL_") and "delta" in event]
+    first, second = dict.fromkeys(event["toolCallId"] for event in calls)
+    assert [(event["toolCallId"], event["delta"]) for event in calls] == [
+        *((first, '{"x'), (first, '":1'), (second, '{"x":1}'), (first, "}"))
+    ]
+
+
+def broken_call(*after: AnyEvent | tuple[int, AnyEvent], text: str = "") -> list[Entry]:
+    said = [MessageChunk(text)] if text else []
+    return log(*BEGUN, AttemptStarted("p", "m"), *said, ToolArgumentsChunk("mine", 0, '{"x'), *after)
+
+
+MADE_ANEW = (
+    (2, AttemptStarted("q", "n")),
+    (2, ToolArgumentsChunk("mine", 0, '{"y":')),
+    (2, MessageRecorded(Message("assistant", (ToolCall("c9", "mine", '{"y":2}'),)), "tools")),
+    RunFinished("completed"),
+)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        broken_call(*MADE_ANEW),
+        broken_call(*MADE_ANEW, text="Well."),
+        broken_call(AttemptDiscarded("cut"), *MADE_ANEW),
+        broken_call(RunFinished("stopped")),
+        broken_call(RunFinished("failed")),
+        broken_call(MessageRecorded(Message("assistant", (Text("Well."),)), "cut"), RunFinished("incomplete")),
+        broken_call(MessageRecorded(Message("assistant", (call("other", "c1"),)), "tools"), RunFinished("completed")),
+        broken_call(
+            MessageRecorded(Message("assistant", (ToolCall("c1", "mine", '{"z":1}'),)), "tools"),
+            RunFinished("completed"),
+        ),
+    ],
+)
+def test_a_call_that_broke_off_has_left_the_list_before_it_ends(entries: list[Entry]) -> None:
+    """A client takes an ended call that its list has for one to make."""
+    events = events_in(AgUiEncoder(RUN, VIEW, foreign=["mine"]).feed(entries))
+    screen, open_calls = Screen([QUESTION]), set()
+    for event in events:
+        screen.show([event])
+        listed = {made["id"]: made for message in screen.messages for made in message.get("toolCalls", ())}
+        match event["type"]:
+            case "TOOL_CALL_START":
+                assert event["toolCallId"] not in open_calls
+                open_calls.add(event["toolCallId"])
+            case "TOOL_CALL_END":
+                open_calls.remove(event["toolCallId"])
+                if event["toolCallId"] in listed:
+                    json.loads(listed[event["toolCallId"]]["function"]["arguments"])
+            case "RUN_FINISHED" | "RUN_ERROR":
+                assert not open_calls
+            case _:
+                pass
+    recorded = [entry.event.message for entry in entries if isinstance(entry.event, MessageRecorded)]
+    made = [made.arguments for message in recorded for made in message.tool_calls]
+    assert [each["function"]["arguments"] for each in listed.values()] == made
+
+
+def test_a_text_that_was_held_back_goes_on_behind_a_call_that_has_begun() -> None:
+    entries = log(
+        *BEGUN,
+        MessageChunk("Let me "),
+        ToolArgumentsChunk("look", 0, '{"x":1}'),
+        MessageChunk("look."),
+        MessageRecorded(Message("assistant", (Text("Let me look."), call("look", "c1"))), "tools"),
+    )
+    screen = Screen([QUESTION]).show(shown(entries))
+    assert screen.said()[1:] == [("assistant", "Let me look.")]
+    assert len(screen.messages[1]["toolCalls"]) == 1
 
 
 def test_only_the_withdrawn_part_of_an_answer_goes() -> None:

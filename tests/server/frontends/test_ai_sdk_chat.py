@@ -155,6 +155,23 @@ async def test_text_comes_whole_where_the_api_does_not_stream(tmp_path: Path) ->
     assert [chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta"] == [TEXT]
 
 
+async def test_arguments_come_before_the_call_is_whole(tmp_path: Path) -> None:
+    """The provider has fallen silent in the middle of the call."""
+    written = reply("I launch.", call("launch", {"what": "E" * 200}))
+    writing = Scenario(reply=written, broken=Break("stall", Offset(70, per_cent=True)))
+    async with running_server(tmp_path, writing, tools=(Launch(),), config=WAIT) as server:
+        chunks: list[dict[str, Any]] = []
+        async with server.client.post(f"{server.url}/ui/chat", json=body()) as response:
+            async for chunk in chunks_in(response):
+                chunks.append(chunk)
+                if "EE" in chunk.get("inputTextDelta", ""):
+                    await server.json("POST", "/ui/chat/chat/stop")
+    check_chunks(chunks)
+    kinds = list(dict.fromkeys(chunk["type"] for chunk in chunks if chunk["type"].startswith("tool-")))
+    assert kinds == ["tool-input-start", "tool-input-delta", "tool-input-error"]
+    assert chunks[-1]["type"] == "abort"
+
+
 async def test_calls_of_both_sides_in_one_answer(tmp_path: Path) -> None:
     """Our tool runs first; the page's call ends the run. The model gets both results at once."""
     (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")

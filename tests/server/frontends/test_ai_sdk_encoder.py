@@ -31,6 +31,7 @@ from tailrace.events import (
     RunFailure,
     RunFinished,
     RunStarted,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -58,9 +59,14 @@ LOG: tuple[tuple[int, AnyEvent], ...] = (
     (2, ReasoningChunk("me think")),
     (2, MessageChunk("\n\n")),
     (2, MessageChunk("Look")),
+    (2, ToolArgumentsChunk("look", 0, '{"a')),
+    (2, ToolArgumentsChunk("look", 0, 't"')),
     (2, GatewayNotice("stalled", "No response", {"provider": "far"})),
     (3, AttemptStarted("far", "large")),
     (3, MessageChunk("ing.")),
+    (3, ToolArgumentsChunk("look", 0, "")),
+    (3, ToolArgumentsChunk("look", 0, "{")),
+    (3, ToolArgumentsChunk("look", 0, "}")),
     (3, UsageRecorded(Usage(3, 2), "far", "large")),
     (3, MessageRecorded(Message("assistant", (Text("\n\nLooking."), LOOK)), "tools")),
     (3, MessageStop()),
@@ -141,8 +147,10 @@ def test_the_chunks_of_a_whole_run() -> None:
         "start",
         *("start-step", "reasoning-start", "reasoning-delta", "reasoning-end", "data-notice"),
         *("reasoning-start", "reasoning-delta", "reasoning-delta", "reasoning-end"),
-        *("text-start", "text-delta", "data-notice", "data-notice", "text-delta", "text-end"),
-        *("tool-input-start", "tool-input-available", "data-notice", "tool-output-available", "file"),
+        *("text-start", "text-delta", "tool-input-start", "tool-input-delta", "tool-input-delta"),
+        *("data-notice", "tool-input-error", "data-notice", "text-delta"),
+        *("tool-input-start", "tool-input-delta", "tool-input-delta", "text-end"),
+        *("tool-input-available", "data-notice", "tool-output-available", "file"),
         *("finish-step", "start-step", "text-start", "text-delta", "text-end"),
         *("tool-input-start", "tool-input-available", "data-approval", "tool-approval-request", "data-approval"),
         *("tool-input-available", "tool-output-error"),
@@ -153,7 +161,7 @@ def test_the_chunks_of_a_whole_run() -> None:
         "messageId": "msg_1",
         "messageMetadata": {"runId": RUN, "chatId": "chat", "status": "running", "createdAt": 1500},
     }
-    deltas = [chunk for chunk in chunks if chunk["type"].endswith("-delta")]
+    deltas = [chunk for chunk in chunks if "delta" in chunk]
     assert [(chunk["id"], chunk["delta"]) for chunk in deltas] == [
         *(("1", "Hm"), ("2", "Let "), ("2", "me think")),
         *(("3", "\n\nLook"), ("3", "ing."), ("4", "I will."), ("5", "It "), ("5", "flies.")),
@@ -318,6 +326,58 @@ def test_a_call_that_was_never_made_is_shown_as_such() -> None:
 
 
 # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+MINE = ToolCall("c9", "mine", '{"y":2}')
+BROKEN: tuple[tuple[int, AnyEvent], ...] = (
+    (1, STARTED),
+    (1, AttemptStarted("near", "small")),
+    (1, ToolArgumentsChunk("mine", 0, '{"x')),
+)
+
+
+def tool_chunks(*events: tuple[int, AnyEvent], **options: Any) -> list[dict[str, Any]]:
+    return [chunk for chunk in encoded(*BROKEN, *events, **options) if chunk["type"].startswith("tool-")]
+
+
+def test_a_call_that_is_made_anew_takes_the_part_of_the_one_that_broke_off() -> None:
+    chunks = tool_chunks(
+        (2, AttemptStarted("far", "large")),
+        (2, ToolArgumentsChunk("mine", 0, '{"y":')),
+        (2, MessageRecorded(Message("assistant", (MINE,)), "tools")),
+        (2, RunFinished("completed")),
+    )
+    assert kinds(chunks) == [
+        *("tool-input-start", "tool-input-delta", "tool-input-error"),
+        *("tool-input-start", "tool-input-delta", "tool-input-available"),
+    ]
+    assert len({chunk["toolCallId"] for chunk in chunks}) == 1
+    assert [chunk.get("providerExecuted") for chunk in chunks] == [None, None, True, False, None, None]
+    assert chunks[-1]["input"] == {"y": 2}
+
+
+def test_a_call_that_is_not_made_anew_is_shown_as_one_that_was_not_run() -> None:
+    """It counts as executed, so that a page which answers its calls by itself does not wait for this one."""
+    for ends in (
+        [(1, RunFinished("stopped"))],
+        [(1, AttemptDiscarded("cut")), (1, RunFinished("failed"))],
+        [(1, MessageRecorded(assistant("Well."), "cut")), (1, RunFinished("incomplete"))],
+        [(1, MessageRecorded(Message("assistant", (LOOK,)), "tools")), (1, RunFinished("stopped"))],
+    ):
+        (*_, refused) = tool_chunks(*ends)
+        assert (refused["type"], refused["input"], refused["providerExecuted"]) == ("tool-input-error", '{"x', True)
+
+
+def test_a_call_of_the_pages_that_was_whole_when_the_run_was_stopped_is_not_left_open() -> None:
+    made = MessageRecorded(Message("assistant", (ToolCall("c9", "mine", '{"x":1}'),)), "tools")
+    chunks = tool_chunks((1, made), (1, RunFinished("stopped")))
+    assert kinds(chunks) == ["tool-input-start", "tool-input-delta", "tool-input-error"]
+
+
+def test_calls_come_whole_where_texts_do() -> None:
+    made = MessageRecorded(Message("assistant", (MINE,)), "tools")
+    chunks = tool_chunks((1, made), (1, RunFinished("completed")), whole=True)
+    assert kinds(chunks) == ["tool-input-start", "tool-input-available"]
 
 
 def test_sources_are_told_once() -> None:

@@ -38,6 +38,7 @@ PASSED_OVER = frozenset(
         "message_recorded",
         "tool_output_recorded",
         "history_compressed",
+        "tool_arguments_chunk",
         "tool_call_chunk",
         "tool_call_finished",
         "long_tool_hint",

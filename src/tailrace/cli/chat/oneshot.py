@@ -47,7 +47,7 @@ from tailrace.events import (
     ToolOutputRecorded,
     entry_to_json,
 )
-from tailrace.journal.viewed_lines import without_reasoning
+from tailrace.journal.viewed_lines import in_short
 from tailrace.runs.recovery import follow
 from tailrace.system.stdout_writer import StdoutWriter
 
@@ -199,7 +199,7 @@ class OneShot:
 
     async def _show(self, batch: Sequence[Entry]) -> None:
         if self._as_json:
-            shown = batch if self._reasoning else without_reasoning(batch)
+            shown = batch if self._reasoning else in_short(batch)
             await self._out.write(b"".join(self._line(entry) for entry in shown))
             return
         text = "".join(self._text.text_of_event(entry.event) for entry in batch)

@@ -42,7 +42,7 @@ from tailrace.events import (
     entry_to_json,
 )
 from tailrace.journal.open_journal import open_journal
-from tailrace.journal.viewed_lines import without_reasoning
+from tailrace.journal.viewed_lines import in_short, without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
 from tailrace.runs.recovery import follow, stop
 
@@ -173,10 +173,10 @@ async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
     async for batch in follow(journal, args.run, after=args.after):
-        entries = list(without_reasoning(batch))
-        if args.json:
+        entries = list(in_short(batch))
+        if args.json and entries:
             _print("\n".join(entry_to_json(entry).decode() for entry in entries))
-        else:
+        elif not args.json:
             sys.stdout.write("".join(map(_shown, entries)))
         sys.stdout.flush()
         if isinstance(batch[-1].event, RunFinished):

@@ -47,6 +47,7 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
@@ -65,6 +66,7 @@ _NotShown: TypeAlias = (
     | HistoryCompressed
     | AttemptStarted
     | AnswerKept
+    | ToolArgumentsChunk
     | RelayFact
     | UsageRecorded
     | SequenceFact

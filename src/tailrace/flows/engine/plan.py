@@ -38,6 +38,7 @@ from tailrace.events import (
     StepFinished,
     StepStarted,
     StreamEvent,
+    ToolArgumentsChunk,
     UsageRecorded,
 )
 from tailrace.flows.definition.definition import Definition, Step
@@ -54,6 +55,7 @@ _Undecisive: TypeAlias = (
     | RunForked
     | StepCancelled
     | ReasoningChunk
+    | ToolArgumentsChunk
     | StreamEvent
     | RelayFact
     | HistoryFact

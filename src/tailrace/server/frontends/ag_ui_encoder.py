@@ -10,7 +10,7 @@ therefore several of the client's, and `Stretch` says which of them is encoded.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias, assert_never
 
 import msgspec
@@ -40,30 +40,33 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
     UsageRecorded,
     from_json,
 )
-from tailrace.messages import JsonObject, Message, Reasoning, Usage
+from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, Usage
 from tailrace.ports import StoredLine
-from tailrace.server.frontends.ag_ui_view import PROTOCOL, ClientView, ShownMessage, Stretch, frame, interrupt_id
+from tailrace.server.frontends.ag_ui_view import (
+    PROTOCOL,
+    ClientView,
+    ShownMessage,
+    Stretch,
+    frame,
+    interrupt,
+    interrupt_id,
+    usage_counts,
+)
+from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
 from tailrace.server.http.api_errors import ApiError
-from tailrace.server.token_counts import cached_tokens, token_counts
 
 _CHUNK: Final = b'{"type":"message_chunk","text":'  # a `MessageChunk` as it is stored, to its one field
 _decode = msgspec.json.Decoder(str).decode
 _TEXT: Final = b'id: %d.%d\ndata: {"type":"TEXT_MESSAGE_CONTENT","messageId":"%b","delta":%b}\n\n'
+_ARGUMENTS: Final = b'id: %d.%d\ndata: {"type":"TOOL_CALL_ARGS","toolCallId":"%b","delta":%b}\n\n'
 _NotShown: TypeAlias = AnswerKept | HistoryCompressed | RunForked | RelayFact | SequenceFact | Delivered | Snapshot
-_ANSWER: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "decision": {"enum": ["once", "session", "always", "deny"]},
-    },
-    "anyOf": [{"required": ["approved"]}, {"required": ["decision"]}],
-}
 
 
 class AgUiEncoder:
@@ -98,6 +101,7 @@ class AgUiEncoder:
         # tools
         self._calls: dict[str, str] = {}  # the provider's id of a call → the one that the client knows
         self._call_count = 0
+        self._writing = CallsBeingWritten()
         self._pending: list[str] = []  # calls for the client to make
         self._steps: dict[str, JsonObject] = {}  # open, with their metadata
         self._model_calls = 0
@@ -120,7 +124,8 @@ class AgUiEncoder:
         return self._taken()
 
     def feed_lines(self, lines: Iterable[StoredLine]) -> bytes:
-        """The same of entries as they are stored. Nearly all are pieces of a text: those are passed on undecoded."""
+        """The same of entries as they are stored. Nearly all are pieces of a text or of a call's arguments: those are
+        passed on undecoded."""
         for line in lines:
             seq, attempt, stored = line
             if self._text_id and self._answer is not None and not self.ended and stored.startswith(_CHUNK):
@@ -129,6 +134,10 @@ class AgUiEncoder:
                 self._answer.text.add(_decode(text), attempt)
                 if self._sends():
                     self._out.append(_TEXT % (seq, 0, self._text_id, text))
+            elif (call := self._writing.newest) is not None and (piece := call.stored_piece(stored)) is not None:
+                self._seq, self._number = seq, 0
+                if self._sends():
+                    self._out.append(_ARGUMENTS % (seq, 0, call.shown_id.encode(), piece))
             else:
                 self._take_entry(Entry(seq, from_json(stored), attempt))
         return self._taken()
@@ -174,6 +183,8 @@ class AgUiEncoder:
                 self._take_text(event, attempt)
             case AttemptStarted() | AttemptDiscarded() | UsageRecorded():
                 self._take_attempt(event, attempt)
+            case ToolArgumentsChunk():
+                self._write_call(event)
             case ToolCallChunk() | ToolCallFinished() | ToolOutputRecorded() | LongToolHint():
                 self._take_tool(event)
             case ApprovalAsked():
@@ -295,29 +306,39 @@ class AgUiEncoder:
         if message.text and (self._answer is None or not self._answer.text):
             self._say(message.text, 0)
         self._close_texts()
+        if not self._writing.became(message.tool_calls):
+            self._withdraw_calls()
+        written = {call.shown_id: call.text for call in self._writing.take_all()}
         for call in message.tool_calls:
-            answer = self._open_answer()
-            if call.name in self._foreign:
-                shown_id = client_call_id(self._run_id, len(self._pending))
-                self._pending.append(shown_id)
-            else:
-                shown_id = f"tool_{self._run_id.removeprefix('run_')}_{self._call_count}"
-            self._call_count += 1
-            self._calls[call.id] = shown_id
-            self._event("TOOL_CALL_START", toolCallId=shown_id, toolCallName=call.name, parentMessageId=answer.id)
-            self._event("TOOL_CALL_ARGS", toolCallId=shown_id, delta=call.arguments)
-            self._event("TOOL_CALL_END", toolCallId=shown_id)
-            function = {"name": call.name, "arguments": call.arguments}
-            answer.calls.append({"id": shown_id, "type": "function", "function": function})
+            self._record_call(call, written)
         self._answers += 1
         self._answer = self._thought = None
         self._end_step(f"model#{self._model_calls}")
+
+    def _record_call(self, call: ToolCall, written: Mapping[str, str]) -> None:
+        """The call is whole. `written`: what the client has of the arguments, by the ids of its calls."""
+        answer = self._open_answer()
+        if call.name in self._foreign:
+            shown_id = client_call_id(self._run_id, len(self._pending))
+            self._pending.append(shown_id)
+        else:
+            shown_id = own_call_id(self._run_id, self._call_count)
+        self._call_count += 1
+        self._calls[call.id] = shown_id
+        if (shown := written.get(shown_id)) is None:
+            self._event("TOOL_CALL_START", toolCallId=shown_id, toolCallName=call.name, parentMessageId=answer.id)
+        if not shown or len(shown) < len(call.arguments):
+            self._event("TOOL_CALL_ARGS", toolCallId=shown_id, delta=call.arguments[len(shown or "") :])
+        self._event("TOOL_CALL_END", toolCallId=shown_id)
+        function = {"name": call.name, "arguments": call.arguments}
+        answer.calls.append({"id": shown_id, "type": "function", "function": function})
 
     # ── attempts ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
         match event:
             case AttemptStarted(provider, model):
+                self._withdraw_calls()
                 if f"model#{self._model_calls}" not in self._steps:
                     self._model_calls += 1
                     self._start_step(f"model#{self._model_calls}", provider=provider, model=model)
@@ -336,12 +357,24 @@ class AgUiEncoder:
         """AG-UI has no word for a text that is taken back: the client gets the whole list without it."""
         self._close_texts()
         withdrawn = [shown.text.withdraw(attempt) for shown in (self._answer, self._thought) if shown is not None]
-        if not any(withdrawn):
-            return
+        if any(withdrawn) or self._writing.calls:
+            self._send_list()
+
+    def _withdraw_calls(self) -> None:
+        """The calls that are being written will not be made."""
+        if self._writing.calls:
+            self._close_texts()
+            self._send_list()
+
+    def _send_list(self) -> None:
+        """Of calls that broke off the client hears the end when its list has them no more: it must not take them for
+        calls to make."""
         if self._answer is not None and not self._answer.text:
             self._messages.remove(self._answer)
             self._answer = None
         self._event("MESSAGES_SNAPSHOT", messages=self._whole_list())
+        for call in self._writing.take_all():
+            self._event("TOOL_CALL_END", toolCallId=call.shown_id)
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -357,6 +390,25 @@ class AgUiEncoder:
                 self._custom("long_tool", toolName=name, durationS=duration)
             case _:
                 assert_never(event)
+
+    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+        """A call that is not whole yet belongs to the message under way. The rest of a text that was held back may
+        follow: it opens the text again."""
+        recorded, foreign = self._call_count, len(self._pending)
+        taken = self._writing.take_chunk(
+            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
+        )
+        if taken is None:
+            return
+        call, begins = taken
+        if begins:
+            self._close_texts()
+            parent = self._open_answer().id
+            self._event(
+                "TOOL_CALL_START", toolCallId=call.shown_id, toolCallName=call.tool_name, parentMessageId=parent
+            )
+        if chunk.text:
+            self._event("TOOL_CALL_ARGS", toolCallId=call.shown_id, delta=chunk.text)
 
     def _output(self, recorded: ToolOutputRecorded) -> None:
         if (call_id := self._calls.get(recorded.call_id)) is None:
@@ -388,24 +440,7 @@ class AgUiEncoder:
             self._begin()
         if self._seq <= self._stretch.answered:
             return
-        question: JsonObject = {
-            "id": interrupt_id(self._run_id, asked.approval_id),
-            "reason": "tool_call",
-            "message": f"Allow {asked.tool_name}? {asked.command}" + (f" ({asked.reason})" if asked.reason else ""),
-            "responseSchema": _ANSWER,
-            "metadata": {
-                "tailrace": {
-                    "runId": self._run_id,
-                    "approvalId": asked.approval_id,
-                    "toolName": asked.tool_name,
-                    "command": asked.command,
-                    "directory": asked.directory,
-                    "reason": asked.reason,
-                }
-            },
-        }
-        if (call_id := self._calls.get(asked.call_id)) is not None:
-            question["toolCallId"] = call_id
+        question = interrupt(self._run_id, asked, self._calls.get(asked.call_id))
         self._end({"type": "interrupt", "interrupts": [question]})
 
     # ── steps and ends ───────────────────────────────────────────────────────────────────────────────────────
@@ -435,7 +470,7 @@ class AgUiEncoder:
                     "RUN_ERROR",
                     message=error.message if error is not None else "the run failed",
                     code=(error.code or error.kind) if error is not None else finished.status,
-                    usage=self._spent(),
+                    usage=usage_counts(self._usage, self._counts_cache_apart),
                     metadata={"tailrace": {"runId": self._run_id, "status": finished.status}},
                 )
                 self.ended = True
@@ -447,20 +482,11 @@ class AgUiEncoder:
         fields: JsonObject = {"threadId": self._view.thread_id, "runId": self._view.run_id, "outcome": outcome}
         if at:
             fields["timestamp"] = int(at * 1000)
-        self._event("RUN_FINISHED", **fields, usage=self._spent())
+        self._event("RUN_FINISHED", **fields, usage=usage_counts(self._usage, self._counts_cache_apart))
         self.ended = True
 
     def _close_all(self) -> None:
         self._close_texts()
+        self._withdraw_calls()
         for step in [*self._steps]:
             self._end_step(step)
-
-    def _spent(self) -> list[JsonObject]:
-        """AG-UI counts cached tokens among the input."""
-        spent: list[JsonObject] = []
-        for (provider, model), usage in self._usage.items():
-            apart = cached_tokens(usage) if self._counts_cache_apart(provider) else 0
-            counts = token_counts(usage, counted_apart=apart)
-            counts["cacheWriteInputTokens"] = usage.cache_write_tokens
-            spent.append({"provider": provider, "model": model, **counts})
-        return spent

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from tailrace.attempt_text import AttemptText
-from tailrace.messages import JsonObject
+from tailrace.events import ApprovalAsked
+from tailrace.messages import JsonObject, Usage
+from tailrace.server.token_counts import cached_tokens, token_counts
 
 PROTOCOL: Final = "1.0"
 _encode = msgspec.json.Encoder().encode
+_ANSWER: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "approved": {"type": "boolean"},
+        "decision": {"enum": ["once", "session", "always", "deny"]},
+    },
+    "anyOf": [{"required": ["approved"]}, {"required": ["decision"]}],
+}
 _INTERRUPT: Final = re.compile(r"(run_[0-9a-f]+)\.(apr_[0-9a-f]+)")
 
 
@@ -60,6 +70,27 @@ def interrupt_id(run_id: str, approval_id: str) -> str:
     return f"{run_id}.{approval_id}"
 
 
+def interrupt(run_id: str, asked: ApprovalAsked, call_id: str | None) -> JsonObject:
+    """The question as AG-UI puts it. `call_id`: the call at the client."""
+    question: JsonObject = {
+        "id": interrupt_id(run_id, asked.approval_id),
+        "reason": "tool_call",
+        "message": f"Allow {asked.tool_name}? {asked.command}" + (f" ({asked.reason})" if asked.reason else ""),
+        "responseSchema": _ANSWER,
+        "metadata": {
+            "tailrace": {
+                "runId": run_id,
+                "approvalId": asked.approval_id,
+                "toolName": asked.tool_name,
+                "command": asked.command,
+                "directory": asked.directory,
+                "reason": asked.reason,
+            }
+        },
+    }
+    return question if call_id is None else {**question, "toolCallId": call_id}
+
+
 def run_and_approval(interrupt: str) -> tuple[str, str] | None:
     """The reverse: the run and its approval; None where this server made no such id."""
     found = _INTERRUPT.fullmatch(interrupt)
@@ -80,3 +111,16 @@ def opened_thread(view: ClientView) -> bytes:
     events.append({"type": "MESSAGES_SNAPSHOT", "messages": [*view.messages]})
     events.append({"type": "RUN_FINISHED", **named, "outcome": {"type": "success"}})
     return b"".join(map(frame, events))
+
+
+def usage_counts(
+    usage_by_model: Mapping[tuple[str, str], Usage], counts_cache_apart: Callable[[str], bool]
+) -> list[JsonObject]:
+    """For each provider and model. AG-UI counts cached tokens among the input."""
+    spent: list[JsonObject] = []
+    for (provider, model), usage in usage_by_model.items():
+        apart = cached_tokens(usage) if counts_cache_apart(provider) else 0
+        counts = token_counts(usage, counted_apart=apart)
+        counts["cacheWriteInputTokens"] = usage.cache_write_tokens
+        spent.append({"provider": provider, "model": model, **counts})
+    return spent

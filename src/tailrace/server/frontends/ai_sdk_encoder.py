@@ -7,13 +7,11 @@ refuses: clients of the AI SDK 5 check each of them. What that version has no wo
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.agent.client_calls import client_call_id
 from tailrace.events import (
     AnswerKept,
     AnyEvent,
@@ -37,16 +35,26 @@ from tailrace.events import (
     RunStarted,
     SequenceFact,
     Snapshot,
+    ToolArgumentsChunk,
     ToolCallChunk,
     ToolCallFinished,
     ToolOutputRecorded,
     UsageRecorded,
     from_json,
 )
-from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, ToolResult, Usage
+from tailrace.messages import JsonObject, Message, Reasoning, ToolResult, Usage
 from tailrace.ports import LogPage
 from tailrace.server.frontends.ai_sdk_metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
-from tailrace.server.frontends.ai_sdk_sources import document_sources, fetched_page, web_sources
+from tailrace.server.frontends.ai_sdk_parts import (
+    ToolPart,
+    ToolParts,
+    client_result,
+    document_sources,
+    fetched_page,
+    files_of,
+    output_of,
+    web_sources,
+)
 from tailrace.server.frontends.ai_sdk_stored_text import text_deltas
 from tailrace.server.token_counts import cached_tokens, token_counts
 
@@ -61,16 +69,6 @@ _encode = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
     RunForked | AnswerKept | HistoryCompressed | ToolCallFinished | RelayFact | SequenceFact | Delivered | Snapshot
 )
-
-
-class _Call(msgspec.Struct):
-    """A tool call of the model. `part_id` is the `toolCallId` that the client knows it by: providers use ids again."""
-
-    call: ToolCall
-    part_id: str
-    foreign: bool
-    shown: bool = False
-    asked: bool = False
 
 
 class _Part(msgspec.Struct):
@@ -109,10 +107,8 @@ class UiMessageEncoder:
         self._begun = False
         # the run
         self._run_id = ""
-        self._foreign: frozenset[str] = frozenset()
-        self._calls: list[_Call] = []
+        self._tools = ToolParts()
         self._client_ids: dict[str, str] = {}  # of the client's calls: the provider's id → ours
-        self._foreign_calls = 0
         # the step: one answer of the model and its tools
         self._in_step = False
         self._recorded = False  # the answer is whole: the next text begins another step
@@ -123,7 +119,7 @@ class UiMessageEncoder:
         self._blank = ""  # white space at the beginning of a text, until there is more
         self._blank_attempt = 0
         # approvals
-        self._asked: dict[str, _Call] = {}
+        self._asked: dict[str, ToolPart] = {}
         self._open: set[str] = set()
         self._running: set[int] = set()
         self.seq = 0  # of the last entry that was read
@@ -141,8 +137,7 @@ class UiMessageEncoder:
 
     def begin_run(self, run_id: str, foreign: Collection[str] = ()) -> None:
         """The entries that follow are this run's. `foreign`: the names of the tools that the client runs."""
-        self._run_id, self._foreign = run_id, frozenset(foreign)
-        self._calls, self._foreign_calls = [], 0
+        self._run_id, self._tools = run_id, ToolParts(run_id, foreign)
         self._open.clear()
         self._running.clear()
         self.finished = None
@@ -154,13 +149,17 @@ class UiMessageEncoder:
         return self._taken()
 
     def feed_page(self, page: LogPage) -> bytes:
-        """The same of entries as they are stored. Where a text goes on they are not decoded."""
+        """The same of entries as they are stored. Where a text or a call's arguments go on they are not decoded."""
         part = self._part if not self.paused else None
         if part is not None and (deltas := text_deltas(page, part.kind, part.id)) is not None:
             self.seq = page[-1].seq
             return deltas
         for line in page:
-            self._advance(from_json(line.json), line.attempt, line.seq)
+            if not self.paused and (delta := self._tools.stored_delta(line.json)) is not None:
+                self.seq = line.seq
+                self._out.append(delta)
+            else:
+                self._advance(from_json(line.json), line.attempt, line.seq)
         return self._taken()
 
     def go_on(self, answered: Collection[str]) -> bool:
@@ -205,7 +204,7 @@ class UiMessageEncoder:
         if finished is None:
             self._add("finish", messageMetadata=WAITING)
             return self._taken() + DONE
-        calls_client = any(call.foreign and call.shown for call in self._calls)
+        calls_client = any(call.foreign and call.shown for call in self._tools.made)
         tokens = token_counts(self._usage, counted_apart=self._counted_apart)
         metadata = end_metadata(finished, tokens, self._model, finish_reason(finished, self._stop, calls_client))
         if cost_usd is not None:
@@ -227,7 +226,10 @@ class UiMessageEncoder:
         return data
 
     def _add(self, kind: str, **fields: object) -> None:
-        self._out.append(b"data: %b\n\n" % _encode({"type": kind, **fields}))
+        self._put({"type": kind, **fields})
+
+    def _put(self, *chunks: JsonObject) -> None:
+        self._out += [b"data: %b\n\n" % _encode(chunk) for chunk in chunks]
 
     # ── what the entries say ─────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +246,7 @@ class UiMessageEncoder:
                 self._end_part()
             case MessageRecorded(message, stop):
                 self._record(message, stop)
-            case ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
+            case ToolArgumentsChunk() | ToolCallChunk() | ToolOutputRecorded() | ApprovalAsked() | ApprovalAnswered():
                 self._take_tool(event)
             case LongToolHint() | GatewayNotice():
                 self._add_notice(event)
@@ -270,11 +272,7 @@ class UiMessageEncoder:
         self._end_part()
         self._usage += finished.usage
         self.finished = finished
-        if finished.status != "completed":
-            return
-        for call in self._calls:
-            if call.foreign:
-                self._show_call(call, _arguments(call.call))
+        self._put(*self._tools.finish(completed=finished.status == "completed"))
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -344,9 +342,10 @@ class UiMessageEncoder:
         for number, (name, media_type) in enumerate(document_sources(message), 1):
             source = f"document-{self._parts}-{number}"
             self._add("source-document", sourceId=source, mediaType=media_type, title=name, filename=name)
-        self._client_ids = {}
-        for call in message.tool_calls:
-            self._calls.append(self._call(call))
+        before = len(self._tools.made)
+        self._put(*self._tools.record(message.tool_calls))
+        made = self._tools.made[before:]
+        self._client_ids = {part.call.id: part.part_id for part in made if part.foreign}
 
     def _whole_texts(self, message: Message) -> None:
         thoughts = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
@@ -363,28 +362,24 @@ class UiMessageEncoder:
 
     # ── tools ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, call: ToolCall) -> _Call:
-        if call.name not in self._foreign:
-            return _Call(call, f"tool_{self._run_id.removeprefix('run_')}_{len(self._calls)}", foreign=False)
-        client_id = client_call_id(self._run_id, self._foreign_calls)
-        self._foreign_calls += 1
-        self._client_ids[call.id] = client_id
-        return _Call(call, client_id, foreign=True)
-
-    def _take_tool(self, event: ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered) -> None:
+    def _take_tool(
+        self, event: ToolArgumentsChunk | ToolCallChunk | ToolOutputRecorded | ApprovalAsked | ApprovalAnswered
+    ) -> None:
         match event:
+            case ToolArgumentsChunk():
+                self._write_call(event)
             case ToolCallChunk(index=index, args=args):
-                if index < len(self._calls):
-                    call = self._calls[index]
-                    self._show_call(call, args if args is not None else _arguments(call.call))
+                if index < len(self._tools.made):
+                    call = self._tools.made[index]
+                    self._put(*self._tools.show(call, args if args is not None else call.arguments))
                     self._running.add(index)
             case ToolOutputRecorded(call_id=call_id):
-                if (place := self._index_of(call_id)) is not None:
+                if (place := self._tools.place_of(call_id)) is not None:
                     self._running.discard(place)
-                    self._output(self._calls[place], event)
+                    self._output(self._tools.made[place], event)
             case ApprovalAsked(call_id=call_id):
-                if (place := self._index_of(call_id)) is not None:
-                    self._ask(self._calls[place], event)
+                if (place := self._tools.place_of(call_id)) is not None:
+                    self._ask(self._tools.made[place], event)
             case ApprovalAnswered(approval_id=approval_id, decision=decision):
                 self._open.discard(approval_id)
                 if (asked := self._asked.get(approval_id)) is not None:
@@ -392,51 +387,38 @@ class UiMessageEncoder:
             case _:
                 assert_never(event)
 
-    def _index_of(self, call_id: str) -> int | None:
-        """The newest call with this id, as `Turn` has it."""
-        for index in range(len(self._calls) - 1, -1, -1):
-            if self._calls[index].call.id == call_id:
-                return index
-        return None
+    def _write_call(self, chunk: ToolArgumentsChunk) -> None:
+        """The text before a call stays open: more of it may still come."""
+        if self._whole:
+            return
+        chunks, begins = self._tools.write(chunk)
+        if begins:
+            self._step()
+            if self._goes_on(b"reasoning"):
+                self._end_part()
+        self._put(*chunks)
 
-    def _show_call(self, call: _Call, arguments: object) -> None:
-        """Our tools are dynamic: no page knows them beforehand. They are not for the page to run."""
-        ours = {} if call.foreign else {"providerExecuted": True, "dynamic": True}
-        known = {"toolCallId": call.part_id, "toolName": call.call.name}
+    def _output(self, call: ToolPart, recorded: ToolOutputRecorded) -> None:
         if not call.shown:
-            self._add("tool-input-start", **known, **ours)
-        call.shown = True
-        self._add("tool-input-available", **known, input=arguments, **ours)
-
-    def _output(self, call: _Call, recorded: ToolOutputRecorded) -> None:
-        if not call.shown:
-            self._show_call(call, _arguments(call.call))
+            self._put(*self._tools.show(call, call.arguments))
         refused = recorded.not_executed
-        known: JsonObject = {"toolCallId": call.part_id}
-        if recorded.ok:
-            self._add("tool-output-available", **known, output=recorded.output, providerExecuted=True, dynamic=True)
-        elif refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
-            self._add("tool-output-denied", **known)
+        if refused is not None and refused.kind in _DENIED and call.asked and self._approvals == "parts":
+            self._add("tool-output-denied", toolCallId=call.part_id)
         else:
-            self._add("tool-output-error", **known, errorText=recorded.output, providerExecuted=True, dynamic=True)
-        for file in recorded.files:
-            data = base64.b64encode(file.data).decode()
-            self._add("file", url=f"data:{file.media_type};base64,{data}", mediaType=file.media_type)
+            self._put(output_of(call.part_id, recorded))
+        self._put(*files_of(recorded))
         if recorded.ok and (url := fetched_page(call.call)):
             self._page(url)
 
     def _client_results(self, message: Message) -> None:
-        """What the client's own tools gave: it is shown to a client that did not run them itself."""
+        """They are shown to a client that did not run its tools itself."""
         for part in message.parts:
             if isinstance(part, ToolResult) and (client_id := self._client_ids.get(part.call_id)):
-                if part.ok:
-                    self._add("tool-output-available", toolCallId=client_id, output=_result_value(part))
-                else:
-                    self._add("tool-output-error", toolCallId=client_id, errorText=part.text)
+                self._put(client_result(client_id, part))
 
-    def _ask(self, call: _Call, asked: ApprovalAsked) -> None:
+    def _ask(self, call: ToolPart, asked: ApprovalAsked) -> None:
         if not call.shown:
-            self._show_call(call, _arguments(call.call))
+            self._put(*self._tools.show(call, call.arguments))
         self._asked[asked.approval_id] = call
         if asked.approval_id not in self._answered_before:
             self._open.add(asked.approval_id)
@@ -446,7 +428,7 @@ class UiMessageEncoder:
         if self._approvals == "parts":
             self._add("tool-approval-request", approvalId=asked.approval_id, toolCallId=call.part_id)
 
-    def _approval_part(self, approval_id: str, call: _Call, fields: JsonObject) -> None:
+    def _approval_part(self, approval_id: str, call: ToolPart, fields: JsonObject) -> None:
         """The question and then its answer: the later part with this id replaces the earlier one."""
         data = {"approvalId": approval_id, "runId": self._run_id, "toolCallId": call.part_id}
         self._add("data-approval", id=approval_id, data={**data, "toolName": call.call.name, **fields})
@@ -456,6 +438,7 @@ class UiMessageEncoder:
     def _take_attempt(self, event: AttemptStarted | AttemptDiscarded | UsageRecorded, attempt: int) -> None:
         match event:
             case AttemptStarted(provider=provider, model=model):
+                self._put(*self._tools.break_off())
                 self._model = f"{provider}/{model}" if provider else model
                 if self._attempts and not self._recorded:
                     kind = "retry" if self._attempts[-1] == self._model else "failover"
@@ -463,6 +446,7 @@ class UiMessageEncoder:
                     self._notice(kind, f"Asking {self._model} …", extra)
                 self._attempts.append(self._model)
             case AttemptDiscarded():
+                self._put(*self._tools.break_off())
                 if self._part is not None and self._part.attempt == attempt:
                     self._end_part(discarded=True)
                 if self._blank_attempt == attempt:
@@ -484,16 +468,3 @@ class UiMessageEncoder:
     def _notice(self, kind: str, text: str, extra: JsonObject) -> None:
         """For the moment: a transient part is shown and becomes no part of the message."""
         self._add("data-notice", data={**extra, "kind": kind, "text": text}, transient=True)
-
-
-def _arguments(call: ToolCall) -> object:
-    parsed = call.parsed()
-    return parsed if parsed is not None else call.arguments
-
-
-def _result_value(result: ToolResult) -> object:
-    """The value that the client gave, where its text is JSON."""
-    try:
-        return msgspec.json.decode(result.text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return result.text

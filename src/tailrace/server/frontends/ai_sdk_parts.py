@@ -1,0 +1,191 @@
+"""What the parts of a UI message say of tools, and of what an answer rests on: web pages and documents. Pure."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from tailrace.agent.client_calls import client_call_id
+from tailrace.events import ToolArgumentsChunk, ToolOutputRecorded
+from tailrace.messages import JsonObject, Message, Native, ToolCall, ToolResult
+from tailrace.server.frontends.calls_being_written import CallsBeingWritten, own_call_id
+from tailrace.wire.peer_json import objects_of, text_of
+from tailrace.wire.translation.citations import citations_in
+
+# Our tools are dynamic: no page knows them beforehand. They are not for the page to run.
+_OURS: Final[JsonObject] = {"providerExecuted": True, "dynamic": True}
+_INPUT_DELTA: Final = b'data: {"type":"tool-input-delta","toolCallId":"%b","inputTextDelta":%b}\n\n'
+BROKE_OFF: Final = "The model's answer broke off before this call was whole; it was not run."
+NOT_RUN: Final = "The run ended before this call was made."
+_FETCH: Final = "web_fetch"
+_PAGES = frozenset({"page_location"})  # Anthropic's word for a place in a PDF file
+_PLACES = frozenset({"char_location", "content_block_location"}) | _PAGES
+
+
+class ToolPart(msgspec.Struct):
+    """A tool call of the model. `part_id` is the `toolCallId` that the client knows it by: providers use ids again."""
+
+    call: ToolCall
+    part_id: str
+    foreign: bool
+    begun: bool = False  # the client knows that it is coming
+    shown: bool = False
+    asked: bool = False
+
+    @property
+    def arguments(self) -> object:
+        parsed = self.call.parsed()
+        return parsed if parsed is not None else self.call.arguments
+
+
+class ToolParts:
+    """The tool parts of one run. `foreign`: the names of the tools that the client runs. The methods give the chunks
+    that are due."""
+
+    def __init__(self, run_id: str = "", foreign: Collection[str] = ()) -> None:
+        self._run_id, self._foreign = run_id, frozenset(foreign)
+        self._foreign_calls = 0
+        self._writing = CallsBeingWritten()
+        self._broken: set[str] = set()  # calls that broke off and were not made anew
+        self.made: list[ToolPart] = []  # of calls that are whole
+
+    def place_of(self, call_id: str) -> int | None:
+        """Of the newest call with this id, as `Turn` has it."""
+        return next((at for at in reversed(range(len(self.made))) if self.made[at].call.id == call_id), None)
+
+    def write(self, chunk: ToolArgumentsChunk) -> tuple[list[JsonObject], bool]:
+        """The next piece of a call's arguments, and whether the call has just begun."""
+        recorded, foreign = len(self.made), self._foreign_calls
+        taken = self._writing.take_chunk(
+            chunk, self._run_id, self._foreign, recorded=recorded, recorded_foreign=foreign
+        )
+        if taken is None:
+            return [], False
+        call, begins = taken
+        chunks = [self._start(call.shown_id, call.tool_name, foreign=call.foreign)] if begins else []
+        if chunk.text:
+            delta = {"type": "tool-input-delta", "toolCallId": call.shown_id, "inputTextDelta": chunk.text}
+            chunks.append(delta)
+        return chunks, begins
+
+    def stored_delta(self, stored: bytes) -> bytes | None:
+        """The server-sent event of a stored entry that has the next piece of the newest call; None for any other."""
+        call = self._writing.newest
+        piece = call.stored_piece(stored) if call is not None else None
+        return _INPUT_DELTA % (call.shown_id.encode(), piece) if call is not None and piece is not None else None
+
+    def break_off(self) -> list[JsonObject]:
+        """The calls that are being written will not be made."""
+        broken = self._writing.take_all()
+        self._broken.update(call.shown_id for call in broken)
+        return [_input_error(call.shown_id, call.tool_name, call.text, BROKE_OFF, call.foreign) for call in broken]
+
+    def record(self, calls: Sequence[ToolCall]) -> list[JsonObject]:
+        """These calls are whole."""
+        chunks = [] if self._writing.became(calls) else self.break_off()
+        begun = {call.shown_id for call in self._writing.take_all()}
+        for call in calls:
+            foreign = call.name in self._foreign
+            number = self._foreign_calls
+            part_id = client_call_id(self._run_id, number) if foreign else own_call_id(self._run_id, len(self.made))
+            self._foreign_calls += foreign
+            self.made.append(ToolPart(call, part_id, foreign, begun=part_id in begun))
+        return chunks
+
+    def show(self, part: ToolPart, arguments: object) -> list[JsonObject]:
+        """The call begins, or is the client's to make."""
+        known = {"toolCallId": part.part_id, "toolName": part.call.name}
+        begun, part.begun, part.shown = part.begun, True, True
+        chunks = [] if begun else [self._start(part.part_id, part.call.name, foreign=part.foreign)]
+        whose = {} if part.foreign else _OURS
+        return [*chunks, {"type": "tool-input-available", **known, "input": arguments, **whose}]
+
+    def finish(self, *, completed: bool) -> list[JsonObject]:
+        """The run has ended: the client makes its calls, where the run is complete."""
+        chunks = self.break_off()
+        for part in self.made:
+            if part.foreign and completed:
+                chunks += self.show(part, part.arguments)
+            elif part.begun and not part.shown:
+                call = part.call
+                chunks.append(_input_error(part.part_id, call.name, call.arguments, NOT_RUN, part.foreign))
+        return chunks
+
+    def _start(self, part_id: str, name: str, *, foreign: bool) -> JsonObject:
+        """A call that is made anew takes the part of the one that broke off."""
+        whose = _OURS if not foreign else {"providerExecuted": False} if part_id in self._broken else {}
+        self._broken.discard(part_id)
+        return {"type": "tool-input-start", "toolCallId": part_id, "toolName": name, **whose}
+
+
+def _input_error(part_id: str, name: str, arguments: str, error: str, foreign: bool) -> JsonObject:
+    """One of the page's own counts as executed elsewhere: the page has no result to send."""
+    whose = {"providerExecuted": True} if foreign else _OURS
+    known = {"toolCallId": part_id, "toolName": name}
+    return {"type": "tool-input-error", **known, "input": arguments, "errorText": error, **whose}
+
+
+def output_of(part_id: str, recorded: ToolOutputRecorded) -> JsonObject:
+    if recorded.ok:
+        return {"type": "tool-output-available", "toolCallId": part_id, "output": recorded.output, **_OURS}
+    return {"type": "tool-output-error", "toolCallId": part_id, "errorText": recorded.output, **_OURS}
+
+
+def files_of(recorded: ToolOutputRecorded) -> Iterator[JsonObject]:
+    for file in recorded.files:
+        data = base64.b64encode(file.data).decode()
+        yield {"type": "file", "url": f"data:{file.media_type};base64,{data}", "mediaType": file.media_type}
+
+
+def client_result(part_id: str, result: ToolResult) -> JsonObject:
+    """What one of the client's own tools gave."""
+    if not result.ok:
+        return {"type": "tool-output-error", "toolCallId": part_id, "errorText": result.text}
+    try:
+        value = msgspec.json.decode(result.text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        value = result.text
+    return {"type": "tool-output-available", "toolCallId": part_id, "output": value}
+
+
+def web_sources(message: Message) -> Iterator[tuple[str, str]]:
+    """The address and the title of each page that the text cites."""
+    for citation in citations_in(message):
+        yield citation.url, citation.title
+
+
+def document_sources(message: Message) -> list[tuple[str, str]]:
+    """The name and the media type of each document that the text cites, once each."""
+    found: dict[tuple[str, str], None] = {}
+    for part in message.parts:
+        match part:
+            case Native("anthropic", {"type": "text"} as item):
+                found |= dict.fromkeys(map(_cited_document, _citations(item)))
+            case Native("responses", {"type": "output_text"} as item):
+                files = (text_of(note.get("filename")) for note in objects_of(item.get("annotations")))
+                found |= dict.fromkeys((name, _media_type(name)) for name in files if name)
+            case _:
+                pass
+    return [*found]
+
+
+def _citations(item: JsonObject) -> list[JsonObject]:
+    return [cited for cited in objects_of(item.get("citations")) if cited.get("type") in _PLACES]
+
+
+def _cited_document(cited: JsonObject) -> tuple[str, str]:
+    name = text_of(cited.get("document_title")) or "document"
+    return name, "application/pdf" if cited.get("type") in _PAGES else "text/plain"
+
+
+def _media_type(name: str) -> str:
+    return "application/pdf" if name.lower().endswith(".pdf") else "text/plain"
+
+
+def fetched_page(call: ToolCall) -> str:
+    """The address of the page that this call fetches; empty where it is another tool's."""
+    arguments = call.parsed() if call.name == _FETCH else None
+    return text_of((arguments or {}).get("url"))
