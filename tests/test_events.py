@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any, assert_never, get_args
 
 import msgspec
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace import events
+from tailrace.acp import log_to_updates
+from tailrace.agent import fork
 from tailrace.events import (
     AnyEvent,
     ApprovalAnswered,
@@ -53,6 +56,7 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.messages import Usage, user
+from tailrace.server.frontends import ag_ui_encoder, ai_sdk_encoder
 
 # The contract, written out: (class, wire name, fields in order, their defaults; ... where the field is required).
 CONTRACT: list[tuple[type[Any], str, dict[str, object]]] = [
@@ -274,6 +278,25 @@ def test_a_new_event_fails_the_type_check_wherever_it_is_forgotten() -> None:
                 checked += 1
                 assert "assert_never(" in ast.unparse(node.cases[-1]), f"{path}:{node.lineno}"
     assert checked > 8
+
+
+@pytest.mark.parametrize("module", [fork, ag_ui_encoder, ai_sdk_encoder, log_to_updates], ids=lambda m: m.__name__)
+def test_a_kind_of_events_is_ignored_whole_or_not_at_all(module: ModuleType) -> None:
+    """Where a viewer shows some of a kind and ignores the kind, the next event of it passes the type check unseen."""
+    ignored: set[str] = set()
+    shown: set[str] = set()
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Match) and "assert_never(" in ast.unparse(node.cases[-1]):
+            shown |= set().union(*(event_names_in(case.pattern) for case in node.cases))
+            for case in node.cases:
+                match case.guard:
+                    case ast.Call(func=ast.Name("isinstance"), args=[_, ast.Name(alias)]):
+                        ignored |= {kind.__name__ for kind in get_args(vars(module)[alias])}
+                    case _:
+                        pass
+    assert ignored
+    assert not ignored & shown
+    assert ignored | shown == {kind.__name__ for kind in get_args(AnyEvent)}
 
 
 def test_what_the_module_offers_is_all_there() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 from agent.test_service import opened
-from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, run_of_message
+from tailrace.agent.client_thread import message_id, place_in_thread, question_ids, request_key, run_of_message
 from tailrace.agent.service import ClientTurn, TurnSpec
 from tailrace.agent.session import history_of
 from tailrace.events import MessageRecorded, RunFinished
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject, Message, assistant, user
-from tailrace.ports import NewRun, Run
+from tailrace.ports import NewRun, Run, RunFilter
 from tailrace.testing.provider import reply
 
 
@@ -107,3 +108,33 @@ async def test_a_replaced_history_holds_for_later_turns(tmp_path: Path, stopped:
     assert history[:3] == (*said("one"), user("three"))
     assert asked[:3] == ["one", "one!", "three"]
     assert asked[-1] == "four"
+
+
+def test_no_two_requests_have_one_key() -> None:
+    """A name may have any character, the one between names as well."""
+    assert request_key("ag-ui", "ann", "a:b", "c") != request_key("ag-ui", "ann", "a", "b:c")
+    assert request_key("ag-ui", "ann:a", "b") != request_key("ag-ui", "ann", "a:b")
+    assert request_key("ag-ui", "ann", "\0") == request_key("ag-ui", "ann", "\0")
+
+
+class CountingJournal(MemoryJournal):
+    """Counts how often it is asked for runs."""
+
+    listed = 0
+
+    async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
+        self.listed += 1
+        return await super().runs(**wanted)
+
+
+async def test_a_long_thread_is_read_in_few_steps() -> None:
+    """Each request of a front end without a memory of it looks through all of it."""
+    journal = CountingJournal()
+    for number in range(200):
+        await turn(journal, str(number))
+    place = await place_in_thread(journal, "s", ["unknown"])
+    assert (place.new_from, place.repeated, journal.listed) == (0, None, 5)
+    journal.listed = 0
+    await turn(journal, "anew", follows="")
+    assert [message.text for message in await history_of(journal, "s")] == ["anew", "anew!"]
+    assert journal.listed == 1, "nothing before the turn that follows none is looked at"

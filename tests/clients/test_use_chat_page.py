@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
 
-from clients.installed import PROGRAMS, ROOT, client_environment, clients_dir
+from clients.example_page import EXAMPLES, built_page, opened_page
+from clients.installed import PROGRAMS
 from server.frontends.launch_tool import Launch
-from server.http_server import RunningServer, running_server
 from server.web import chromium
-from server.web.chromium import Browser, Tab, browsing
-from tailrace.testing.provider import Break, Offset, Reply, Scenario, call, reply
+from tailrace.testing.provider import Break, Offset, Scenario, call, reply
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
-EXAMPLE = ROOT / "examples/frontends/use_chat"
 WORDS = " ".join(f"word{number}" for number in range(1, 61))
 STOP = '(button) => button.textContent === "Stop"'
 READY = 'document.querySelector("main")?.dataset.status === "ready"'
@@ -30,19 +23,13 @@ READY = 'document.querySelector("main")?.dataset.status === "ready"'
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page's directory, with the bundle that `npm run build` makes."""
-    home = tmp_path_factory.mktemp("page")
-    for name in ("page.jsx", "index.html"):
-        shutil.copy(EXAMPLE / name, home)
-    (home / "node_modules").symlink_to(clients_dir() / "node_modules")
-    command = json.loads((EXAMPLE / "package.json").read_text(encoding="utf-8"))["scripts"]["build"].split()
-    (home / "plain").mkdir()
-    shutil.copy(PROGRAMS / "use_chat.jsx", home / "plain/page.jsx")
-    shutil.copy(EXAMPLE / "index.html", home / "plain")
-    for directory in (home, home / "plain"):
-        environment = client_environment(home, {})
-        subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, timeout=60)
-    return home
+    return built_page("use_chat", tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def built_plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with `useChat` as it is, without a `Chat` of its own."""
+    return built_page("use_chat", tmp_path_factory.mktemp("plain"), page=PROGRAMS / "use_chat.jsx")
 
 
 @pytest.fixture(scope="module")
@@ -51,39 +38,13 @@ def devtools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@asynccontextmanager
-async def page(
-    devtools: str,
-    built: Path,
-    home: Path,
-    *script: str | Scenario | Reply,
-    path: str = "",
-    config: str = "",
-    **kwargs: Any,
-) -> AsyncGenerator[tuple[RunningServer, Browser, Tab], None]:
-    """The page on an origin of its own, in front of a server that lets it in."""
-    application = web.Application()
-    application.router.add_static("/", built)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        config += f"server: {{cors_origins: ['{origin}'], drain_s: 0.05}}\n"
-        async with running_server(home, *script, config=config, **kwargs) as server, browsing(devtools) as browser:
-            yield server, browser, await browser.tab(f"{origin}{path}/index.html?server={server.url}#chat-1")
-    finally:
-        await runner.cleanup()
-
-
 def test_the_page_has_fifty_lines() -> None:
-    assert len((EXAMPLE / "page.jsx").read_text(encoding="utf-8").splitlines()) <= 60
+    assert len((EXAMPLES / "use_chat/page.jsx").read_text(encoding="utf-8").splitlines()) <= 60
 
 
 async def test_turns_a_reload_in_the_middle_and_a_second_tab(devtools: str, built: Path, tmp_path: Path) -> None:
     script = (reply("Hello."), Scenario(reply=reply(WORDS), pace_s=0.05))
-    async with page(devtools, built, tmp_path, *script) as (server, browser, tab):
+    async with opened_page(devtools, built, tmp_path, *script) as (server, browser, tab):
         await tab.send("Hi.")
         await tab.until_shown("Hello.")
         await tab.until(READY)
@@ -106,11 +67,11 @@ async def test_turns_a_reload_in_the_middle_and_a_second_tab(devtools: str, buil
     assert (tab.complaints, other.complaints) == ([], [])
 
 
-async def test_use_chat_as_it_is_resumes_after_a_reload(devtools: str, built: Path, tmp_path: Path) -> None:
+async def test_use_chat_as_it_is_resumes_after_a_reload(devtools: str, built_plain: Path, tmp_path: Path) -> None:
     """The page keeps no message: the one that is being written comes back whole."""
     (tmp_path / "notes.txt").write_text("rain", encoding="utf-8")
     script = (reply(call("read_file", {"path": "notes.txt"})), Scenario(reply=reply(WORDS), pace_s=0.05))
-    async with page(devtools, built, tmp_path, *script, path="/plain") as (_, _, tab):
+    async with opened_page(devtools, built_plain, tmp_path, *script) as (_, _, tab):
         await tab.press("Ask")
         await tab.until_shown("word5 ")
         await tab.reload()
@@ -124,7 +85,7 @@ async def test_use_chat_as_it_is_resumes_after_a_reload(devtools: str, built: Pa
 async def test_an_approval_a_refusal_and_an_answer_anew(devtools: str, built: Path, tmp_path: Path) -> None:
     launch = reply(call("launch", {"what": "rocket"}))
     script = (launch, reply("It flies."), launch, reply("It stays."))
-    async with page(devtools, built, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
+    async with opened_page(devtools, built, tmp_path, *script, tools=(Launch(),)) as (server, _, tab):
         await tab.send("Launch!")
         await tab.until_shown("approval-requested")
         await tab.until(READY)
@@ -154,7 +115,7 @@ async def test_an_approval_a_refusal_and_an_answer_anew(devtools: str, built: Pa
 async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
     devtools: str, built: Path, tmp_path: Path
 ) -> None:
-    async with page(devtools, built, tmp_path, Scenario(reply=reply(WORDS), pace_s=0.05)) as (server, _, tab):
+    async with opened_page(devtools, built, tmp_path, Scenario(reply=reply(WORDS), pace_s=0.05)) as (server, _, tab):
         await tab.send("Count.")
         await tab.until_shown("word5 ")
         for stream in [*server.pipeline._streams]:
@@ -171,7 +132,7 @@ async def test_a_lost_connection_is_resumed_when_the_page_is_looked_at(
 async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> None:
     stalled = Scenario(reply=reply(WORDS), broken=Break("stall", Offset(60, per_cent=True)))
     config = "call: {idle_timeout_s: 600}\n"
-    async with page(devtools, built, tmp_path, stalled, reply("Again."), config=config) as (server, _, tab):
+    async with opened_page(devtools, built, tmp_path, stalled, reply("Again."), config=config) as (server, _, tab):
         await tab.send("Count.")
         await tab.until_shown("word5 ")
         run = (await server.json("GET", "/runs"))[1]["data"][0]["id"]
@@ -179,7 +140,10 @@ async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> 
         async with asyncio.timeout(chromium.PATIENCE_S):
             ended = await server.app.agents.finished(run)
         await tab.until(READY)
+        kept = json.loads(await tab.value("localStorage.getItem('chat-1')"))[-1]
         await tab.send("Go on.")
         await tab.until_shown("Again.")
     assert ended.status == "stopped"
+    assert kept["metadata"]["status"] == "stopped"
+    assert [part["state"] for part in kept["parts"] if part["type"] == "text"] == ["done"]
     assert tab.complaints == []

@@ -104,7 +104,6 @@ async def test_I103_the_primary_dies_and_its_standby_is_promoted(tmp_path: Path,
             async with watched.in_flight(nodes[0]):
                 await asyncio.to_thread(primary.kill)
                 await asyncio.to_thread(standby.promote)
-            await nodes[0].logged("is back after")
             async with watched.in_flight(nodes[1]):  # the others find it as soon as they write
                 pass
             await watched.check_folds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -10,10 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from editors.acp_editor import LONGEST_S, write_config
-from tailrace.acp.stdio import Pipes, StdioTransport
 
 JUNK = [b"hello", b"[]", b"42", b"{}", b"\xff\xfe", b"x" * 10_000_000, b'{"id":[1],"result":1}', b'{"id":9,"error":3}']
 # What a library, a child process and a `print` may do once the agent runs.
@@ -86,61 +82,3 @@ def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
     (line,) = ended.stderr.decode().splitlines()
     assert line.startswith("error: tailrace acp needs an extra: pip install ")
     assert "[acp]" in line
-
-
-class _Ends:
-    """Both ends of the two pipes."""
-
-    def __init__(self) -> None:
-        incoming, self.to_agent = os.pipe()
-        self.from_agent, outgoing = os.pipe()
-        self.pipes = Pipes(incoming, outgoing)
-
-    def close(self) -> None:
-        for descriptor in {*self.pipes, self.to_agent, self.from_agent}:
-            os.close(descriptor)
-
-
-async def test_an_editor_that_does_not_read_mixes_no_lines() -> None:
-    """Writers that are cancelled while the pipe is full leave no half of a line behind."""
-    ends = _Ends()
-    transport = StdioTransport(ends.pipes)
-    long = [b"%d" % number * 150_000 + b"\n" for number in range(4)]
-    writers = [asyncio.create_task(transport.write(line)) for line in long]
-    await asyncio.sleep(0)
-    writers[0].cancel()
-    writers[2].cancel()
-    got = b""
-    while got.count(b"\n") < 4:
-        got += await asyncio.to_thread(os.read, ends.from_agent, 65_536)
-    assert got == b"".join(long)
-    await asyncio.gather(*writers, return_exceptions=True)
-    await transport.close()
-    with pytest.raises(ConnectionError):
-        await transport.write(b"more\n")
-    ends.close()
-
-
-async def test_an_editor_that_reads_no_more_is_the_end() -> None:
-    ends = _Ends()
-    transport = StdioTransport(ends.pipes)
-    waiting = asyncio.create_task(transport.receive())
-    await asyncio.sleep(0)
-    os.close(ends.from_agent)
-    ends.from_agent = ends.to_agent  # closed once
-    await transport.send({"id": 1, "result": None})
-    assert await asyncio.wait_for(waiting, LONGEST_S) is None
-    ends.close()
-
-
-async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path) -> None:
-    script = tmp_path / "lines"
-    script.write_bytes(b'{"id":1,"method":"a"}\n{"id":2,"method":"b"}')
-    output = tmp_path / "out"
-    with script.open("rb") as incoming, output.open("wb") as outgoing:
-        transport = StdioTransport(Pipes(incoming.fileno(), outgoing.fileno()))
-        assert await transport.receive() == {"id": 1, "method": "a"}
-        assert await transport.receive() == {"id": 2, "method": "b"}
-        assert await transport.receive() is None
-        await transport.send({"id": 1, "result": None})
-    assert output.read_bytes() == b'{"id":1,"result":null}\n'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ class _Answers:
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
+        self.posted: list[Any] = []
         self._replies: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     async def send(self, message: dict[str, Any]) -> None:
@@ -24,6 +26,9 @@ class _Answers:
 
     async def write(self, lines: bytes) -> None:
         raise ConnectionError("gone")
+
+    def post(self, lines: bytes) -> None:
+        self.posted.append(json.loads(lines))
 
     async def receive(self) -> dict[str, Any] | None:
         return await self._replies.get()

@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from tailrace.acp.rpc_lines import MAX_LINE_BYTES
 from tailrace.cli.main import COMMANDS
+from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs/editors.md").read_text(encoding="utf-8")
 BLOCKS = {

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.acp.log_to_updates import LogToUpdates
+from tailrace.acp.old_texts import OldTexts
 from tailrace.acp.replay import whole_messages, without_withdrawn
 from tailrace.acp.turn_end import prompt_response, stop_reason
 from tailrace.events import (
@@ -200,10 +201,24 @@ def test_a_file_that_is_written_whole_shows_what_it_held() -> None:
     log = [
         Entry(1, MessageRecorded(Message("assistant", (ToolCall("a", "write_file", json.dumps(args)),)), "tools")),
         Entry(2, ToolCallChunk("write_file", "a.txt", args, 0)),
-        Entry(3, ToolOutputRecorded("a", "write_file", "Replaced")),
+        Entry(3, ToolOutputRecorded("a", "write_file", "Replaced a.txt (1 lines)")),
     ]
-    diff = updates_of(log, old_texts={"/project/a.txt": "old"})[-1]["content"][0]
+    old_texts = OldTexts()
+    old_texts.keep("/project/a.txt", "new", "old")
+    old_texts.keep("/project/a.txt", "newer", "new")  # the next call, before this one's log is read
+    diff = updates_of(log, old_texts=old_texts)[-1]["content"][0]
     assert diff == {"type": "diff", "path": "/project/a.txt", "oldText": "old", "newText": "new"}
+    # Loaded by another process: it is not shown as a new file.
+    (shown,) = updates_of(log, loaded=True)[-1]["content"]
+    assert shown["content"]["text"] == "Replaced a.txt (1 lines)\n```\nnew\n```"
+
+
+def test_old_texts_are_kept_within_a_limit() -> None:
+    texts = OldTexts(10)
+    for number in range(4):
+        texts.keep("a", str(number), "x" * 4)
+    texts.keep("a", "3", None)
+    assert [texts.before("a", str(number)) for number in range(4)] == [None, None, "xxxx", None]
 
 
 def test_a_failed_turn_is_told_where_it_is_loaded() -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from acp.schema import HttpHeader, HttpMcpServer, McpServerStdio
+import pytest
+from acp.schema import HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
 
 from tailrace.acp.mcp_servers import SessionServers
 from tools.mcp.test_mcp import http_server
 from tools.tool_context import Workplace
 
 
-async def test_a_server_over_http_gets_the_editors_headers(tmp_path: Path) -> None:
-    with http_server() as (_, port):
-        header = HttpHeader(name="Authorization", value="Bearer of-the-editor")
-        url = f"http://127.0.0.1:{port}/mcp"
-        servers = SessionServers([HttpMcpServer(type="http", name="a.b", url=url, headers=[header])], {})
+@pytest.mark.parametrize("kind", ["http", "sse"])
+async def test_a_server_over_http_gets_the_editors_headers(tmp_path: Path, kind: str) -> None:
+    header = HttpHeader(name="Authorization", value="Bearer of-the-editor")
+    with http_server(kind="sse") if kind == "sse" else http_server() as (_, port):
+        url = f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"
+        given: HttpMcpServer | SseMcpServer = HttpMcpServer(type="http", name="a.b", url=url, headers=[header])
+        if kind == "sse":
+            given = SseMcpServer(type="sse", name="a.b", url=url, headers=[header])
+        servers = SessionServers([given], {})
         try:
             tools = await servers.tools()
             outcome = await tools["a_b__token"].run({}, Workplace(tmp_path))

@@ -12,7 +12,8 @@ import pytest
 import tailrace
 from tailrace.app import open_app
 from tailrace.config.load import Config, load
-from tailrace.events import LlmDelta
+from tailrace.errors import RunParked
+from tailrace.events import LlmDelta, RunFailure
 from tailrace.flows.definition.definition import parsed
 from tailrace.journal.open_journal import open_journal
 from tailrace.testing.provider import Break, FaultyProvider, Offset, Scenario, reply
@@ -123,6 +124,30 @@ async def test_a_call_that_failed_is_made_anew_when_the_engine_tries_again(tmp_p
         assert output["message"]["content"] == TEXT
         assert await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config) == output
         assert len(server.requests) == 3
+
+
+async def test_the_second_try_of_a_call_is_not_the_call_of_another_key(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["status-401", reply(TEXT), reply("another")]) as server:
+        config = config_of(tmp_path, server)
+        with pytest.raises(tailrace.LlmCallError):
+            await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
+        await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
+        other = await tailrace.llm_call(prompt="Ho", idempotency_key="w/1/2", config=config)
+        assert other["message"]["content"] == "another"
+
+
+async def test_a_call_that_is_parked_is_said_and_not_waited_for(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["silence"]) as server:
+        config = config_of(tmp_path, server)
+        asking = asyncio.create_task(tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config))
+        await server.request()
+        asking.cancel()
+        await asyncio.wait([asking])
+        async with open_journal(config.store.url, config.database) as journal:
+            [run] = await journal.runs()
+            await journal.park(await journal.claim(run.id, "they"), RunFailure("crash_loop", "its owners died"))
+        with pytest.raises(RunParked, match="its owners died"):
+            await tailrace.llm_call(prompt="Hi", idempotency_key="w/1", config=config)
 
 
 @pytest.mark.parametrize(

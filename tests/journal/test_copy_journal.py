@@ -192,3 +192,27 @@ def test_the_command(
     for source, target in (("tailrace.db", postgres_url), ("sqlite:///tailrace.db", "sqlite:///other.db")):
         assert main(["migrate", source, target]) == 2
         assert "must be" in capsys.readouterr().err
+
+
+async def test_signals_are_numbered_on_where_the_file_stopped(tmp_path: Path, postgres_url: str) -> None:
+    """The log of a fork names signals of the run that it was made from, whose rows are gone."""
+    source = await SqliteJournal.open(tmp_path / "a.db")
+    run, lease = await started(source)
+    last = [await source.signal(run.id, Signal("go")) for _ in range(3)][-1]
+    await source.seal(lease, RunFinished("completed", ""))
+    await source.close()
+    await copy_journal(tmp_path / "a.db", postgres_url)
+    target = await PostgresJournal.open(postgres_url)
+    other, _ = await started(target)
+    assert (await target.signal(other.id, Signal("go"))).id > last.id
+    await target.close()
+
+
+async def test_a_text_that_postgresql_cannot_store_is_named(tmp_path: Path, postgres_url: str) -> None:
+    source = await SqliteJournal.open(tmp_path / "a.db")
+    run = await source.create(NewRun("agent", session="a\0b"))
+    await source.close()
+    with pytest.raises(
+        JournalError, match=rf"the session of run {run.id} has a character that PostgreSQL cannot store"
+    ):
+        await copy_journal(tmp_path / "a.db", postgres_url)

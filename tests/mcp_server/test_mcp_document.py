@@ -14,6 +14,7 @@ from tailrace.cli.main import parser_of
 from tailrace.mcp_server.run_report import RunReport
 from tailrace.mcp_server.run_tools import TOOLS
 from tailrace.mcp_server.watch import PROGRESS_EVERY_S, SIGN_OF_LIFE_S
+from tailrace.system.json_rpc.lines import MAX_LINE_BYTES
 
 TEXT = (Path(__file__).parents[2] / "docs/mcp.md").read_text(encoding="utf-8")
 
@@ -56,3 +57,4 @@ def test_the_fields_and_numbers_are_those_of_the_code() -> None:
     fields = re.findall(r"`(\w+)`", TEXT.partition("`outputSchema`): ")[2].partition(".")[0])
     assert set(fields) <= set(RunReport.__struct_fields__)
     assert (PROGRESS_EVERY_S, SIGN_OF_LIFE_S) == (1 / 4, 10)
+    assert f"The longest line is {MAX_LINE_BYTES // 2**20} MB" in TEXT

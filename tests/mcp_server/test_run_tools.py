@@ -19,6 +19,10 @@ from mcp.client import ClientRequestContext
 from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult, TextResourceContents
 
 from mcp_server.mcp_host import COMMAND, Report, call, environment_of, host_of, write_config
+from tailrace.agent.service import TurnSpec
+from tailrace.app import open_app
+from tailrace.config.load import load
+from tailrace.messages import user
 from tailrace.testing.provider import FaultyProvider, Reply, reply
 from tailrace.testing.provider import call as tool_call
 from tools.tool_context import is_alive
@@ -96,6 +100,7 @@ async def test_a_host_starts_runs_watches_and_lists_them(tmp_path: Path, era: st
             (content,) = (await host.read_resource(resource.uri)).contents
             assert isinstance(content, TextResourceContents)
             assert content.text.startswith("> Does it turn?\n\nLet me look.")
+            assert [content.text.count(said) for said in ("Let me look.", ANSWER)] == [1, 1]
             with pytest.raises(MCPError, match="cannot be read"):
                 await host.read_resource("tailrace://runs/none")
 
@@ -221,6 +226,27 @@ async def test_a_host_that_cannot_ask_gets_the_question(tmp_path: Path, era: str
 
 
 # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_an_approval_of_a_run_that_began_elsewhere_is_awaited(tmp_path: Path) -> None:
+    (tmp_path / "work/mill").mkdir(parents=True)
+    async with turn(reply(tool_call("terminal", DANGEROUS)), reply(ANSWER)) as provider:
+        write_config(tmp_path, provider)
+        async with open_app(load({"TAILRACE_HOME": str(tmp_path)})) as app, host_of(tmp_path) as host:
+            spec = TurnSpec(user("?"), directory=str(tmp_path / "work"), requester="chat", reachable=True)
+            run = await app.agents.submit(spec)
+            waiting = await call(host, "watch_run", run_id=run.id, wait_s=0)
+            while waiting["status"] != "waiting_for_approval":
+                waiting = await call(host, "watch_run", run_id=run.id, wait_s=0.2)
+            (approval,) = waiting["approvals"]
+            assert (approval["elsewhere"], "the user answers there" in waiting.text) == (True, True)
+            assert "call answer_approval" not in waiting.text
+            rest = asyncio.create_task(call(host, "watch_run", run_id=run.id))
+            await call(host, "list_runs")  # the watch is under way
+            assert not rest.done()
+            await app.agents.answer(run.id, approval["approval_id"], "deny", by="chat")
+            async with asyncio.timeout(LONGEST_S):
+                assert (await rest)["status"] == "completed"
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -6,13 +6,14 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tailrace.system.worker_processes import usable_cores
+from tailrace.system.worker_processes import QUIT_S, usable_cores
 
 PROGRAM = Path(__file__).with_name("worker_program.py")
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
@@ -152,6 +153,26 @@ async def test_the_second_signal_ends_it_at_once() -> None:
         code, _ = await started.ended()
     assert code == 130
     assert children_gone(started)
+
+
+async def test_a_signal_to_the_whole_group_while_a_worker_starts_is_an_orderly_stop() -> None:
+    async with parent("second-starts", 2) as started:
+        await started.until("worker 1", "starting 2")
+        os.killpg(started.child.pid, signal.SIGTERM)
+        code, err = await started.ended()
+    assert (code, "Traceback" in err) == (0, False)
+
+
+async def test_no_signal_makes_a_stop_last_longer() -> None:
+    async with parent("deaf", 1) as started:
+        await started.until("worker 1")
+        begun = time.monotonic()
+        started.child.send_signal(signal.SIGTERM)
+        await started.until("draining 1")
+        started.child.send_signal(signal.SIGTERM)
+        code, _ = await started.ended()
+    assert code == 130
+    assert time.monotonic() - begun < QUIT_S, "the 2 s that it had from the first one"
 
 
 async def test_workers_that_do_not_end_in_time_are_killed() -> None:

@@ -30,6 +30,8 @@ async def serve(link: ParentLink) -> None:
     say("worker", link.index, os.getpid())
     await stop.wait()
     say("draining", link.index)
+    if MODE == "deaf":
+        signal.pause()
     if MODE in ("hangs", "drains"):
         await asyncio.Event().wait()
 
@@ -40,6 +42,9 @@ def work(link: ParentLink) -> int:
         return 3
     if MODE == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if MODE == "second-starts" and link.index == 2:
+        say("starting", link.index)
+        signal.pause()
     if MODE == "raises":
         raise RuntimeError("a mistake")
     if MODE == "first-life" and Path(sys.argv[3]).exists():
@@ -55,7 +60,7 @@ logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
 processes = WorkerProcesses(
     COUNT,
     work,
-    grace_s=0.3 if MODE == "hangs" else 60.0,
+    grace_s=0.3 if MODE == "hangs" else 2.0 if MODE == "deaf" else 60.0,
     on_first_ready=lambda: say("first"),
     on_death=lambda index: say("death", index),
 )

@@ -31,10 +31,10 @@ function Part({ part, answer }) {
 
 function Page() {
   const [text, setText] = useState("");
-  const { messages, sendMessage, regenerate, stop, status, error, addToolApprovalResponse } = useChat({ chat, resume: true });
+  const { messages, sendMessage, regenerate, status, error, addToolApprovalResponse } = useChat({ chat, resume: true });
   useEffect(() => localStorage.setItem(id, JSON.stringify(messages)), [messages]);
   const send = (event) => (event.preventDefault(), sendMessage({ text }), setText(""));
-  const end = () => (stop(), fetch(`${api}/${id}/stop`, { method: "POST" })); // stop() alone only stops reading
+  const end = () => fetch(`${api}/${id}/stop`, { method: "POST" }); // the stream says how the run ended: stop() would not wait
   return (
     <main data-status={status}>
       {messages.map(({ id, role, parts }) => (

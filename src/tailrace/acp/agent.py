@@ -24,6 +24,7 @@ from acp.schema import (
     AuthenticateResponse,
     AuthEnvVar,
     CancelNotification,
+    CancelRequestNotification,
     CloseSessionRequest,
     CloseSessionResponse,
     EnvVarAuthMethod,
@@ -61,6 +62,7 @@ from tailrace.acp.mcp_servers import GivenServer, mcp_is_installed
 from tailrace.acp.options import MODE, MODEL, config_options, mode_ids, mode_state
 from tailrace.acp.prompt_content import UnreadablePrompt, message_of
 from tailrace.acp.session import EditorSession, StoredSession, stored_sessions
+from tailrace.acp.transport import RequestId, handled_id
 from tailrace.acp.turn_end import failure_text, prompt_response
 from tailrace.agent.session import TURN_KIND
 from tailrace.app import App
@@ -74,6 +76,7 @@ INVALID_REQUEST: Final = -32600
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 NOT_FOUND: Final = -32002
+REQUEST_CANCELLED: Final = -32800
 CATALOGUE_S: Final = 1.0  # for the list of models; a provider that is slower is listed in the next session
 LAST_ANSWERS_S: Final = 2.0  # for requests that came right before the end of input
 PAGE: Final = 50  # of the list of sessions
@@ -92,6 +95,8 @@ class AcpAgent:
         self._sessions: dict[str, EditorSession] = {}
         self._short_requests = 0  # under way, turns not counted
         self._answered = asyncio.Event()
+        self._requests: dict[RequestId, Callable[[], object]] = {}  # how each one under way is cancelled, by id
+        self._taken_back: set[RequestId] = set()  # those that the editor has cancelled
         self._listing: asyncio.Task[tuple[tuple[str, str], ...]] | None = None
         self._methods: dict[str, Method] = {
             "initialize": _taking(InitializeRequest, self.initialize),
@@ -103,6 +108,7 @@ class AcpAgent:
             "session/close": _taking(CloseSessionRequest, self.close_session),
             "session/prompt": _taking(PromptRequest, self.prompt),
             "session/cancel": _taking(CancelNotification, self.cancel),
+            "$/cancel_request": _taking(CancelRequestNotification, self.cancel_request),
             "session/set_mode": _taking(SetSessionModeRequest, self.set_mode),
             "session/set_config_option": _taking(SetSessionConfigOptionSelectRequest, self.set_config_option),
         }
@@ -131,22 +137,25 @@ class AcpAgent:
             raise RequestError.method_not_found(method)
         short = method != "session/prompt"
         self._short_requests += short
+        number = None if is_notification else handled_id.get()
+        task = asyncio.current_task()
+        if number is not None and task is not None:
+            self._requests[number] = task.cancel
         try:
-            return await known(params)
+            return await _translated(method, known(params))
+        except asyncio.CancelledError:
+            if task is None or number not in self._taken_back:
+                raise
+            task.uncancel()
+            raise RequestError(REQUEST_CANCELLED, "the request was cancelled") from None
         except RequestError:
             if is_notification:
                 return None
             raise
-        except ValidationError as exc:
-            raise RequestError(INVALID_PARAMS, f"invalid params: {_mistakes(exc)}") from exc
-        except UnreadablePrompt as exc:
-            raise RequestError(INVALID_PARAMS, str(exc)) from exc
-        except TailraceError as exc:
-            raise RequestError(INTERNAL_ERROR, str(exc)) from exc
-        except Exception as exc:
-            log.exception("%s failed", method)
-            raise RequestError(INTERNAL_ERROR, f"{type(exc).__name__}: {exc}") from exc
         finally:
+            if number is not None:
+                self._requests.pop(number, None)
+                self._taken_back.discard(number)
             self._short_requests -= short
             self._answered.set()
 
@@ -174,7 +183,7 @@ class AcpAgent:
             agent_capabilities=AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
-                mcp_capabilities=McpCapabilities(http=mcp_is_installed(), sse=False),
+                mcp_capabilities=McpCapabilities(http=mcp_is_installed(), sse=mcp_is_installed()),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
                     resume=SessionResumeCapabilities(),
@@ -219,28 +228,33 @@ class AcpAgent:
         directory = await _checked_directory(request.cwd)
         app = await self._checked_app()
         session_id = f"ses_{secrets.token_hex(8)}"
-        stored = StoredSession(directory, mode_ids(app.config)[0], at=time.time())
-        session = self._opened(app, session_id, stored, request.mcp_servers)
-        await session.remember()
+        stored = StoredSession(directory, mode_ids(app.config)[0])
+        options = await self._config_options(app, stored)
+        self._opened(app, session_id, stored, request.mcp_servers)  # last: a request that is cancelled opens nothing
         return NewSessionResponse(
-            session_id=session_id,
-            modes=mode_state(app.config, stored.mode),
-            config_options=await self._config_options(app, session),
+            session_id=session_id, modes=mode_state(app.config, stored.mode), config_options=options
         )
 
     async def load_session(self, request: LoadSessionRequest) -> LoadSessionResponse:
         app, session = await self._found(request.session_id, request.cwd, request.mcp_servers)
-        await session.replay()
-        return LoadSessionResponse(
-            modes=mode_state(app.config, session.stored.mode), config_options=await self._config_options(app, session)
-        )
+        await self._shown(session, session.replay())
+        options = await self._config_options(app, session.stored)
+        return LoadSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
 
     async def resume_session(self, request: ResumeSessionRequest) -> ResumeSessionResponse:
         app, session = await self._found(request.session_id, request.cwd, request.mcp_servers or [])
-        await session.resume()
-        return ResumeSessionResponse(
-            modes=mode_state(app.config, session.stored.mode), config_options=await self._config_options(app, session)
-        )
+        await self._shown(session, session.resume())
+        options = await self._config_options(app, session.stored)
+        return ResumeSessionResponse(modes=mode_state(app.config, session.stored.mode), config_options=options)
+
+    async def _shown(self, session: EditorSession, showing: Awaitable[None]) -> None:
+        """A session that could not be shown whole is not open: the editor loads it again."""
+        try:
+            await showing
+        except BaseException:
+            del self._sessions[session.id]
+            await session.close()
+            raise
 
     async def list_sessions(self, request: ListSessionsRequest) -> ListSessionsResponse:
         app = await asyncio.shield(self._app)
@@ -278,7 +292,8 @@ class AcpAgent:
         """A session of the journal, also one that began in a terminal."""
         directory = await _checked_directory(cwd)
         app = await asyncio.shield(self._app)
-        stored = await stored_sessions(app.journal).get(session_id)
+        open_before = self._sessions.get(session_id)
+        stored = open_before.stored if open_before is not None else await stored_sessions(app.journal).get(session_id)
         if stored is None and not await app.journal.runs(session=session_id, kind=TURN_KIND, limit=1):
             raise RequestError(NOT_FOUND, f"there is no session {session_id[:80]!r}")
         modes = mode_ids(app.config)
@@ -290,12 +305,14 @@ class AcpAgent:
             before.title,
             before.at,
         )
+        await self._checked_app(stored.model)
         if (open_before := self._sessions.get(session_id)) is not None:
             if open_before.busy:
-                raise RequestError(INVALID_REQUEST, "a prompt of this session is under way; cancel it first")
+                raise RequestError(INVALID_REQUEST, "a prompt or a load of this session is under way; cancel it first")
             del self._sessions[session_id]
             await open_before.close()
-        await self._checked_app(stored.model)
+            if session_id in self._sessions:
+                raise RequestError(INVALID_REQUEST, "the session was loaded twice at once")
         return app, self._opened(app, session_id, stored, servers)
 
     def _opened(self, app: App, session_id: str, stored: StoredSession, servers: list[GivenServer]) -> EditorSession:
@@ -314,7 +331,10 @@ class AcpAgent:
     async def prompt(self, request: PromptRequest) -> PromptResponse:
         session = self._session(request.session_id)
         message = message_of(request.prompt)
-        shown = await session.prompt(message, time.time())
+        cancelled = asyncio.Event()
+        if (number := handled_id.get()) is not None:
+            self._requests[number] = cancelled.set  # the turn is stopped, and its end is the answer
+        shown = await session.prompt(message, time.time(), cancelled)
         if shown is None:
             return PromptResponse(stop_reason="cancelled")
         response = prompt_response(shown)
@@ -327,12 +347,19 @@ class AcpAgent:
     async def cancel(self, request: CancelNotification) -> None:
         await self._session(request.session_id).cancel()
 
+    async def cancel_request(self, request: CancelRequestNotification) -> None:
+        """One request of the editor; an id that is not under way is one that was answered meanwhile."""
+        number = request.request_id
+        if number is not None and (cancel := self._requests.get(number)) is not None:
+            self._taken_back.add(number)
+            cancel()
+
     # ── options ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def set_mode(self, request: SetSessionModeRequest) -> SetSessionModeResponse:
         session = self._session(request.session_id)
         app = await self._use_mode(session, request.mode_id)
-        options = [_dumped(option) for option in await self._config_options(app, session)]
+        options = [_dumped(option) for option in await self._config_options(app, session.stored)]
         update = {"sessionUpdate": "config_option_update", "configOptions": options}
         await self._editor.write(update_line(session.id, update))
         return SetSessionModeResponse()
@@ -348,7 +375,7 @@ class AcpAgent:
             await session.remember(model=request.value)
         else:
             raise RequestError(INVALID_PARAMS, f"there is no option {request.config_id[:80]!r}; there are mode, model")
-        return SetSessionConfigOptionResponse(config_options=await self._config_options(app, session))
+        return SetSessionConfigOptionResponse(config_options=await self._config_options(app, session.stored))
 
     async def _use_mode(self, session: EditorSession, mode: str) -> App:
         app = await asyncio.shield(self._app)
@@ -357,10 +384,10 @@ class AcpAgent:
         await session.remember(mode=mode)
         return app
 
-    async def _config_options(self, app: App, session: EditorSession) -> list[Any]:
-        choice = named(app.config, session.stored.model)
+    async def _config_options(self, app: App, stored: StoredSession) -> list[Any]:
+        choice = named(app.config, stored.model)
         models = await self._models(app)
-        return [*config_options(app.config, session.stored.mode, f"{choice.provider}/{choice.name}", models)]
+        return [*config_options(app.config, stored.mode, f"{choice.provider}/{choice.name}", models)]
 
     async def _models(self, app: App) -> tuple[tuple[str, str], ...]:
         """What the providers list, as far as they have answered."""
@@ -377,6 +404,23 @@ def _taking(model: type[Request], method: Callable[[Request], Awaitable[BaseMode
         return await method(model.model_validate(params if params is not None else {}))
 
     return handled
+
+
+async def _translated(method: str, work: Awaitable[BaseModel | None]) -> BaseModel | None:
+    """What the method returns. Raises `RequestError` for every failure."""
+    try:
+        return await work
+    except RequestError:
+        raise
+    except ValidationError as exc:
+        raise RequestError(INVALID_PARAMS, f"invalid params: {_mistakes(exc)}") from exc
+    except UnreadablePrompt as exc:
+        raise RequestError(INVALID_PARAMS, str(exc)) from exc
+    except TailraceError as exc:
+        raise RequestError(INTERNAL_ERROR, str(exc)) from exc
+    except Exception as exc:
+        log.exception("%s failed", method)
+        raise RequestError(INTERNAL_ERROR, f"{type(exc).__name__}: {exc}") from exc
 
 
 def _missing_key(config: Config) -> tuple[str, str] | None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import msgspec
 from acp.connection import Connection
 from acp.exceptions import RequestError
 
+from tailrace.acp.transport import Channel, sent_id
 from tailrace.errors import TailraceError
 from tailrace.events import Decision
 from tailrace.messages import JsonObject
+from tailrace.system.json_rpc.lines import rpc_line
 
 log = logging.getLogger("tailrace.acp")
 FS_TIMEOUT_S: Final = 30.0  # for an editor to read or write one file
@@ -52,15 +54,11 @@ class TerminalExit(msgspec.Struct, frozen=True):
     signal: str | None = None
 
 
-class LineWriter(Protocol):
-    async def write(self, lines: bytes) -> None: ...
-
-
 class Editor:
     """One connection. `connect` must be called before anything is asked."""
 
-    def __init__(self, writer: LineWriter) -> None:
-        self._writer = writer
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._connection: Connection | None = None
         self.offered = Offered()
 
@@ -71,7 +69,7 @@ class Editor:
         """Sends lines of the protocol. Where the editor is gone, waits until it is cancelled."""
         try:
             if lines:
-                await self._writer.write(lines)
+                await self._channel.write(lines)
         except ConnectionError:
             await _never()
 
@@ -148,15 +146,27 @@ class Editor:
     async def _request(self, method: str, params: JsonObject, *, timeout_s: float | None = None) -> Any:
         if self._connection is None:
             raise EditorRefused("there is no editor")
+        sent_id.set(None)
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._connection.send_request(method, params)
+        except asyncio.CancelledError:
+            self._take_back()
+            raise
         except RequestError as exc:
             raise EditorRefused(f"the editor refused {method}: {exc}") from exc
         except TimeoutError as exc:
+            self._take_back()
             raise EditorRefused(f"the editor did not answer {method} within {timeout_s:g} s") from exc
         except ConnectionError:
             await _never()
+
+    def _take_back(self) -> None:
+        """Tells the editor that the request which this task sent last needs no answer any more: a question that was
+        answered elsewhere disappears there. An editor that does not know the notification ignores it."""
+        if (number := sent_id.get()) is not None:
+            params = {"requestId": number}
+            self._channel.post(rpc_line({"jsonrpc": "2.0", "method": "$/cancel_request", "params": params}))
 
 
 async def _never() -> NoReturn:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tailrace.acp.editor import Editor, EditorRefused, TerminalExit
+from tailrace.acp.old_texts import OldTexts
 from tailrace.acp.tool_updates import absolute
 from tailrace.ports import Tool, ToolContext, ToolOutcome
 from tailrace.tools.patch import MAX_FILE_BYTES, Patch, PatchArgs, replace_text
@@ -37,7 +38,7 @@ ShowTerminal = Callable[[str], Awaitable[None]]
 class EditorFiles:
     """The files of one session, as the editor has them. `old_texts` takes what a file held before it was written."""
 
-    def __init__(self, editor: Editor, session_id: str, old_texts: dict[str, str]) -> None:
+    def __init__(self, editor: Editor, session_id: str, old_texts: OldTexts) -> None:
         self._editor = editor
         self._session_id = session_id
         self._old_texts = old_texts
@@ -65,16 +66,12 @@ class EditorFiles:
         await self._editor.write_text(self._session_id, _editor_path(place, context), text)
         return replaced
 
-    async def keep_old_text(self, place: Place, context: ToolContext) -> None:
+    async def keep_old_text(self, place: Place, context: ToolContext, new: str) -> None:
         """For the diff of a file that is about to be written whole."""
         text = await self.text_at(place, context)
         if text is None:
             text = await asyncio.to_thread(_small_text, place)
-        shown = absolute(place.asked, str(context.directory))
-        if text is None:
-            self._old_texts.pop(shown, None)
-        else:
-            self._old_texts[shown] = text
+        self._old_texts.keep(absolute(place.asked, str(context.directory)), new, text)
 
 
 class EditorReadFile(ReadFile):
@@ -103,7 +100,7 @@ class EditorWriteFile(WriteFile):
         try:
             args.content.encode()
             place = await asyncio.to_thread(placed, args.path, context)
-            await self._files.keep_old_text(place, context)
+            await self._files.keep_old_text(place, context, args.content)
             if self._files.can_write:
                 return written(args, replaced=await self._files.write(place, context, args.content))
         except (PathRefused, EditorRefused) as exc:
@@ -211,7 +208,7 @@ def editor_tools(
     *,
     environment: Mapping[str, str],
     hidden: Collection[str],
-    old_texts: dict[str, str],
+    old_texts: OldTexts,
     show_terminal: ShowTerminal,
 ) -> dict[str, Tool]:
     """What stands in for the built-in tools of the same names."""

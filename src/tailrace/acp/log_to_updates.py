@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
-from tailrace.acp.rpc_lines import rpc_line
+from tailrace.acp.old_texts import OldTexts
 from tailrace.acp.tool_updates import (
     TERMINAL,
+    WRITE_FILE,
     Content,
     ToolStatus,
     diff_of,
@@ -24,6 +25,7 @@ from tailrace.acp.tool_updates import (
     kind_of,
     locations_of,
     output_content,
+    replaced_content,
     terminal_content,
     text_content,
     title_of,
@@ -58,6 +60,8 @@ from tailrace.events import (
     UsageRecorded,
 )
 from tailrace.messages import File, Image, JsonObject, Message, Text, Usage
+from tailrace.system.json_rpc.lines import rpc_line
+from tailrace.tools.write_file import has_replaced
 
 _encode: Final = msgspec.json.Encoder().encode
 _Unshown: TypeAlias = (
@@ -92,7 +96,7 @@ class LogToUpdates:
     """Reads one run. `loaded`: the editor has seen nothing of this turn, so the question and a failure are shown too.
     `directory` is where relative paths start. `context_tokens` is the size of the context, for its gauge; input of the
     providers in `cached_apart` is counted without what they had cached. `old_texts` has what files held before they
-    were written, by path, where a tool of this process has looked."""
+    were written, where a tool of this process has looked."""
 
     def __init__(
         self,
@@ -103,7 +107,7 @@ class LogToUpdates:
         loaded: bool = False,
         context_tokens: int = 0,
         cached_apart: Collection[str] = (),
-        old_texts: Mapping[str, str] | None = None,
+        old_texts: OldTexts | None = None,
     ) -> None:
         self._session_id = session_id
         self._run_id = run_id
@@ -111,7 +115,7 @@ class LogToUpdates:
         self._loaded = loaded
         self._context_tokens = context_tokens
         self._cached_apart = frozenset(cached_apart)
-        self._old_texts = old_texts if old_texts is not None else {}
+        self._old_texts = old_texts or OldTexts()
         self._messages = 0  # begun in this turn, thoughts and notices included
         self._text = AttemptText()  # of the message under way
         self._text_prefix = b""  # of its lines; empty where none is under way
@@ -292,6 +296,8 @@ class LogToUpdates:
             return b""
         call.status = "completed" if recorded.ok else "failed"
         content = self._change_of(call) if recorded.ok else []
+        if call.tool == WRITE_FILE and has_replaced(recorded.output) and self._old_text(call) is None:
+            content = replaced_content(recorded.output, call.args)  # a diff without the old text would show a new file
         if call.terminal_id:
             content = [terminal_content(call.terminal_id)]
         if not content:
@@ -330,9 +336,14 @@ class LogToUpdates:
     def _change_of(self, call: _Call) -> list[Content]:
         if call.terminal_id:
             return [terminal_content(call.terminal_id)]
-        locations = locations_of(call.tool, call.args, self._directory)
-        old_text = self._old_texts.get(locations[0]["path"]) if locations else None
-        return diff_of(call.tool, call.args, self._directory, old_text)
+        return diff_of(call.tool, call.args, self._directory, self._old_text(call))
+
+    def _old_text(self, call: _Call) -> str | None:
+        match locations_of(call.tool, call.args, self._directory), call.args:
+            case [{"path": path}], {"content": str(new)}:
+                return self._old_texts.before(path, new)
+            case _:
+                return None
 
     def _newest_call(self, call_id: str) -> _Call | None:
         """Providers have been seen to reuse ids from one answer to the next."""

@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from acp.schema import AcpMcpServer, HttpMcpServer, McpServerStdio, SseMcpServer
+from acp.schema import AcpMcpServer, HttpHeader, HttpMcpServer, McpServerStdio, SseMcpServer
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
@@ -77,9 +77,11 @@ class SessionServers:
                 settings = McpServer(command=(command, *args), env_allow=tuple(own))
                 seen = {**environment, **own}
             case HttpMcpServer(url=url, headers=sent):
-                settings = McpServer(url=url, headers={header.name: header.value for header in sent})
-            case _:
-                self.problems.append(f"the MCP server {name} was left out: only stdio and http are spoken here")
+                settings = McpServer(url=url, headers=_headers(sent), transport="http")
+            case SseMcpServer(url=url, headers=sent):
+                settings = McpServer(url=url, headers=_headers(sent), transport="sse")
+            case AcpMcpServer():
+                self.problems.append(f"the MCP server {name} was left out: stdio, http and sse are spoken here")
                 return None
         try:
             return await stack.enter_async_context(McpServers({name: settings}, environment=seen))
@@ -90,6 +92,10 @@ class SessionServers:
     async def _list(self, servers: McpServers) -> None:
         self._tools |= await servers.tools()
         self.problems += servers.problems.values()
+
+
+def _headers(sent: Sequence[HttpHeader]) -> dict[str, str]:
+    return {header.name: header.value for header in sent}
 
 
 def _named(given: Sequence[GivenServer]) -> list[tuple[str, GivenServer]]:

@@ -12,14 +12,38 @@ from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
     Entry,
+    HistoryCompressed,
     MessageChunk,
     MessageRecorded,
     MessageStop,
     ReasoningChunk,
+    RunForked,
     ToolCallChunk,
     ToolOutputRecorded,
 )
-from tailrace.messages import Reasoning, ToolCall
+from tailrace.messages import Message, Reasoning, ToolCall
+
+
+def with_inherited(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries of a run, with what a fork was given of the conversation before it as texts: who said what, without
+    the tools."""
+    if not any(isinstance(entry.event, RunForked) for entry in entries):
+        return [*entries]
+    told: list[Entry] = []
+    for entry in entries:
+        if isinstance(entry.event, HistoryCompressed) and not told[1:]:  # right after `RunStarted`
+            told += [Entry(entry.seq, event) for message in entry.event.messages for event in _said(message)]
+        else:
+            told.append(entry)
+    return told
+
+
+def _said(message: Message) -> list[AnyEvent]:
+    if message.role == "user":
+        return [MessageRecorded(message)]
+    if message.role == "assistant" and message.text:
+        return [MessageChunk(message.text), MessageStop()]
+    return []
 
 
 def whole_messages(facts: Iterable[Entry]) -> list[Entry]:

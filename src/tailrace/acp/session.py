@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Final
 
 import msgspec
@@ -18,14 +18,16 @@ from tailrace.acp.editor import Editor
 from tailrace.acp.editor_tools import editor_tools
 from tailrace.acp.log_to_updates import LogToUpdates, update_line
 from tailrace.acp.mcp_servers import GivenServer, SessionServers
+from tailrace.acp.old_texts import OldTexts
 from tailrace.acp.options import YOLO
-from tailrace.acp.replay import whole_messages, without_withdrawn
+from tailrace.acp.replay import whole_messages, with_inherited, without_withdrawn
 from tailrace.agent.service import TurnSpec
-from tailrace.agent.session import TURN_KIND
+from tailrace.agent.session import TURN_KIND, Branch
 from tailrace.app import App
 from tailrace.app.app import SessionTools
+from tailrace.app.housekeeping import EDITOR_SESSIONS
 from tailrace.app.models import named
-from tailrace.errors import RunParked, RunSealed, TailraceError
+from tailrace.errors import RunSealed, TailraceError
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry
 from tailrace.journal.key_values import KeyValues
 from tailrace.messages import Message
@@ -52,7 +54,7 @@ class StoredSession(msgspec.Struct, frozen=True):
 
 
 def stored_sessions(journal: Journal) -> KeyValues[StoredSession]:
-    return KeyValues(journal, "acp.sessions", StoredSession)
+    return KeyValues(journal, EDITOR_SESSIONS, StoredSession)
 
 
 class EditorSession:
@@ -67,12 +69,11 @@ class EditorSession:
         self._editor = editor
         self._log: LogToUpdates | None = None  # of the turn that is shown
         self._fed = asyncio.Event()  # it has read more of its log
-        self._old_texts: dict[str, str] = {}
+        self._old_texts = OldTexts()
         self._servers = SessionServers(servers, app.config.environment.without(app.secrets))
         self._watching: asyncio.Task[None] | None = None  # of a turn that was under way when the session was loaded
         self._loaded_run = ""
         self._turn = asyncio.Lock()  # one prompt at a time
-        self._run_id = ""  # of the prompt under way
         self._cancels: set[asyncio.Event] = set()  # one for each prompt that waits or runs
 
     async def close(self) -> None:
@@ -84,18 +85,18 @@ class EditorSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a prompt of this editor is under way."""
+        """Whether a prompt of this editor is under way, or the session is being shown."""
         return self._turn.locked()
 
     # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def prompt(self, message: Message, at: float) -> LogToUpdates | None:
-        """Runs a turn to its end and shows it; None where it was cancelled before it began. `at` is the wall clock.
+    async def prompt(self, message: Message, at: float, cancelled: asyncio.Event) -> LogToUpdates | None:
+        """Runs a turn to its end and shows it; None where it was `cancelled` before it began. `at` is the wall clock.
         Raises `TailraceError`."""
-        cancelled = asyncio.Event()
         self._cancels.add(cancelled)
         try:
-            async with self._turn:
+            async with AsyncExitStack() as turn:
+                await run_beside(turn.enter_async_context(self._turn), _stopped_when(cancelled))
                 await run_beside(self._prepare(message, at), _stopped_when(cancelled))
                 return await self._take_turn(message, cancelled)
         except Stopped:
@@ -111,19 +112,21 @@ class EditorSession:
 
     async def _take_turn(self, message: Message, cancelled: asyncio.Event) -> LogToUpdates:
         run = await self._app.agents.submit(self._spec(message), session=self.id)
-        self._run_id = run.id
-        try:
-            if cancelled.is_set():  # before there was a run to stop
-                await self._stop(run.id)
-            updates = self._updates(run)
-            for problem in self._servers.take_problems():
-                await self._editor.write(updates.notice(problem))
-            if self._watching is not None:  # the turn before comes first
-                await asyncio.wait({self._watching})
-            await self._watch(run.id, updates)
-        finally:
-            self._run_id = ""
+        updates = self._updates(run)
+        await run_beside(self._show_turn(run.id, updates, cancelled), self._stop_when(cancelled, run.id))
         return updates
+
+    async def _show_turn(self, run_id: str, updates: LogToUpdates, cancelled: asyncio.Event) -> None:
+        for problem in self._servers.take_problems():
+            await self._editor.write(updates.notice(problem))
+        if self._watching is not None:  # the turn before comes first
+            with suppress(Stopped):
+                await run_beside(_ended(self._watching), _stopped_when(cancelled))
+        await self._watch(run_id, updates)
+
+    async def _stop_when(self, cancelled: asyncio.Event, run_id: str) -> None:
+        await cancelled.wait()
+        await self._stop(run_id)
 
     def _spec(self, message: Message) -> TurnSpec:
         return TurnSpec(
@@ -140,9 +143,8 @@ class EditorSession:
         """Stops the turn under way, also one that has not begun."""
         for cancelled in self._cancels:
             cancelled.set()
-        for run_id in (self._run_id, self._loaded_run):
-            if run_id:
-                await self._stop(run_id)
+        if self._loaded_run:
+            await self._stop(self._loaded_run)
 
     async def _stop(self, run_id: str) -> None:
         await self._app.agents.stop(run_id, by=REQUESTER)
@@ -163,24 +165,30 @@ class EditorSession:
     async def replay(self) -> None:
         """Shows the whole conversation. A turn that has not ended is shown as far as it is, and then live; where its
         process is gone, this one goes on with it."""
-        runs = await self._runs()
-        for run in runs:
-            if run.state in ENDED:
-                updates = self._updates(run, loaded=True)
-                await self._editor.write(updates.feed(whole_messages(await self._app.journal.facts(run.id))))
-        await self._join([run for run in runs if run.state not in ENDED], shown=False)
+        async with self._turn:
+            runs = await self._runs()
+            ended = [run for run in runs if run.state in ENDED]
+            for start in range(0, len(ended), _PAGE):
+                page = ended[start : start + _PAGE]
+                logs = await self._app.journal.facts_of_runs([run.id for run in page])
+                for run, facts in zip(page, logs, strict=True):
+                    updates = self._updates(run, loaded=True)
+                    await self._editor.write(updates.feed(whole_messages(with_inherited(facts))))
+            await self._join([run for run in runs if run.state not in ENDED], shown=False)
 
     async def resume(self) -> None:
         """Goes on without showing what was said; a turn that has not ended is shown from here on."""
-        await self._join([run for run in await self._runs() if run.state not in ENDED], shown=True)
+        async with self._turn:
+            await self._join([run for run in await self._runs() if run.state not in ENDED], shown=True)
 
     async def _runs(self) -> list[Run]:
-        """Oldest first."""
+        """Oldest first, without turns that another one replaced."""
         found: list[Run] = []
-        while page := await self._app.journal.runs(
-            session=self.id, kind=TURN_KIND, before=found[-1].id if found else None, limit=_PAGE
-        ):
-            found += page
+        branch = Branch()
+        before: str | None = None
+        while page := await self._app.journal.runs(session=self.id, kind=TURN_KIND, before=before, limit=_PAGE):
+            found += [run for run in page if branch.takes(run)]
+            before = page[-1].id
         return found[::-1]
 
     async def _join(self, unfinished: Sequence[Run], *, shown: bool) -> None:
@@ -192,7 +200,7 @@ class EditorSession:
         for run in unfinished:
             updates = self._updates(run, loaded=True)
             entries = await self._app.journal.read(run.id)
-            lines = updates.feed(without_withdrawn(entries))
+            lines = updates.feed(without_withdrawn(with_inherited(entries)))
             if not shown:
                 await self._editor.write(lines)
             joined.append((run.id, updates, entries[-1].seq if entries else 0))
@@ -206,7 +214,7 @@ class EditorSession:
                 taking_over = self._app.agents.see_to_end(run_id)
                 try:
                     await run_beside(self._watch(run_id, updates, after=seq), taking_over)
-                except RunParked as exc:
+                except TailraceError as exc:  # parked, or the journal is gone
                     await self._editor.write(updates.notice(str(exc)))
         except Exception:  # the top of a task
             log.exception("the turn of session %s is not shown any further", self.id)
@@ -260,9 +268,10 @@ class EditorSession:
                     await self._fed.wait()
 
     async def remember(self, **changes: str | float) -> None:
-        """Changes what is kept of the session."""
-        self.stored = msgspec.structs.replace(self.stored, **changes)
-        kept = self.stored
+        """Changes what is kept of the session. Before its first prompt there is nothing to find again."""
+        self.stored = kept = msgspec.structs.replace(self.stored, **changes)
+        if not kept.title:
+            return
         await stored_sessions(self._app.journal).update(self.id, lambda _: kept)
 
     async def _note_prompt(self, message: Message, at: float) -> None:
@@ -271,6 +280,10 @@ class EditorSession:
         if title != self.stored.title:
             await self._editor.write(update_line(self.id, {"sessionUpdate": "session_info_update", "title": title}))
         await self.remember(title=title, at=at)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait({task})
 
 
 async def _stopped_when(cancelled: asyncio.Event) -> None:

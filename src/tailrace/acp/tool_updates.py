@@ -87,6 +87,15 @@ def output_content(tool: str, output: str, files: tuple[ToolFile, ...] = ()) -> 
     return [*content, *map(_file_content, files)]
 
 
+def replaced_content(output: str, args: JsonObject | None) -> list[Content]:
+    """A file that was written over a text which is not known here: what is in it now."""
+    new = (args or {}).get("content")
+    shown = new if isinstance(new, str) else ""
+    if len(shown) > MAX_OUTPUT_CHARS:
+        shown = f"{shown[:MAX_OUTPUT_CHARS]}\n…"
+    return [text_content(f"{output}\n{fenced(shown)}")]
+
+
 def text_content(text: str) -> Content:
     return {"type": "content", "content": {"type": "text", "text": text}}
 

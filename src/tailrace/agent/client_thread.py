@@ -8,6 +8,7 @@ an earlier message or asked anew: from then on the model is not told of them.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -17,7 +18,8 @@ import msgspec
 from tailrace.agent.session import TURN_KIND
 from tailrace.ports import Journal, Run
 
-_PAGE: Final = 10  # a front end repeats the newest turn, or nothing
+_FIRST_PAGE: Final = 10  # a front end mostly repeats the newest turn; where it does not, pages grow
+_MOST: Final = 160
 _MADE_HERE: Final = re.compile(r"(run_[0-9a-f]{24})-[a-z]?[0-9]+")
 
 
@@ -47,15 +49,22 @@ def requester(run: Run) -> str:
     return str(run.new.input.get("requester", ""))
 
 
+def request_key(*names: str) -> str:
+    """The idempotency key of what these names tell apart: the surface, the requester, and names of the front end's own.
+    No other names give it, whatever characters they have."""
+    return f"{names[0]}:{hashlib.sha256(msgspec.json.encode(names)).hexdigest()}"
+
+
 async def session_turns(journal: Journal, session: str) -> AsyncGenerator[Run, None]:
     """The turns of the session, newest first."""
     cursor: str | None = None
-    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=_PAGE):
+    size = _FIRST_PAGE
+    while runs := await journal.runs(session=session, kind=TURN_KIND, before=cursor, limit=size):
         for run in runs:
             yield run
-        if len(runs) < _PAGE:
+        if len(runs) < size:
             return
-        cursor = runs[-1].id
+        cursor, size = runs[-1].id, min(2 * size, _MOST)
 
 
 class ThreadPlace(msgspec.Struct, frozen=True):

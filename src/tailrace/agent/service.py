@@ -152,9 +152,7 @@ class AgentService(RunHost["_TurnExecution"]):
         that has it. Without a `durability` of its own it has the service's.
 
         In a session that is busy, the runs before it are stopped or waited for."""
-        redact = self._redactor.redact_message
-        history = tuple(map(redact, spec.history)) if spec.history is not None else None
-        spec = msgspec.structs.replace(spec, message=redact(cleaned(spec.message)), history=history)
+        spec = self.as_stored(spec)
         new = NewRun(
             kind=TURN_KIND,
             input=msgspec.to_builtins(spec),
@@ -170,6 +168,12 @@ class AgentService(RunHost["_TurnExecution"]):
             for run_id in reversed(before):  # those that wait first: none of them has its turn when the oldest ends
                 await self.stop(run_id)
         return run
+
+    def as_stored(self, spec: TurnSpec) -> TurnSpec:
+        """The turn as the run of it keeps it: without secrets, and without what no provider takes."""
+        redact = self._redactor.redact_message
+        history = tuple(map(redact, spec.history)) if spec.history is not None else None
+        return msgspec.structs.replace(spec, message=redact(cleaned(spec.message)), history=history)
 
     async def forked_turn(self, request: ForkRequest) -> TurnSpec:
         """The turn of a fork, for `start_fork`. Raises `RunNotFound`, `CursorAhead` for an entry that is not there,

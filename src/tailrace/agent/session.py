@@ -25,6 +25,11 @@ class Branch:
     def __init__(self, follows: str | None = None) -> None:
         self._wanted = follows
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no earlier turn is one of them."""
+        return self._wanted == ""
+
     def takes(self, run: Run) -> bool:
         """Whether this turn is one of them. Asked of each turn of the session, newest first."""
         if self._wanted is not None and (not self._wanted or run.id > self._wanted):
@@ -51,7 +56,7 @@ async def history_of(
             turns.appendleft(turn)
             if any(isinstance(entry.event, HistoryCompressed) for entry in facts):
                 return _messages(turns)
-        if len(runs) < _PAGE:
+        if len(runs) < _PAGE or branch.is_whole:
             break
     return _messages(turns)
 

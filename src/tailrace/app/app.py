@@ -36,7 +36,7 @@ from tailrace.app.models import LOCAL, Models, named
 from tailrace.app.prompt import system_prompt
 from tailrace.calls.raw_model import verbatim_routes
 from tailrace.calls.service import CallService
-from tailrace.config.load import Config
+from tailrace.config.load import STORE_PASSWORD, Config
 from tailrace.config.sections import AgentSettings, ModelChoice
 from tailrace.errors import ConfigError, JournalError
 from tailrace.flows.engine.service import FlowService
@@ -299,7 +299,13 @@ async def open_app(
     directory = await asyncio.to_thread((directory or Path.cwd()).resolve)
     async with (
         open_transport() as transport,
-        open_journal(config.store.url, config.database, on_lag=on_lag, bus_url=config.bus.url) as journal,
+        open_journal(
+            config.store.url,
+            config.database,
+            password=config.store_password,
+            on_lag=on_lag,
+            bus_url=config.bus.url,
+        ) as journal,
     ):
         models = Models(config, transport)
         try:
@@ -367,5 +373,5 @@ def secrets_of(config: Config) -> dict[str, str]:
     names |= config.server.secret_variables() | config.platforms.secret_variables()
     for server in config.mcp.servers.values():
         names |= {server.key_env, *server.headers_env.values()}
-    names |= {"PGPASSWORD"} if config.database is None and config.store_is_kept else set()
+    names |= {STORE_PASSWORD} if config.database is None and config.store_is_kept else set()
     return {name: value for name in names if name and (value := config.secret(name))}

@@ -96,7 +96,7 @@ class LlmCalls:
     async def _run_of(self, key: str, definition: Definition, given: JsonObject) -> Run:
         """The run that has the key, or a new one: of a call that failed, its next try."""
         for number in count(1):
-            own_key = f"{STEP}/{key}" if number == 1 else f"{STEP}/{key}/{number}"
+            own_key = f"{STEP}/{key}" if number == 1 else f"{STEP}#{number}/{key}"  # no other call's key reads so
             run = await self._flows.start(definition, given, idempotency_key=own_key)
             if run.state != "failed":
                 return run
@@ -129,7 +129,10 @@ async def open_llm_calls(config: Config, *, directory: Path | None = None) -> As
     """For many calls over one journal. Leaving gives calls that have not ended back: another process may go on."""
     await asyncio.to_thread(tighten, config.home)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
-    async with open_transport() as transport, open_journal(config.store.url, config.database) as journal:
+    async with (
+        open_transport() as transport,
+        open_journal(config.store.url, config.database, password=config.store_password) as journal,
+    ):
         models = Models(config, transport)
         handler = LlmCall(Caller(), ConfiguredRoutes(config, models))
         flows = _OwnInstances(

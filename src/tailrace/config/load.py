@@ -15,6 +15,7 @@ from tailrace.config.sections import CallPolicy, Sections
 from tailrace.errors import ConfigError
 
 MAX_FILE_BYTES: Final = 1 << 20
+STORE_PASSWORD: Final = "PGPASSWORD"  # noqa: S105 - the variable, as every program of PostgreSQL reads it
 # First match wins; the second of each is an alias.
 STREAMING_VARIABLES: Final = ("TAILRACE_STREAMING_ENABLED", "HERMES_STREAMING_ENABLED")
 YOLO_VARIABLES: Final = ("TAILRACE_YOLO_MODE", "HERMES_YOLO_MODE")
@@ -79,6 +80,12 @@ class Config(Sections, kw_only=True):
         dropped: a secret that was read from a file often ends in a newline."""
         value = self.environment.get(variable) if variable else None
         return value.strip() if value is not None else None
+
+    @property
+    def store_password(self) -> str | None:
+        """Of PostgreSQL, where `store.url` has none. Passed on rather than left to the driver, which would look for it
+        in the process's environment: secrets are taken out of there."""
+        return self.environment.get(STORE_PASSWORD)
 
     def require_secret(self, variable: str | None, key: str) -> str:
         """The same for a required secret. `key` is the config key that names it. Raises `ConfigError`."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tailrace.errors import JournalError
 from tailrace.journal.postgres import schema as postgres_schema
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
+from tailrace.journal.postgres.queries import is_text
 from tailrace.journal.sqlite import schema as sqlite_schema
 from tailrace.journal.sqlite.integrity import check_file
 from tailrace.journal.sqlite.integrity import translated as sqlite_translated
@@ -128,15 +129,28 @@ async def _copy(source: sqlite3.Connection, target: Connection, table: _Table, o
     copied = 0
     on_progress(table.name, 0, total)
     while batch := await asyncio.to_thread(_next_batch, rows):
+        _check_texts(table, batch)
         await target.copy_records_to_table(table.name, records=batch, columns=list(table.columns))
         copied += len(batch)
         on_progress(table.name, copied, total)
-    if table.identity and copied:
-        await target.execute(
-            f"SELECT setval(pg_get_serial_sequence('{table.name}', '{table.identity}'),"  # noqa: S608
-            f" (SELECT max({table.identity}) FROM {table.name}))"
-        )
+    if table.identity and (newest := _newest_number(source, table)):
+        await target.execute(f"SELECT setval(pg_get_serial_sequence('{table.name}', '{table.identity}'), {newest})")
     return copied
+
+
+def _newest_number(source: sqlite3.Connection, table: _Table) -> int:
+    """The highest that was given out, also to a row that is gone. 0 where there was none."""
+    (newest,) = source.execute(f"SELECT max({table.identity}) FROM {table.name}").fetchone()  # noqa: S608
+    given = source.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,)).fetchone()
+    return max(newest or 0, given[0] if given else 0)
+
+
+def _check_texts(table: _Table, batch: list[tuple[Any, ...]]) -> None:
+    for row in batch:
+        for column, value in zip(table.columns, row, strict=True):
+            if isinstance(value, str) and not is_text(value):
+                whose = f"run {row[1]}" if table.name == "runs" else f"{table.name} {row[0]!r}"
+                raise JournalError(f"the {column} of {whose} has a character that PostgreSQL cannot store")
 
 
 def _next_batch(rows: sqlite3.Cursor) -> list[tuple[Any, ...]]:

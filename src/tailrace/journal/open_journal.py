@@ -20,11 +20,13 @@ async def open_journal(
     url: str,
     database: Path | None,
     *,
+    password: str | None = None,
     clock: Callable[[], float] = time.time,
     on_lag: Callable[[float], None] | None = None,
     bus_url: str = "auto",
 ) -> AsyncIterator[Journal]:
-    """For `store.url` and the config's `database`, the file of a `sqlite:` url. Closed on leaving. `on_lag` is called
+    """For `store.url` and the config's `database`, the file of a `sqlite:` url. `password` counts where a
+    `postgresql:` url has none. Closed on leaving. `on_lag` is called
     with the seconds that entries waited for storage before they were shown; never without storage. `bus_url` names what
     carries entries to other machines, beside PostgreSQL: `redis:`, or what the store has itself."""
     bus = make_bus(bus_url, url)
@@ -34,7 +36,7 @@ async def open_journal(
 
         journal = MemoryFirst(await SqliteJournal.open(database, clock=clock, on_lag=on_lag), clock=clock)
     elif url.startswith(("postgresql:", "postgres:")):
-        journal = MemoryFirst(await _open_postgres(url, clock, on_lag, bus), clock=clock)
+        journal = MemoryFirst(await _open_postgres(url, password, clock, on_lag, bus), clock=clock)
     elif url.startswith("memory:"):
         journal = MemoryJournal(clock=clock)
     else:
@@ -56,7 +58,11 @@ async def check_bus(url: str) -> None:
 
 
 async def _open_postgres(
-    url: str, clock: Callable[[], float], on_lag: Callable[[float], None] | None, bus: Bus | None
+    url: str,
+    password: str | None,
+    clock: Callable[[], float],
+    on_lag: Callable[[float], None] | None,
+    bus: Bus | None,
 ) -> Storage:
     try:
         from tailrace.journal.postgres.store import PostgresJournal
@@ -64,7 +70,8 @@ async def _open_postgres(
         if exc.name != "asyncpg":
             raise
         raise ConfigError(f"PostgreSQL needs an extra: {install_command('postgres')}", key="store.url") from exc
-    return await PostgresJournal.open(url, clock=None if clock is time.time else clock, on_lag=on_lag, bus=bus)
+    own_clock = None if clock is time.time else clock
+    return await PostgresJournal.open(url, password=password, clock=own_clock, on_lag=on_lag, bus=bus)
 
 
 def make_bus(url: str, store_url: str) -> Bus | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -14,10 +14,12 @@ PAGE = 100
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """Seconds after a run's end; None is for ever."""
+    """Seconds after a run's end; None is for ever. `session_values` are namespaces of values with sessions as their
+    keys: such a value goes with the last run of its session."""
 
     compact_after_s: float | None = 7 * 86_400.0  # removes its token-level entries, keeps its messages and facts
     delete_after_s: float | None = None
+    session_values: tuple[str, ...] = ()
 
 
 class Retained(msgspec.Struct, frozen=True):
@@ -32,6 +34,7 @@ async def retain(journal: Journal, retention: Retention, now: float) -> Retained
     if retention.delete_after_s is not None:
         async for run in _ended(journal, now - retention.delete_after_s, compacted=None):
             with suppress(RunNotFound):
+                await _forget_session(journal, run.new.session, retention.session_values)
                 await journal.delete(run.id)
                 deleted += 1
     if retention.compact_after_s is not None:
@@ -40,6 +43,15 @@ async def retain(journal: Journal, retention: Retention, now: float) -> Retained
                 await journal.compact(run.id)
                 compacted += 1
     return Retained(compacted, deleted)
+
+
+async def _forget_session(journal: Journal, session: str, namespaces: Sequence[str]) -> None:
+    """Before the last run of a session is deleted: a process that dies in between leaves no value behind."""
+    if not session or not namespaces or len(await journal.runs(session=session, limit=2)) > 1:
+        return
+    for namespace in namespaces:
+        if (kept := await journal.get_value(namespace, session)) is not None:
+            await journal.swap_value(namespace, session, kept, None)
 
 
 async def _ended(journal: Journal, ended_before: float, *, compacted: bool | None) -> AsyncIterator[Run]:

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
+from tailrace.mcp_server.approvals import REQUESTER
 from tailrace.mcp_server.run_view import RunView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
@@ -92,6 +93,7 @@ class OpenApproval(msgspec.Struct, frozen=True, omit_defaults=True):
     command: str
     reason: str = ""
     directory: str = ""
+    elsewhere: bool = False  # the run was started elsewhere, and is answered there alone
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -157,7 +159,14 @@ def report_of(run: Run, view: RunView, not_executed: tuple[NotExecuted, ...] = (
 
 
 def _open_approval(asked: ApprovalAsked) -> OpenApproval:
-    return OpenApproval(asked.approval_id, asked.tool_name, asked.command, asked.reason, asked.directory)
+    return OpenApproval(
+        asked.approval_id,
+        asked.tool_name,
+        asked.command,
+        asked.reason,
+        asked.directory,
+        elsewhere=asked.requester != REQUESTER,
+    )
 
 
 def in_words(report: RunReport) -> str:
@@ -168,10 +177,10 @@ def in_words(report: RunReport) -> str:
             pass
         case "waiting_for_approval":
             parts += [_question(approval) for approval in report.approvals]
-            parts.append(
-                f"Run {report.run_id} waits until the user decides. Ask the user, then call answer_approval, then "
-                f"watch_run with after={report.seq}."
-            )
+            ask = "Ask the user, then call answer_approval, then"
+            if all(approval.elsewhere for approval in report.approvals):
+                ask = "It was started elsewhere: the user answers there, not by answer_approval. Go on with"
+            parts.append(f"Run {report.run_id} waits until the user decides. {ask} watch_run with after={report.seq}.")
         case "pending" | "running":
             parts.append(
                 f"Run {report.run_id} has not ended yet. watch_run with after={report.seq} goes on; stop_run ends it."

@@ -6,6 +6,7 @@ Owns what a call of each does. What the model of the host can put right is a res
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -42,6 +43,7 @@ from tailrace.tools.typed import Arguments, invalid_arguments, schema_of
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = CallToolResult | InputRequiredResult
+log = logging.getLogger("tailrace.mcp")
 SETTLE_S: Final = 20.0  # for a run to end after a stop, or to take an answer; another process may have it
 OWN_RECORDS: Final = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 _TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
@@ -172,7 +174,10 @@ class RunTools:
             run = await asyncio.shield(begun)
             if isinstance(run, TailraceError):
                 raise run
-            return await self._watched(context, params, run.id, after=0, wait_s=args.wait_s)
+            try:
+                return await self._watched(context, params, run.id, after=0, wait_s=args.wait_s)
+            except TailraceError as exc:  # without the id a model would start it once more
+                raise TailraceError(f"run {run.id} has begun and goes on, but {exc}; watch_run shows it") from exc
         except asyncio.CancelledError:
             self._on_cancelled(context, begun)
             raise
@@ -301,11 +306,14 @@ def _may_answer(view: RunView, approval_id: str) -> bool:
 
 
 async def _outcome(work: Awaitable[Any]) -> Any:
-    """What it returns, or the error of ours that it raises: a task of the group must not raise it."""
+    """What it returns, or the error that it raises: a task that raises it would end the server."""
     try:
         return await work
     except TailraceError as exc:
         return exc
+    except Exception as exc:  # the top of a task
+        log.exception("a call of a tool failed")
+        return TailraceError(f"{type(exc).__name__}: {exc}")
 
 
 def _result(value: msgspec.Struct, text: str, *, is_error: bool = False) -> CallToolResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import msgspec
 from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -29,6 +30,7 @@ from tailrace.mcp_server.run_report import in_words, question_of, report_of
 from tailrace.mcp_server.run_tools import RunTools, TurnDefaults
 from tailrace.mcp_server.run_view import RunView
 from tailrace.mcp_server.stdio import Cancelled, stdio_streams
+from tailrace.system.json_rpc.stdio import Pipes
 from tailrace.tools.typed import preview_line
 
 RUNS: Final = "tailrace://runs/"
@@ -83,7 +85,8 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
         except TailraceError as exc:
             raise MCPError(INVALID_PARAMS, f"{params.uri} cannot be read: {exc}") from exc
         report = report_of(run, view)
-        text = "\n\n".join(filter(None, (f"> {preview_line(question_of(run), 500)}", report.text, in_words(report))))
+        all_said = msgspec.structs.replace(report, answer=None, text=report.text or report.answer or "")
+        text = f"> {preview_line(question_of(run), 500)}\n\n{in_words(all_said)}"
         return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=MEDIA_TYPE, text=text)])
 
     return Server(
@@ -99,10 +102,10 @@ def mcp_server(app: App, tools: RunTools) -> Server[Any]:
     )
 
 
-async def serve_stdio(app: App, defaults: TurnDefaults) -> None:
-    """Serves the host on stdin and stdout until it closes its end. Runs that go on then are the caller's to hand
+async def serve_stdio(app: App, defaults: TurnDefaults, pipes: Pipes) -> None:
+    """Serves the host at these pipes until it closes its end. Runs that go on then are the caller's to hand
     over."""
     cancelled = Cancelled()
-    async with stdio_streams(cancelled) as streams, asyncio.TaskGroup() as group:
+    async with stdio_streams(pipes, cancelled) as streams, asyncio.TaskGroup() as group:
         server = mcp_server(app, RunTools(app, defaults, cancelled, group))
         await server.run(streams.incoming, streams.outgoing, server.create_initialization_options())

@@ -69,7 +69,11 @@ class RunWatch:
     def _is_over(self, group: asyncio.TaskGroup) -> bool:
         """Has new questions asked, and takes those back that were answered elsewhere."""
         view = self._view
-        new = {key: asked for key, asked in view.waiting.items() if key not in self.answered}
+        new = {
+            key: asked
+            for key, asked in view.waiting.items()
+            if key not in self.answered and asked.requester == REQUESTER  # others are answered where their run began
+        }
         if not self._asks:
             return view.has_ended or bool(new)
         for approval_id, asked in new.items():
@@ -80,8 +84,6 @@ class RunWatch:
         return view.has_ended
 
     async def _ask(self, approval_id: str, asked: ApprovalAsked) -> None:
-        if asked.requester != REQUESTER:
-            raise CannotAsk("only whoever started the run may answer")
         await self.answer(approval_id, await asked_by_request(self._context, asked))
 
     async def _report_progress(self) -> None:

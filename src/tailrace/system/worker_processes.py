@@ -266,7 +266,7 @@ class WorkerProcesses:
         pid, slot.pid = slot.pid, 0
         self._on_death(slot.index)
         if self._stop_by is not None:
-            self._unclean = self._unclean or code != 0
+            self._unclean = self._unclean or (slot.ready and code != 0)  # before it serves it has nothing to close
         elif not self._serving:
             if code <= 0:
                 log.error("worker %d (process %d) %s before it served", slot.index, pid, _how(code))
@@ -296,10 +296,11 @@ class WorkerProcesses:
     def _stop(self) -> None:
         """The first time workers are told to stop in order, then to end at once."""
         first = self._stop_by is None
+        by = time.monotonic() + (self._grace_s if first else QUIT_S)
         for slot in self._slots:
             slot.due_at = None
             slot.tell(DRAIN if first else QUIT)
-        self._stop_by = time.monotonic() + (self._grace_s if first else QUIT_S)
+        self._stop_by = by if self._stop_by is None else min(by, self._stop_by)  # no signal makes it last longer
 
     def _finish_stop(self, now: float) -> None:
         left = [slot for slot in self._slots if slot.pid]

@@ -37,7 +37,15 @@ class WriteFile(TypedTool[WriteFileArgs]):
         return written(args, replaced=replaced)
 
 
+_REPLACED = "Replaced "
+
+
+def has_replaced(output: str) -> bool:
+    """Whether the tool says that there was a file before."""
+    return output.startswith(_REPLACED)
+
+
 def written(args: WriteFileArgs, *, replaced: bool) -> ToolOutcome:
     """What the model reads of a file that was written."""
     lines = args.content.count("\n") + (not args.content.endswith("\n") and bool(args.content))
-    return ToolOutcome(f"{'Replaced' if replaced else 'Created'} {args.path} ({lines} lines)")
+    return ToolOutcome(f"{_REPLACED if replaced else 'Created '}{args.path} ({lines} lines)")

@@ -91,9 +91,26 @@ async def test_a_prompt_goes_on_from_the_end_or_from_the_event_that_is_named(cli
     events = [json.loads(line) for line in out.splitlines()]
     assert code == 0
     assert cli.asked(2) == ["Whence?"]
-    assert [event["seq"] for event in events] == [*range(1, len(events) + 1)]
-    assert [event["after"] for event in events if event["type"] == "run_forked"] == [2]
+    assert (events[0]["type"], events[0]["after"]) == ("run_forked", 2), "what was inherited is not printed"
+    assert [event["seq"] for event in events] == [*range(events[0]["seq"], events[0]["seq"] + len(events))]
     assert events[-1]["output"] == "Third."
+
+
+async def test_a_text_that_goes_on_is_printed_from_where_it_was_forked(tmp_path: Path) -> None:
+    async with FaultyProvider(script=[reply("Rain today, "), reply("sun."), reply("snow.")]) as server:
+        cli = Cli(tmp_path, server)
+        await cli.run("chat", "-q", "The weather?")
+        [source] = await cli.runs()
+        _, log, _ = await cli.run("tail", source.id, "--json")
+        chunk = next(event for event in map(json.loads, log.splitlines()) if event["type"] == "message_chunk")
+        after = ("fork", source.id, "--after", str(chunk["seq"]))
+        code, out, _ = await cli.run(*after)
+        _, lines, _ = await cli.run(*after, "--json")
+    events = [json.loads(line) for line in lines.splitlines()]
+    texts = [event["text"] for event in events if event["type"] == "message_chunk"]
+    assert (code, out) == (0, "sun.\n")
+    assert ("".join(texts), events[0]["type"]) == ("snow.", "run_forked")
+    assert events[-1]["output"] == f"{chunk['text']}snow."
 
 
 async def test_what_cannot_be_forked_is_one_line(cli: Cli) -> None:

@@ -28,6 +28,7 @@ TEXT = "One two three four five six seven eight nine ten"
 SLOW = Scenario(reply=reply(TEXT), pace_s=0.05)
 STALLED = Scenario(reply=reply(TEXT), broken=Break("stall", Offset(60, per_cent=True)))
 SQLITE = "sqlite:///runs.db"
+QUESTION = {"model": "faulty/ok", "messages": [{"role": "user", "content": "Hi"}]}
 
 
 async def start(client: aiohttp.ClientSession, **body: object) -> str:
@@ -243,6 +244,21 @@ async def test_L171_a_worker_that_is_stopped_alone_hands_its_run_over_and_is_rep
             async with server.via(1) as one:
                 assert await events(one, run) == seen
     assert seen[-1]["status"] == "completed"
+
+
+async def test_a_worker_that_is_stopped_alone_leaves_new_connections_to_the_others(tmp_path: Path) -> None:
+    async with FaultyProvider(script=["silence"]) as provider:
+        config_for(provider, tmp_path, store=SQLITE, config="server: {drain_s: 600}\n")
+        async with worker_server(tmp_path, 2) as server, server.via(1) as one:
+            asking = asyncio.create_task(one.post("/v1/chat/completions", json=QUESTION))
+            await provider.request()  # what worker 1 is waiting for when it is told to stop
+            os.kill(server.pids[1], signal.SIGTERM)
+            await server.logged("worker=1.*stopping; requests in flight|stopping; requests in flight.*worker=1")
+            async with aiohttp.ClientSession(server.url, connector=aiohttp.TCPConnector(force_close=True)) as client:
+                for _ in range(30):
+                    async with client.get("/runs") as response:
+                        assert response.status == 200, await response.text()
+            asking.cancel()
 
 
 async def test_one_worker_polls_a_chat_platform_and_another_goes_on_when_it_is_killed(tmp_path: Path) -> None:

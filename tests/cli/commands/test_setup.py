@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import secrets
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from cli.screen.vt import VirtualTerminal
-from postgres_server import LOCKED_USER, PostgresServer, free_port
+from postgres_server import LOCKED_PASSWORD, LOCKED_USER, PostgresServer, free_port
 from tailrace.cli.commands.doctor import Finding, findings, models_url
 from tailrace.cli.main import COMMANDS
 from tailrace.config.load import load
@@ -222,6 +224,24 @@ async def test_doctor_and_chat_say_what_is_wrong_with_postgresql_in_one_line(
     done = tailrace(patient.home, "chat", "-q", "Hello?")
     assert (done.returncode, done.stderr) == (1, f"error: {said}\n")
     assert await examined(postgres_url) == []
+
+
+async def test_the_password_of_the_store_may_be_in_the_environment(
+    patient: Patient, server: FaultyProvider, postgres_server: PostgresServer
+) -> None:
+    """Also for commands that take the secrets out of their own environment before they run anything."""
+    database = f"of_{LOCKED_USER}_{secrets.token_hex(4)}"
+    postgres_server.sql(f"CREATE DATABASE {database} OWNER {LOCKED_USER}")
+    patient.write(
+        model={"provider": "mine", "name": "ok"},
+        providers={"mine": {"base_url": server.openai_url}},
+        store={"url": f"postgresql://{LOCKED_USER}@127.0.0.1:{postgres_server.port}/{database}"},
+    )
+    assert tailrace(patient.home, "runs").returncode == 1
+    asked = await asyncio.to_thread(tailrace, patient.home, "chat", "-q", "Hello?", PGPASSWORD=LOCKED_PASSWORD)
+    assert (asked.returncode, asked.stderr.count(LOCKED_PASSWORD)) == (0, 0), asked.stderr
+    listed = tailrace(patient.home, "runs", PGPASSWORD=LOCKED_PASSWORD)
+    assert (listed.returncode, listed.stdout.count("run_")) == (0, 1)
 
 
 async def test_doctor_tries_the_tokens_of_platforms(patient: Patient, server: FaultyProvider) -> None:

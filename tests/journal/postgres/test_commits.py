@@ -153,7 +153,56 @@ async def test_I101_a_claim_waits_for_the_append_in_flight_and_sees_it(journal: 
         with pytest.raises(RunOwned, match="another"):
             await claiming
         await theirs.close()
-    await journal.renew(lease)
+    with pytest.raises(StaleEpoch, match="another claimed it"):
+        await journal.renew(lease)
+
+
+async def test_an_epoch_that_was_given_out_twice_has_one_writer(journal: PostgresJournal) -> None:
+    """A server that was promoted without the newest commits does not know of the claim and gives its epoch again."""
+    run, lease = await started(journal)
+    async with by_hand(journal) as promoted:
+        await promoted.execute("UPDATE heads SET owner = 'they', state = 'running'")
+    journal.append(lease, [MessageChunk("mine")])
+    with pytest.raises(StaleEpoch, match="they claimed it"):
+        await journal.commit(lease)
+    with pytest.raises(StaleEpoch):
+        await journal.renew(lease)
+    assert texts_of(await journal.read(run.id)) == []
+    assert (await journal.get(run.id)).owner == "they"
+
+
+async def lose_newest(journal: PostgresJournal) -> None:
+    async with by_hand(journal) as promoted:
+        await promoted.execute("DELETE FROM batches AS b WHERE b.first_seq = (SELECT max(first_seq) FROM batches)")
+
+
+async def test_entries_are_not_written_after_a_gap_and_the_run_goes_on_where_its_log_ends(
+    journal: PostgresJournal, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, lease = await started(journal)
+    for text in ("kept", "lost"):
+        journal.append(lease, [MessageChunk(text)])
+        await journal.commit(lease)
+    await lose_newest(journal)
+    journal.append(lease, [MessageChunk("after the gap")])
+    with pytest.raises(StaleEpoch, match="entries before 4 that were committed are not there"):
+        await journal.commit(lease)
+    assert f"run {run.id}: entries before 4 that were committed are not there" in caplog.text
+    await journal.release(lease)
+    again = await journal.claim(run.id, "they")
+    journal.append(again, [MessageChunk("goes on")])
+    await journal.commit(again)
+    assert texts_of(await journal.read(run.id)) == ["kept", "goes on"]
+
+
+async def test_a_run_is_not_sealed_after_a_gap(journal: PostgresJournal) -> None:
+    run, lease = await started(journal)
+    journal.append(lease, [MessageChunk("lost")])
+    await journal.commit(lease)
+    await lose_newest(journal)
+    with pytest.raises(StaleEpoch, match="not there"):
+        await journal.seal(lease, RunFinished("completed", "lost"))
+    assert (await journal.get(run.id)).state == "running"
 
 
 async def test_one_abandoned_run_is_taken_by_one_of_many(postgres_url: str) -> None:

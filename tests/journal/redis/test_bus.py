@@ -17,7 +17,7 @@ from tailrace.events import AnyEvent, Entry, MessageChunk, RunFinished
 from tailrace.journal.bus import Committed
 from tailrace.journal.redis import bus as bus_module
 from tailrace.journal.redis.bus import RedisBus, ping
-from tailrace.journal.redis.streams import batch_of, fields_of, stream_of
+from tailrace.journal.redis.streams import GROWN, batch_of, fields_of, grown_fields, id_of, stream_of
 from tailrace.ports import Batch
 
 RUN = "run_1"
@@ -107,6 +107,41 @@ async def test_a_watcher_that_comes_later_gets_what_follows_its_cursor(server: R
         watcher.watch(RUN, after=2)
         sender.publish([chunks(3, "c")])
         await heard.until(lambda: heard.texts() == "bc")
+
+
+async def test_what_a_commit_costs_does_not_grow_with_the_runs_that_are_watched(server: RedisServer) -> None:
+    client = Redis.from_url(server.url)
+    async with connected(server.url) as (one, _), connected(server.url) as (other, heard):
+        for number in range(2_000):
+            other.watch(f"run_watched_{number}", 0)
+        other.watch(RUN, 0)
+        one.publish([chunks(1, "a")])
+        await heard.until(lambda: heard.texts() == "a")  # the others were looked at before
+        before = (await client.info("stats"))["total_net_input_bytes"]
+        for seq in range(2, 12):
+            one.publish([chunks(seq, "b")])
+            await heard.until(lambda seq=seq: heard.texts() == "a" + "b" * (seq - 1))  # type: ignore[misc]
+        spent = (await client.info("stats"))["total_net_input_bytes"] - before
+    await client.aclose()
+    assert spent < 20_000  # 10 commits; a read that names 2,000 streams is 100,000 bytes
+
+
+async def test_who_is_too_far_behind_looks_at_every_run_that_it_watches(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus_module, "KEPT_GROWN", 3)
+    client = Redis.from_url(server.url)
+    async with connected(server.url) as (one, _), connected(server.url) as (other, heard):
+        other.watch(RUN, 0)
+        one.publish([chunks(1, "a")])
+        await heard.until(lambda: heard.texts() == "a")
+        async with client.pipeline(transaction=True) as commits:  # that RUN grew is no longer named
+            commits.xadd(stream_of(RUN), fields_of(chunks(2, "b").batch), id=id_of(2))  # type: ignore[arg-type]
+            for _ in range(3):
+                commits.xadd(GROWN, grown_fields(["run_other"]))  # type: ignore[arg-type]
+            await commits.execute()
+        await heard.until(lambda: heard.texts() == "ab")
+    await client.aclose()
 
 
 async def test_repeated_and_late_entries_are_refused_by_their_ids(server: RedisServer) -> None:

@@ -99,6 +99,35 @@ async def test_regenerating_what_never_reached_the_server_asks_it(tmp_path: Path
     assert text_of(chunks) == "Hello."
 
 
+async def test_regenerating_what_never_reached_the_server_forgets_nothing(tmp_path: Path) -> None:
+    """The way a page tries a failed message again: what was answered before it is no matter of it."""
+    async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann."), reply("Still Ann.")) as server:
+        await sent(server, body(question("I am Ann.")))
+        both = (question("I am Ann."), question("Who am I?", "q2"))
+        await sent(server, body(*both, trigger="regenerate-message"))
+        await sent(server, body(*both[:1], question("Who am I?", "of-another-page"), trigger="regenerate-message"))
+        asked = [[m["content"] for m in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert asked[1] == asked[2] == ["I am Ann.", "Hello Ann.", "Who am I?"]
+
+
+async def test_an_edited_question_that_is_sent_twice_is_asked_once(tmp_path: Path) -> None:
+    """While it is answered; afterwards it may be asked in the same words once more."""
+    async with running_server(tmp_path, reply("Hello."), STALLED, reply("Again."), config=WAIT) as server:
+        await sent(server, body())
+        edited, url = body(question("Edited."), messageId="q1"), f"{server.url}/ui/chat"
+        async with (
+            server.client.post(url, json=edited) as first,
+            server.client.post(url, json=edited) as second,
+        ):
+            begun = [await anext(chunks_in(each)) for each in (first, second)]
+            await server.json("POST", "/ui/chat/chat/stop")
+        anew = await sent(server, edited)
+        asked = [[m["content"] for m in request.json()["messages"][1:]] for request in server.provider.requests]
+    assert begun[0] == begun[1]
+    assert text_of(anew) == "Again."
+    assert asked[1:] == [["Edited."]] * 2
+
+
 async def test_a_chat_goes_on_where_another_surface_began_it(tmp_path: Path) -> None:
     async with running_server(tmp_path, reply("Hello Ann."), reply("You are Ann."), reply("Still Ann.")) as server:
         run = await server.start("I am Ann.", session="chat")
@@ -302,6 +331,26 @@ async def test_an_approval_for_the_session_is_not_asked_again(tmp_path: Path) ->
     assert rest[0]["messageId"] == "msg_1", "the page's own message goes on"
     assert late == rest, "an answer that comes twice shows the same"
     assert "tool-approval-request" not in [chunk["type"] for chunk in again]
+
+
+async def test_a_message_whose_chunks_are_no_longer_kept(tmp_path: Path) -> None:
+    """A page that was left open for a week sends its question again, and its answer to an approval."""
+    launch = reply(think("Hm."), call("launch", {"what": "rocket"}))
+    async with running_server(tmp_path, launch, reply("Up and away."), tools=(Launch(),)) as server:
+        asked = await sent(server, body())
+        approval = next(chunk for chunk in asked if chunk["type"] == "tool-approval-request")
+        part = {**ANSWERED, "approval": {"id": approval["approvalId"], "approved": True}}
+        rest = await sent(server, body(question(), said(part)))
+        await server.app.journal.compact((await runs_of(server))[0]["id"])
+        late, whole = await sent(server, body(question(), said(part))), await sent(server, body())
+    check_chunks(late)
+    assert (text_of(late), text_of(whole)) == (text_of(rest), "Up and away.")
+    outputs = [
+        [each["output"] for each in chunks if each["type"] == "tool-output-available"] for chunks in (late, whole)
+    ]
+    assert outputs == [["launched rocket"]] * 2
+    assert "tool-approval-request" not in [chunk["type"] for chunk in late]
+    assert late[-1]["messageMetadata"]["status"] == whole[-1]["messageMetadata"]["status"] == "completed"
 
 
 async def test_pages_of_other_origins_as_the_config_says(tmp_path: Path) -> None:

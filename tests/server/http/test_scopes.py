@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from server.http_server import RunningServer, running_server
+from tailrace.messages import JsonObject
 from tailrace.testing.provider import reply
 
 CONFIG = """
@@ -160,3 +162,34 @@ async def test_another_keys_conversation_is_no_history(tmp_path: Path) -> None:
         assert (await server.json("POST", "/v1/responses", more, headers=key("second")))[0] == 404
         assert (await server.json("POST", "/v1/responses", more, headers=key("reader")))[0] == 200
         assert (await server.json("POST", "/v1/responses", more, headers=key("desk")))[0] == 200
+
+
+NAMED: dict[str, Callable[[str], JsonObject]] = {
+    "/runs": lambda name: {"input": "Go.", "session": name},
+    "/ui/chat": lambda name: {"id": name, "message": {"role": "user", "content": "Go."}},
+    "/ag-ui": lambda name: {
+        "threadId": name,
+        "runId": "r",
+        "messages": [{"id": "m", "role": "user", "content": "Go."}],
+    },
+}
+
+
+@pytest.mark.parametrize("path", NAMED)
+async def test_the_conversation_of_a_chat_is_not_for_every_key(tmp_path: Path, path: str) -> None:
+    """What stands in it is told to the model when that chat's user asks next; only an admin may add to it."""
+    statuses: dict[tuple[str, str], int] = {}
+    async with running_server(tmp_path, reply("Hello."), reply("Hello."), config=CONFIG, env=ENV) as server:
+        for name, session in (
+            ("worker", "telegram:42"),
+            ("worker", "matrix:!room:example.org#2"),
+            ("worker", "a\0b"),
+            ("worker", "telegram"),
+            ("ops", "telegram:42"),
+        ):
+            headers = {"Authorization": f"Bearer secret-of-{name}"}
+            async with server.client.post(server.url + path, json=NAMED[path](session), headers=headers) as response:
+                statuses[name, session] = response.status
+                await response.read()
+    done = 201 if path == "/runs" else 200
+    assert [*statuses.values()] == [403, 403, 400, done, done]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -53,6 +54,17 @@ def test_a_dead_worker_s_counts_stay_and_what_it_had_in_flight_goes(files: list[
     replacement.in_flight.inc()
     assert (one.requests.values, one.in_flight.value) == ({("/runs", "200"): 3}, 2)
     assert sum(one.first_token.counts) == 2
+
+
+def test_a_worker_that_died_while_it_added_a_series_leaves_no_numbers(files: list[int]) -> None:
+    before = Metrics(WorkerValues(1, files))
+    used = int.from_bytes(os.pread(files[0], 8, 0), sys.byteorder)
+    os.pwrite(files[0], b"a" * 256, used)  # a long key; the bytes in use were not counted up yet
+    mark_dead(files[0])
+    replacement = Metrics(WorkerValues(1, files))
+    replacement.requests.inc("/runs", "200")
+    assert replacement.requests.values == {("/runs", "200"): 1}
+    assert before.requests.values == {("/runs", "200"): 1}
 
 
 def test_one_process_shows_what_it_did_before() -> None:

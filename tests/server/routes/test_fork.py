@@ -459,6 +459,22 @@ async def test_what_cannot_be_forked_is_said_in_one_line(tmp_path: Path) -> None
     assert len(listed["data"]) == 1
 
 
+async def test_an_idempotency_key_with_a_question_that_is_not_stored_as_it_came(tmp_path: Path) -> None:
+    """A secret is removed before anything is stored: the request is the same all the same."""
+    env = {"TAILRACE_API_KEY": "secret-of-ann"}
+    asks = {"input": "Is secret-of-ann a key?", "idempotency_key": "k"}
+    headers = {"Authorization": "Bearer secret-of-ann"}
+    async with running_server(tmp_path, reply("Yes."), reply("Forked."), env=env, headers=headers) as server:
+        runs = [await server.json("POST", "/runs", asks) for _ in range(2)]
+        assert [status for status, _ in runs] == [201, 201], runs
+        path = f"/runs/{runs[0][1]['id']}/fork"
+        forks = [await server.json("POST", path, {**asks, "after": 0, "idempotency_key": "f"}) for _ in range(2)]
+        _, shown = await server.json("GET", f"/runs/{runs[0][1]['id']}")
+    assert [status for status, _ in forks] == [201, 201], forks
+    assert [len({body["id"] for _, body in made}) for made in (runs, forks)] == [1, 1]
+    assert "secret-of-ann" not in shown["input"]
+
+
 async def test_an_idempotency_key_makes_one_fork(tmp_path: Path) -> None:
     async with running_server(tmp_path, reply("One."), reply("Two."), reply("Three.")) as server:
         run = await server.start()

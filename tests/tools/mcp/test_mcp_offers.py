@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="the extra is not installed")
 
-from mcp_types import Prompt, PromptArgument
+from mcp_types import Prompt, PromptArgument, Resource
 
 from tailrace.agent.service import TurnSpec
 from tailrace.app import open_app
@@ -23,9 +23,12 @@ from tailrace.config.sections import McpServer
 from tailrace.errors import TailraceError
 from tailrace.messages import user
 from tailrace.ports import Effect, ToolOutcome
+from tailrace.testing.clock import driven
 from tailrace.testing.provider import FaultyProvider, reply
 from tailrace.testing.provider import call as tool_call
-from tailrace.tools.mcp.prompts import arguments_of
+from tailrace.tools.mcp.connection import Listing
+from tailrace.tools.mcp.prompts import arguments_of, usage_of
+from tailrace.tools.mcp.resources import _resource_line
 from tailrace.tools.mcp.servers import McpServers
 from tools.mcp.mcp_server import PNG
 from tools.mcp.test_mcp import ENVIRONMENT, SERVER, http_server
@@ -92,17 +95,21 @@ async def test_resources_are_listed_and_read(here: Workplace, web: McpServer) ->
         async def read(uri: str, server: str = "notes") -> ToolOutcome:
             return await reads.run({"server": server, "uri": uri}, here)
 
-        assert await read("notes://today") == ToolOutcome("The wheel turned 7 times.")
-        assert (await read("notes://days/monday")).output == "On monday it rained."
+        mark, _, text = (await read("notes://today")).output.partition("\n\n")
+        assert (text, "The server wrote it, not the user" in mark) == ("The wheel turned 7 times.", True)
+        assert (await read("notes://days/monday")).output.endswith("\n\nOn monday it rained.")
         every = (await read("notes://days/every")).output
         assert (len(every) < 51_000, "characters left out" in every) == (True, True)
         image = await read("notes://wheel.png")
-        assert (image.output, [(file.name, file.media_type, file.data) for file in image.files]) == (
+        assert (
+            image.output.partition("\n\n")[2],
+            [(file.name, file.media_type, file.data) for file in image.files],
+        ) == (
             "[notes://wheel.png: image/png]",
             [("wheel.png", "image/png", PNG)],
         )
         packed = await read("old://x", "old")
-        assert (packed.output, packed.files[0].data) == (
+        assert (packed.output.partition("\n\n")[2], packed.files[0].data) == (
             "[old://x: given to the user, not readable here]",
             b"\0\0\0",
         )
@@ -135,6 +142,50 @@ async def test_prompts_are_for_people_and_for_the_agent(here: Workplace, web: Mc
         ]:
             with pytest.raises(TailraceError, match=why.replace("[", r"\[")):
                 await offered.prompt(name, arguments)
+
+
+def test_a_servers_names_begin_no_lines_of_their_own() -> None:
+    """Or a server could write a list of another one's into its own."""
+    shown = _resource_line(Resource(uri="a://x\n- b://y", name="n\n- c", mime_type="t\n- d"))
+    assert shown == "- a://x - b://y  n - c (t - d)"
+    prompt = Prompt(name="p\n- other:q", arguments=[PromptArgument(name="a\nb")])
+    assert usage_of("notes", prompt) == "notes:p - other:q [a b]"
+    assert len(usage_of("notes", Prompt(name="x" * 1_000_000))) == 2000
+
+
+class _Announcer:
+    """A server that announces changes without end. `tools` is what it lists."""
+
+    name = "liar"
+    offers: frozenset[Listing] = frozenset({"tools"})
+
+    def __init__(self) -> None:
+        self.listed = 0
+
+    async def tools(self) -> tuple[list[Any], str]:
+        self.listed += 1
+        return [], ""
+
+    async def look(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+@driven
+async def test_changes_that_are_none_are_asked_about_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
+    offered = McpServers({"liar": McpServer(command=("nothing",))}, environment={})
+    liar = _Announcer()
+    offered._links["liar"] = liar  # type: ignore[assignment]
+    caplog.set_level(logging.INFO, "tailrace.tools.mcp")
+    async with offered:
+        await offered.tools()
+        for _ in range(6000):
+            offered._on_change("liar", "tools")
+            await asyncio.sleep(0.1)
+    assert liar.listed < 20  # in ten minutes
+    assert caplog.records == []
 
 
 def test_arguments_of_a_prompt_as_they_are_typed() -> None:

@@ -20,8 +20,8 @@ from tailrace.errors import TailraceError
 from tailrace.system.extras import install_command
 
 if TYPE_CHECKING:
-    from tailrace.acp.stdio import Pipes
     from tailrace.app.logging_setup import Level
+    from tailrace.system.json_rpc.stdio import Pipes
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return FAILED
     if sys.stdin.isatty():
         print("tailrace acp is for an editor to start; docs/editors.md says how", file=sys.stderr)  # noqa: T201
-    from tailrace.acp.stdio import take_stdio
+    from tailrace.system.json_rpc.stdio import take_stdio
 
     pipes = take_stdio()
     config: Config | TailraceError

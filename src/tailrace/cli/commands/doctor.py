@@ -222,7 +222,10 @@ async def _store(config: Config) -> Finding:
     try:
         if file is not None and (damage := await asyncio.to_thread(_damage, file)):
             return Finding("broken", f"store {shown}: {damage}", "stop every tailrace process and restore a copy")
-        async with asyncio.timeout(OPEN_TIMEOUT_S), open_journal(config.store.url, file) as journal:
+        async with (
+            asyncio.timeout(OPEN_TIMEOUT_S),
+            open_journal(config.store.url, file, password=config.store_password) as journal,
+        ):
             parked = await journal.runs(states=PARKED)
             missing = await unavailable_parts(journal, timeout_s=REACH_TIMEOUT_S)
             version = journal.schema_version if isinstance(journal, Versioned) else 0

@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="show the answer as it comes, or at the end",
     )
-    parser.add_argument("--json", action="store_true", help="print the events of the fork, one a line")
+    parser.add_argument(
+        "--json", action="store_true", help="print the events of the fork from run_forked on, one a line"
+    )
     parser.add_argument("--yolo", action="store_true", help="approve without asking; the hard list stays blocked")
 
 
@@ -88,17 +90,15 @@ async def _fork(args: argparse.Namespace, config: Config) -> int:
                 asker=asker,
                 footer=True,
             )
-            if not args.json:
-                shot.pass_over(_seen(await app.journal.read(fork.id)))
+            shot.pass_over(_inherited(await app.journal.read(fork.id)))
             return await shot.join(fork.id)
         finally:
             if asker is not None:
                 asker.close()
 
 
-def _seen(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """What the user has seen of the other run. A text that goes on is shown from its beginning."""
-    from tailrace.events import MessageChunk, RunForked
+def _inherited(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """What the fork has from the other run, where the user has seen it: all before `RunForked`."""
+    from tailrace.events import RunForked
 
-    end = next((at for at, entry in enumerate(entries) if isinstance(entry.event, RunForked)), 0)
-    return entries[: end - 1 if end and isinstance(entries[end - 1].event, MessageChunk) else end]
+    return entries[: next((at for at, entry in enumerate(entries) if isinstance(entry.event, RunForked)), 0)]

@@ -44,7 +44,9 @@ async def _pair(config: Config, code: str) -> int:
 
     if not config.store_is_kept:
         raise ConfigError("pairing needs a store that the gateway shares; use sqlite:///tailrace.db", key="store.url")
-    async with open_journal(config.store.url, config.database, bus_url=config.bus.url) as journal:
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
         await import_chat_files(journal, config)
         user = await Pairing(journal).accept(code)
     name = "".join(char for char in user.name if char.isprintable())

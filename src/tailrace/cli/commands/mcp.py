@@ -19,6 +19,7 @@ from tailrace.config.load import Config
 from tailrace.errors import ConfigError
 from tailrace.runs.signals import FlatTaskGroup
 from tailrace.system.extras import install_command
+from tailrace.system.json_rpc.stdio import Pipes, take_stdio
 
 log = logging.getLogger("tailrace.mcp")
 
@@ -48,15 +49,16 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
     if depth_in(os.environ) > 1:
         raise ConfigError("tailrace mcp is a server of itself here, which would start without end", key="mcp.servers")
+    pipes = take_stdio()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            runner.run(_serve(args, config, directory))
+            runner.run(_serve(args, config, directory, pipes))
         except asyncio.CancelledError:
             return INTERRUPTED
     return DONE
 
 
-async def _serve(args: argparse.Namespace, config: Config, directory: Path) -> None:
+async def _serve(args: argparse.Namespace, config: Config, directory: Path, pipes: Pipes) -> None:
     from tailrace.app import open_app
     from tailrace.app.app import redactor_of
     from tailrace.app.logging_setup import configure
@@ -81,7 +83,7 @@ async def _serve(args: argparse.Namespace, config: Config, directory: Path) -> N
             log.info("resuming %d unfinished runs", len(recovered))
         async with FlatTaskGroup() as group:
             recovering = group.create_task(app.keep_recovering())
-            serving = group.create_task(serve_stdio(app, defaults))
+            serving = group.create_task(serve_stdio(app, defaults, pipes))
             stopping = group.create_task(stop.wait())
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
             for task in (recovering, serving, stopping):

@@ -84,7 +84,9 @@ def run(args: Namespace, config: Config) -> int:
 
 
 async def _run(args: Namespace, config: Config) -> int:
-    async with open_journal(config.store.url, config.database, bus_url=config.bus.url) as journal:
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
         match args.command:
             case "runs":
                 return await _list(journal, args)

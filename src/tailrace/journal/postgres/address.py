@@ -67,10 +67,11 @@ class Address(NamedTuple):
     dsn: str  # as asyncpg takes it
     schema: str
     shown: str  # without user and password
+    password: str | None = None  # where the url has none; None: as the driver finds it
 
 
-def parse_address(url: str) -> Address:
-    """Raises `ConfigError` for a url that names no database."""
+def parse_address(url: str, password: str | None = None) -> Address:
+    """`password` counts where the url has none. Raises `ConfigError` for a url that names no database."""
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
@@ -89,7 +90,8 @@ def parse_address(url: str) -> Address:
         raise ConfigError("schema must be lower-case letters, digits and _, and not begin with pg_", key=KEY)
     query = urlencode([(name, value) for name, value in pairs if name != "schema"])
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, query, ""))
-    return Address(dsn, schema, f"{port or host}{parts.path}")
+    in_url = parts.password is not None or any(name == "password" for name, _ in pairs)
+    return Address(dsn, schema, f"{port or host}{parts.path}", None if in_url else password)
 
 
 def _check_ports(hosts: str) -> None:
@@ -119,6 +121,7 @@ async def connect(address: Address, role: str, **settings: str) -> Connection:
     try:
         return await asyncpg.connect(
             address.dsn,
+            password=address.password,
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=STATEMENT_TIMEOUT_S,
             target_session_attrs=None if "target_session_attrs" in address.dsn else SessionAttribute.read_write,

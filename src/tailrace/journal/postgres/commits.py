@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from asyncpg import PostgresError
 
-from tailrace.errors import JournalError, StorageFailed, TailraceError
+from tailrace.errors import JournalError, StaleEpoch, StorageFailed, TailraceError
 from tailrace.journal.postgres.address import (
     Address,
     Connection,
@@ -30,6 +30,7 @@ from tailrace.journal.postgres.address import (
     unreachable,
 )
 from tailrace.journal.postgres.outage import Outage
+from tailrace.journal.postgres.statements import entries_gone
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
@@ -56,20 +57,26 @@ class Write(NamedTuple):
 
 _Group: TypeAlias = list[PendingAppend | PendingCall[Write]]
 
-# Locking the row in `heads` is the fence: a claim waits for it, and what waited for a claim sees the newer epoch.
+# Locking the row in `heads` is the fence: a claim waits for it, and what waited for a claim sees the newer epoch. A
+# server that was promoted or restored without the newest commits gives an epoch out again, or lacks the entries before
+# these: so the owner counts too, and the last entry before.
 APPEND = """
     WITH held AS MATERIALIZED (
-        SELECT h.num FROM unnest($1::bigint[], $2::integer[]) AS w(num, epoch)
-        JOIN heads AS h ON h.num = w.num AND h.epoch = w.epoch
+        SELECT h.num
+        FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::integer[]) AS w(num, epoch, owner, first_seq)
+        JOIN heads AS h ON h.num = w.num AND h.epoch = w.epoch AND h.owner = w.owner
+        WHERE w.first_seq - 1 = (
+            SELECT b.last_seq FROM batches AS b WHERE b.run = w.num AND b.first_seq < w.first_seq
+            ORDER BY b.first_seq DESC LIMIT 1)
         FOR NO KEY UPDATE OF h
     ), entries AS (
         INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)
-        SELECT b.* FROM unnest($3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::bigint[], $8::bytea[])
+        SELECT b.* FROM unnest($5::bigint[], $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bytea[])
             AS b(run, first_seq, last_seq, attempt, crc, events)
         WHERE b.run IN (SELECT num FROM held)
         ON CONFLICT (run, first_seq) DO NOTHING
     )
-    SELECT ARRAY(SELECT num FROM held), CASE WHEN $10::text <> '' THEN pg_notify($9::text, $10::text) END
+    SELECT ARRAY(SELECT num FROM held), CASE WHEN $12::text <> '' THEN pg_notify($11::text, $12::text) END
 """
 SETTINGS = {  # every statement of the writer is by key: planned once, and never as a scan
     "plan_cache_mode": "force_generic_plan",
@@ -370,19 +377,25 @@ class Commits(GroupCommit[Write]):
         appends = [part for part in appends if part.rows]
         if not appends:
             return
-        claims = {part.log.num: part.log.epoch for part in appends}
+        claims = [(part.log.num, part.log.epoch, part.log.owner, part.batch[0].seq) for part in appends]
         rows: list[BoundRow] = [row for part in appends for row in part.rows]
-        columns = [list(column) for column in zip(*rows, strict=True)][:-1]
-        row = await connection.fetchrow(APPEND, list(claims), list(claims.values()), *columns, self._channel, wakeup)
+        columns = [list(column) for column in (*zip(*claims, strict=True), *[*zip(*rows, strict=True)][:-1])]
+        row = await connection.fetchrow(APPEND, *columns, self._channel, wakeup)
         held = set() if row is None else set(row[0])
         if len(held) < len(claims):
             await self._refuse(connection, [part for part in appends if part.log.num not in held])
 
     async def _refuse(self, connection: Connection, parts: Sequence[PendingAppend]) -> None:
         nums = [part.log.num for part in parts]
-        owners = dict(map(tuple, await connection.fetch("SELECT num, owner FROM heads WHERE num = ANY($1)", nums)))
+        found = await connection.fetch("SELECT num, epoch, owner FROM heads WHERE num = ANY($1)", nums)
+        heads = {num: (epoch, owner) for num, epoch, owner in found}
         for part in parts:
-            part.error = part.stale(None, owners.get(part.log.num, ""))
+            epoch, owner = heads.get(part.log.num, (None, ""))
+            if (epoch, owner) == (part.log.epoch, part.log.owner):
+                part.error = StaleEpoch(entries_gone(part.log.run_id, part.batch[0].seq))
+                log.warning("%s", part.error)
+            else:
+                part.error = part.stale(None, owner)
 
     def _wakeup(self, group: _Group) -> str:
         """What the other processes are told with the commit."""

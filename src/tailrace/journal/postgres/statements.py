@@ -32,6 +32,13 @@ PROGRESS_ROWS = 64  # read at a time when progress is looked for, newest first
 DELETED_ROWS = 2000  # removed at a time
 
 
+def entries_gone(run_id: str, seq: int) -> str:
+    return (
+        f"run {run_id}: entries before {seq} that were committed are not there; was a server without the newest commits"
+        " promoted or restored?"
+    )
+
+
 class Claimant(NamedTuple):
     owner: str
     lease_s: float
@@ -267,10 +274,11 @@ async def seal(connection: Connection, lease: Lease, last: Entry, output_seqs: l
     finished = (last if output_seqs is None else without_outputs(last)).event
     if not isinstance(finished, RunFinished):
         raise TypeError(last)
-    await connection.execute(
-        "WITH gone AS (DELETE FROM signals WHERE run = $1)"
+    status = await connection.execute(
+        "WITH newest AS (SELECT last_seq FROM batches WHERE run = $1 ORDER BY first_seq DESC LIMIT 1),"
+        " gone AS (DELETE FROM signals WHERE run = $1 AND EXISTS (SELECT FROM newest WHERE last_seq = $3))"
         " UPDATE heads SET state = $2, owner = '', lease_until = 0, last_seq = $3, ended_at = $4, outcome = $5,"
-        " output_seqs = $6 WHERE num = $1",
+        " output_seqs = $6 WHERE num = $1 AND EXISTS (SELECT FROM newest WHERE last_seq = $3)",
         head.num,
         finished.status,
         last.seq,
@@ -278,12 +286,17 @@ async def seal(connection: Connection, lease: Lease, last: Entry, output_seqs: l
         encode(finished),
         None if output_seqs is None else msgspec.json.encode(output_seqs),
     )
+    if status == "UPDATE 0":
+        raise StaleEpoch(entries_gone(lease.run_id, last.seq))
 
 
 async def _held(connection: Connection, lease: Lease) -> Head:
     head = await locked_head(connection, lease.run_id)
-    if head.epoch != lease.epoch:
-        raise StaleEpoch(f"run {lease.run_id} is no longer {lease.owner}'s (claim {lease.epoch}, now {head.epoch})")
+    if head.epoch != lease.epoch or head.owner not in ("", lease.owner):
+        whose = f"; {head.owner} claimed it" if head.owner not in ("", lease.owner) else ""
+        raise StaleEpoch(
+            f"run {lease.run_id} is no longer {lease.owner}'s (claim {lease.epoch}, now {head.epoch}){whose}"
+        )
     if head.state in ENDED:
         raise RunSealed(f"run {lease.run_id} has ended")
     if head.state != "running":

@@ -72,13 +72,14 @@ class PostgresJournal(StoredJournal):
         cls,
         url: str,
         *,
+        password: str | None = None,
         clock: Callable[[], float] | None = None,
         on_lag: OnLag | None = None,
         bus: Bus | None = None,
     ) -> PostgresJournal:
-        """Raises `ConfigError` for an address that cannot work, `StorageFailed` where no database answers,
-        `JournalError` for a schema that cannot be used."""
-        address = parse_address(url)
+        """`password` counts where the url has none. Raises `ConfigError` for an address that cannot work,
+        `StorageFailed` where no database answers, `JournalError` for a schema that cannot be used."""
+        address = parse_address(url, password)
         with translated(address):
             connection = await connect(address, "migration")
             try:
@@ -303,7 +304,7 @@ class PostgresJournal(StoredJournal):
         self._commits.hurry()
         for log in list(self._logs.values()):
             with contextlib.suppress(JournalError):
-                await self._release_run(Lease(log.run_id, log.epoch, ""), fsync=log.fsync)
+                await self._release_run(Lease(log.run_id, log.epoch, log.owner), fsync=log.fsync)
         await self._commits.close()
         self._close_views()
         if self.bus is not None:

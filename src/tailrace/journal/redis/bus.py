@@ -2,6 +2,9 @@
 
 Owns two connections, one that writes and one that waits. Each is made again by itself, after pauses that grow. What
 cannot be sent is dropped: the other processes read it from storage.
+
+A process waits on two streams alone, however many runs it watches: one that names the runs that grew, for all
+processes, and one that tells this process that it watches another run. Then it reads the streams of those runs.
 """
 
 from __future__ import annotations
@@ -24,11 +27,25 @@ from tailrace.errors import JournalError
 from tailrace.events import RunFinished
 from tailrace.journal.bus import BusListener, Committed
 from tailrace.journal.redis.address import client_of, said, shown
-from tailrace.journal.redis.streams import PREFIX, Fields, batch_of, fields_of, id_of, run_of, seq_of, stream_of
+from tailrace.journal.redis.streams import (
+    GROWN,
+    PREFIX,
+    Fields,
+    batch_of,
+    fields_of,
+    grown_fields,
+    grown_in,
+    id_of,
+    run_of,
+    seq_of,
+    stream_of,
+)
 
 log = logging.getLogger("tailrace.journal")
 
 KEPT_BATCHES = 256  # about so many of a run stay in its stream; a viewer that is further behind reads storage
+KEPT_GROWN = 4096  # at least so many commits are named; who is further behind looks at every run that it watches
+READ_STREAMS = 512  # streams named in one read
 KEPT_S = 3600  # how long the stream of a run that does not grow is kept
 KEPT_AFTER_END_S = 60  # the same once the run has ended
 EXPIRY_EVERY_S = KEPT_S / 4
@@ -54,7 +71,8 @@ class RedisBus:
         self._watch_changed = False
         self._cursors: dict[bytes, int] = {}  # watched streams and the last seq that is known of each
         self._wake_stream = b"%b:wake:%b" % (PREFIX, secrets.token_hex(8).encode())
-        self._wake_id = b"0-0"
+        self._places: _Places = {}  # how far the two streams that wake this process were read
+        self._unread: dict[bytes, None] = {}  # watched streams that have grown, or may have
         self._expiry_due: dict[bytes, float] = {}  # by the loop's clock; the oldest first
         self._failures: dict[str, Exception] = {}  # of the connections that are not there
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,10 +107,12 @@ class RedisBus:
 
     def watch(self, run_id: str, after: int) -> None:
         self._cursors[stream_of(run_id)] = after
+        self._unread[stream_of(run_id)] = None
         self._watch_changed = True
         self._outgoing.set()
 
     def unwatch(self, run_id: str) -> None:
+        self._unread.pop(stream_of(run_id), None)
         self._cursors.pop(stream_of(run_id), None)  # the read that is under way may still bring some: dropped there
 
     async def check(self) -> None:
@@ -163,8 +183,13 @@ class RedisBus:
                 self._watch_changed = False
                 pipeline.xadd(self._wake_stream, {b"": b""}, maxlen=1)
                 pipeline.expire(self._wake_stream, KEPT_S)
-            for committed in [self._outbox.popleft() for _ in range(min(PIPELINE, len(self._outbox)))]:
+            sent = [self._outbox.popleft() for _ in range(min(PIPELINE, len(self._outbox)))]
+            for committed in sent:
                 self._add(pipeline, committed)
+            if sent:  # after the entries: who is woken finds them
+                named = grown_fields(committed.run_id for committed in sent)
+                pipeline.xadd(GROWN, cast("dict[object, object]", named), maxlen=KEPT_GROWN, approximate=True)  # type: ignore[arg-type]
+                pipeline.expire(GROWN, KEPT_S)
             _check_replies(await pipeline.execute(raise_on_error=False))
             if self._dropped:
                 log.warning("Redis is too slow: %d commits were not sent; other nodes read them later", self._dropped)
@@ -188,16 +213,38 @@ class RedisBus:
     # ── reading ──
 
     async def _read(self, client: Redis) -> None:
+        newest = cast("list[tuple[bytes, Fields]]", await client.xrevrange(GROWN, count=1))
+        self._places = {GROWN: newest[0][0] if newest else b"0-0", self._wake_stream: b"0-0"}
         self._listener.missed()
+        self._unread.update(dict.fromkeys(self._cursors))
         while True:
-            places: dict[bytes, bytes] = {self._wake_stream: self._wake_id}
-            places.update((stream, id_of(seq)) for stream, seq in self._cursors.items())
-            reply = await client.xread(cast("_Places", places), count=KEPT_BATCHES, block=int(BLOCK_S * 1000))
+            await self._read_grown(client)
+            reply = await client.xread(self._places, count=KEPT_GROWN, block=int(BLOCK_S * 1000))
             for stream, entries in cast("_Reply", reply or []):
-                if stream == self._wake_stream:
-                    self._wake_id = entries[-1][0]
-                else:
-                    self._take(stream, entries)
+                self._places[stream] = entries[-1][0]
+                if stream == GROWN:
+                    self._note_grown(entries)
+
+    def _note_grown(self, entries: list[tuple[bytes, Fields]]) -> None:
+        if len(entries) >= KEPT_GROWN:  # older ones may be gone
+            self._unread.update(dict.fromkeys(self._cursors))
+            return
+        for _, fields in entries:
+            self._unread.update((stream, None) for stream in grown_in(fields) if stream in self._cursors)
+
+    async def _read_grown(self, client: Redis) -> None:
+        while self._unread:
+            streams = list(islice(self._unread, READ_STREAMS))
+            for stream in streams:
+                del self._unread[stream]
+            places = {stream: id_of(self._cursors[stream]) for stream in streams if stream in self._cursors}
+            if not places:
+                continue
+            reply = await client.xread(cast("_Places", places), count=KEPT_BATCHES)
+            for stream, entries in cast("_Reply", reply or []):
+                self._take(stream, entries)
+                if len(entries) == KEPT_BATCHES and stream in self._cursors:
+                    self._unread[stream] = None  # there may be more
 
     def _take(self, stream: bytes, entries: list[tuple[bytes, Fields]]) -> None:
         for stream_id, fields in entries:

@@ -2,11 +2,12 @@
 
 One stream per run, `<prefix>:run:<id>`. An entry of it is what one group commit wrote to the run; its id is the last
 seq and a zero, `<seq>-0`, so Redis itself refuses what is late or doubled, and a reader goes on after the seq it has.
+One stream for all, `<prefix>:grown`, names the runs that grew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import TypeAlias
 
@@ -14,9 +15,10 @@ from tailrace.events import Entry, from_json
 from tailrace.ports import Batch
 
 PREFIX = b"tailrace"
+GROWN = PREFIX + b":grown"
 MAX_BYTES = 256 * 1024  # of one entry: viewers read a longer one from storage
 
-FIRST, ATTEMPTS, EVENTS = b"first", b"attempts", b"events"
+FIRST, ATTEMPTS, EVENTS, RUNS = b"first", b"attempts", b"events", b"runs"
 Fields: TypeAlias = dict[bytes, bytes]
 
 
@@ -26,6 +28,16 @@ def stream_of(run_id: str) -> bytes:
 
 def run_of(stream: bytes) -> str:
     return stream[len(PREFIX) + len(b":run:") :].decode()
+
+
+def grown_fields(run_ids: Iterable[str]) -> Fields:
+    """What is written when these runs have grown."""
+    return {RUNS: b",".join(run_id.encode() for run_id in dict.fromkeys(run_ids))}
+
+
+def grown_in(fields: Fields) -> list[bytes]:
+    """The streams of the runs that are named."""
+    return [stream_of(run_id.decode()) for run_id in fields.get(RUNS, b"").split(b",") if run_id]
 
 
 def id_of(seq: int) -> bytes:

@@ -19,7 +19,7 @@ from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import Tail, Waiters
 from tailrace.journal.open_log import OpenLog
 from tailrace.journal.stored.rows import rows_of, without_outputs
-from tailrace.ports import Batch
+from tailrace.ports import Batch, Lease
 
 OnLag: TypeAlias = Callable[[float], None]
 BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
@@ -28,11 +28,12 @@ BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq
 class StoredLog(OpenLog):
     """The writing end of a stored run. `written_seq` is the last entry in storage, `seq` the last appended."""
 
-    __slots__ = ("failure", "fsync", "num", "progress", "signalled", "tail", "written_seq")
+    __slots__ = ("failure", "fsync", "num", "owner", "progress", "signalled", "tail", "written_seq")
 
-    def __init__(self, run_id: str, num: int, epoch: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
-        super().__init__(run_id, epoch, fold)
+    def __init__(self, lease: Lease, num: int, fold: Fold, tail: Tail, *, fsync: bool) -> None:
+        super().__init__(lease.run_id, lease.epoch, fold)
         self.num = num
+        self.owner = lease.owner
         self.tail = tail
         self.fsync = fsync
         self.written_seq = fold.seq

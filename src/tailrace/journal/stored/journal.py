@@ -144,7 +144,7 @@ class StoredJournal(Database):
         tail = self._tails.setdefault(lease.run_id, Tail(last_seq=state.seq))
         tail.skip_to(state.seq)
         tail.recover()
-        self._logs[lease.run_id] = StoredLog(lease.run_id, num, lease.epoch, state, tail, fsync=fsync)
+        self._logs[lease.run_id] = StoredLog(lease, num, state, tail, fsync=fsync)
 
     def _drop(self, log: StoredLog, why: JournalError) -> None:
         log.refuse(why)

@@ -21,6 +21,7 @@ from tailrace.agent.client_thread import (
     place_in_thread,
     question_ids,
     request_id,
+    request_key,
     requester,
     run_of_message,
     session_turns,
@@ -54,6 +55,7 @@ from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
+from tailrace.server.http.session_access import check_session
 from tailrace.server.v1.models import AGENT
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")
@@ -82,12 +84,13 @@ class AgUi:
     async def run(self, request: web.Request) -> web.StreamResponse:
         """Runs the agent in a thread, or goes on with a run of it; answers with AG-UI events.
 
-        Raises 400 for what cannot be understood, 403 for another key's thread, 404 for an unknown model or interrupt,
+        Raises 400 for what cannot be understood, 403 for another's thread, 404 for an unknown model or interrupt,
         409 where the `runId` was used for another message. What fails later is a `RUN_ERROR` event."""
         _check_accept(request)
         after = _last_event(request)
         body = await read_object(request)
         asked = input_of(body)
+        check_session(asked.thread_id, request[IDENTITY], "threadId")
         viewed = await self._viewed(asked, body["messages"], request[IDENTITY])
         if after is not None and viewed.run is not None and viewed.can_go_on:
             if after[0] > (last := viewed.run.last_seq):
@@ -141,7 +144,7 @@ class AgUi:
             self._app.agents.submit(
                 spec,
                 session=asked.thread_id,
-                idempotency_key=f"{caller.name}:ag-ui:{asked.thread_id}:{asked.run_id}",
+                idempotency_key=request_key("ag-ui", caller.name, asked.thread_id, asked.run_id),
                 durability=self._app.config.store.durability,
             )
         )

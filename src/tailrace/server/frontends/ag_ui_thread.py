@@ -69,7 +69,7 @@ async def _turns(journal: Journal, session: str) -> list[Run]:
         async for run in turns:
             if branch.takes(run):
                 found.appendleft(run)
-                if run.new.input.get("replaces_history"):
+                if run.new.input.get("replaces_history") or branch.is_whole:
                     break
     return [*found]
 

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
-from tailrace.agent.client_thread import requester, session_turns
+from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
 from tailrace.app.models import LOCAL, endpoint_of
 from tailrace.errors import ConfigError, RunSealed
@@ -40,9 +40,10 @@ from tailrace.server.frontends.ai_sdk_request import (
 from tailrace.server.frontends.ai_sdk_turns import (
     UiTurn,
     answer_id,
+    asked_in,
     digest_of,
     foreign_names,
-    is_same_question,
+    is_sent_again,
     message_runs,
     newest_turn,
     replaced_turn,
@@ -126,14 +127,9 @@ class UiChat:
 
     async def _ask(self, body: UiChatBody, last: UiMessage | None, newest: Run | None, identity: Identity) -> Run:
         """The turn that answers this question; the one that does so already, where it was sent before."""
-        replaced, asks_anew = None, body.trigger == "regenerate-message"
-        question_id = last.id if last is not None else ""
-        if newest is not None and (asks_anew or (body.message_id and body.message_id == question_id)):
-            message_id = (body.message_id or "") if asks_anew else ""
-            replaced = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
-            if replaced is None and asks_anew:
-                replaced = (await message_runs(self._journal, newest))[0]
+        replaced = await self._replaced(body, last, newest)
         question = _question(last, body.where, replaced)
+        question_id = last.id if last is not None else ""
         kept = UiTurn(
             question_id=question_id or (ui_turn_of(replaced).question_id if replaced is not None else ""),
             digest=digest_of(question),
@@ -150,12 +146,25 @@ class UiChat:
             follows=await turn_before(self._journal, replaced) if replaced is not None else None,
             origin=kept.as_origin(),
         )
-        if replaced is not None or not question_id:
+        if replaced is None and not question_id:
             return await self._submit(spec, body.id)
-        if newest is not None and is_same_question(ui_turn_of(newest), kept):
+        if newest is not None and is_sent_again(newest, kept, body.trigger, replaced):
             return newest
-        key = f"{identity.name}:ui:{newest.id if newest is not None else body.id}:{question_id}:{kept.digest}"
+        place = newest.id if newest is not None else body.id
+        key = request_key("ui", identity.name, place, body.trigger, question_id, kept.digest)
         return await self._submit(spec, body.id, key)
+
+    async def _replaced(self, body: UiChatBody, last: UiMessage | None, newest: Run | None) -> Run | None:
+        """The turn that is asked anew. None for a new question: a page also regenerates one that never reached us."""
+        asks_anew, question_id = body.trigger == "regenerate-message", last.id if last is not None else ""
+        if newest is None or not (asks_anew or (body.message_id and body.message_id == question_id)):
+            return None
+        message_id = (body.message_id or "") if asks_anew else ""
+        found = await replaced_turn(self._journal, body.id, question_id=question_id, message_id=message_id)
+        if found is not None or not asks_anew:
+            return found
+        first = (await message_runs(self._journal, newest))[0]
+        return first if last is None or question_of(last, body.where) == asked_in(first) else None
 
     async def _submit(self, spec: TurnSpec, chat_id: str, key: str = "") -> Run:
         durability = self._app.config.store.durability
@@ -218,7 +227,7 @@ class UiChat:
             reachable=True,
             origin=kept.as_origin(),
         )
-        return await self._submit(spec, body.id, f"{identity.name}:ui:{newest.id}:results")
+        return await self._submit(spec, body.id, request_key("ui", identity.name, newest.id, "results"))
 
     async def _own_results(
         self, identity: Identity, run_id: str, results: Sequence[ToolResult]
@@ -243,7 +252,9 @@ class UiChat:
         stream.response.headers.update(PROTOCOL)
         *before, _ = await message_runs(self._journal, run)
         facts = [await self._journal.facts(each.id) for each in before]
-        encoder = self._encoder(run, known, _answered([entry for log in facts for entry in log]))
+        is_compacted = run.first_seq > 1  # its chunks are no longer kept, and the facts have all that they said
+        own = await self._journal.facts(run.id) if is_compacted else ()
+        encoder = self._encoder(run, known, _answered([entry for log in (*facts, own) for entry in log]))
         data, after = b"", 0
         for each, log in zip(before, facts, strict=True):
             encoder.begin_run(each.id, foreign_names(each))
@@ -251,9 +262,11 @@ class UiChat:
         encoder.begin_run(run.id, foreign_names(run))
         if known is not None:
             if known.approvals:
-                entries = await self._journal.read(run.id)
+                entries: Sequence[Entry] = own if is_compacted else await self._journal.read(run.id)
                 after = entries[encoder.skip(entries, known.approvals) - 1].seq
             data = encoder.restart()
+        if is_compacted:
+            data, after = data + encoder.feed(entry for entry in own if entry.seq > after), run.last_seq
         stream.begin()
         await stream.send_pieces(data)
         while await self._send(stream, encoder, run, after):
@@ -308,7 +321,7 @@ def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Messa
         return question_of(last, where)
     if replaced is None:
         raise ApiError(400, "messages: nothing was asked; send `messages`, or `message` alone", param="messages")
-    return msgspec.convert(replaced.new.input["message"], Message)
+    return asked_in(replaced)
 
 
 def _results_of(run_id: str, results: Sequence[ToolResult]) -> tuple[ToolResult, ...]:

@@ -13,24 +13,25 @@ from typing import Final, Literal, TypeAlias, assert_never
 import msgspec
 
 from tailrace.events import (
+    AnswerKept,
     AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
     AttemptDiscarded,
-    AttemptFact,
     AttemptStarted,
     Commentary,
     Delivered,
     Entry,
     GatewayNotice,
-    HistoryFact,
+    HistoryCompressed,
     LongToolHint,
     MessageChunk,
     MessageRecorded,
     MessageStop,
     ReasoningChunk,
-    RunFact,
+    RelayFact,
     RunFinished,
+    RunForked,
     RunStarted,
     SequenceFact,
     Snapshot,
@@ -63,14 +64,9 @@ DONE: Final = b"data: [DONE]\n\n"
 _DELTA: Final = b'data: {"type":"%b-delta","id":"%b","delta":%b}\n\n'
 _DENIED: Final = frozenset({"denied", "no_answer", "no_one_to_ask"})
 _encode = msgspec.json.Encoder().encode
+# No part of the message. Each is named by its class: one that joins a kind of which others are shown must not pass.
 _Unshown: TypeAlias = (
-    RunFact
-    | AttemptFact
-    | HistoryFact
-    | SequenceFact
-    | ToolCallFinished
-    | Delivered
-    | Snapshot  # no part of the message
+    RunForked | AnswerKept | HistoryCompressed | ToolCallFinished | RelayFact | SequenceFact | Delivered | Snapshot
 )
 
 

@@ -22,6 +22,7 @@ from tailrace.wire.peer_json import object_of, text_of
 
 Name = Annotated[str, Meta(max_length=256)]
 ChatId = Annotated[str, Meta(min_length=1, max_length=256)]
+Trigger = Literal["submit-message", "regenerate-message"]
 _DATA = "data:"
 
 
@@ -44,7 +45,7 @@ class UiChatBody(msgspec.Struct, frozen=True, rename="camel"):
     id: ChatId
     messages: tuple[UiMessage, ...] = ()
     message: UiMessage | None = None
-    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    trigger: Trigger = "submit-message"
     message_id: Name | None = None
     model: Name = ""
     system: str = ""

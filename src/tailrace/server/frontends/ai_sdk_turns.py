@@ -15,10 +15,12 @@ from tailrace.agent.client_thread import requester, session_turns
 from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.messages import JsonObject, Message, Value
-from tailrace.ports import Journal, Run
+from tailrace.ports import ENDED, Journal, Run
 from tailrace.server.frontends.ai_sdk_encoder import ApprovalStyle
+from tailrace.server.frontends.ai_sdk_request import Trigger
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
+from tailrace.server.http.session_access import check_session
 
 _KEY: Final = "ui_chat"
 _PREFIX: Final = "run_"
@@ -44,9 +46,17 @@ def ui_turn_of(run: Run) -> UiTurn:
     return msgspec.convert(kept, UiTurn) if kept is not None else UiTurn()
 
 
-def is_same_question(turn: UiTurn, other: UiTurn) -> bool:
-    """Whether the page has sent one question twice."""
-    return bool(turn.question_id) and (turn.question_id, turn.digest) == (other.question_id, other.digest)
+def is_sent_again(newest: Run, kept: UiTurn, trigger: Trigger, replaced: Run | None) -> bool:
+    """Whether the page has sent one question twice. One that is edited may be asked in the same words once more, when
+    it was answered."""
+    turn = ui_turn_of(newest)
+    same = bool(turn.question_id) and (turn.question_id, turn.digest) == (kept.question_id, kept.digest)
+    return same and trigger == "submit-message" and (replaced is None or newest.state not in ENDED)
+
+
+def asked_in(run: Run) -> Message:
+    """The question of this turn."""
+    return msgspec.convert(run.new.input["message"], Message)
 
 
 def answer_id(run: Run) -> str:
@@ -66,7 +76,8 @@ def digest_of(question: Message) -> str:
 
 
 async def newest_turn(journal: Journal, chat_id: str, caller: Identity) -> Run | None:
-    """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun."""
+    """The chat's newest turn. Raises `ApiError` 403 for a chat that another key has begun, or a platform's user."""
+    check_session(chat_id, caller, "id")
     for run in await journal.runs(session=chat_id, kind=TURN_KIND, limit=1):
         if not caller.owns(requester(run)):
             raise ApiError(403, "this chat belongs to another key; use another id", code="not_your_chat", param="id")

@@ -25,6 +25,7 @@ log = logging.getLogger("tailrace.server")
 BACKLOG: Final = 1024
 PAUSE_S: Final = 1.0  # without file descriptors or memory for one more connection
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 Connect = Callable[[], asyncio.Protocol]
 
 
@@ -55,10 +56,12 @@ class Address:
             return await asyncio.get_running_loop().create_server(
                 connect, self.host or None, self.port, backlog=BACKLOG
             )
-        except OSError as exc:
+        except (OSError, UnicodeError) as exc:
             raise self._refused(exc) from exc
 
-    def _refused(self, exc: OSError) -> ConfigError:
+    def _refused(self, exc: OSError | UnicodeError) -> ConfigError:
+        if isinstance(exc, UnicodeError):
+            return ConfigError(f"{self.host!r} is no name of a host", key="server.host")
         # asyncio's own message repeats the address
         reason = (
             "another program uses it; choose another with --port"
@@ -70,21 +73,38 @@ class Address:
     def share(self, workers: int) -> SharedAddress:
         """Binds the address now, for so many processes. Raises `ConfigError` where it cannot be bound."""
         sockets: list[socket.socket] = []
+        missing: OSError | None = None
         try:
             found = socket.getaddrinfo(self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             for family, _, _, _, name in dict.fromkeys(found):
-                sockets.append(listener := socket.socket(family, socket.SOCK_STREAM))
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                listener.bind(name)
-                listener.listen(BACKLOG)
-                listener.setblocking(False)
-        except OSError as exc:
+                try:
+                    sockets.append(_bound(family, name))
+                except OSError as exc:
+                    if exc.errno not in _NO_SUCH_FAMILY:
+                        raise
+                    missing = exc  # a name may have an address of IPv6 where the machine has none
+            if missing is not None and not sockets:
+                raise missing
+        except (OSError, UnicodeError) as exc:
             for listener in sockets:
                 listener.close()
             raise self._refused(exc) from exc
         return SharedAddress(self, sockets, workers)
+
+
+def _bound(family: int, name: tuple[object, ...]) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(name)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 class SharedAddress:
@@ -93,13 +113,20 @@ class SharedAddress:
     def __init__(self, address: Address, sockets: Sequence[socket.socket], workers: int) -> None:
         self._address = address
         self._sockets = sockets
+        self._accepting: _Accepting | None = None
         self.workers = workers
 
     def url(self, port: int | None = None) -> str:
         return self._address.url(port if port is not None else self._sockets[0].getsockname()[1])
 
     async def listen(self, connect: Connect) -> Listening:
-        return _Accepting(self._sockets, connect)
+        self._accepting = _Accepting(self._sockets, connect)
+        return self._accepting
+
+    def leave_to_others(self) -> None:
+        """From now on the other processes accept every new connection."""
+        if self._accepting is not None:
+            self._accepting.close()
 
 
 class _Accepting:

@@ -116,6 +116,7 @@ class ValuesFile:
             return None
         _SERIES.pack_into(self._memory, at, len(key), count)
         self._memory[at + _SERIES.size : at + _SERIES.size + len(key)] = key
+        self._memory[cells_at:end] = bytes(end - cells_at)  # a worker may have died here over the key of another series
         _USED.pack_into(self._memory, 0, end)
         return self.series(metric)[labels]
 

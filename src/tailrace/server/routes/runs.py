@@ -22,6 +22,7 @@ from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
 from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.session_access import check_name, check_session
 from tailrace.server.routes.log_stream import log_end, log_route, stream_log
 from tailrace.server.routes.runs_schemas import (
     ApprovalAnswer,
@@ -55,10 +56,12 @@ class Runs:
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
 
-        201, also for the run that already has this idempotency key. Raises 404 for an unknown model, 409 where the
-        key belongs to another request."""
+        201, also for the run that already has this idempotency key. Raises 403 for the session of a platform's chat,
+        404 for an unknown model, 409 where the key belongs to another request."""
         body = await read_as(request, NewRunBody)
         identity = request[IDENTITY]
+        check_session(body.session, identity, "session")
+        check_name(body.idempotency_key, "idempotency_key")
         spec = turn_of(body, model=turn_model(self._app, body.model), requester=identity.name)
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         run = await self._pipeline.run_to_end(
@@ -69,7 +72,7 @@ class Runs:
                 durability=body.durability or self._app.config.store.durability,
             )
         )
-        if key and not _same_request(run, spec, body.session):
+        if key and not self._is_of(run, spec, body.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(RunStatusBody(run.id, run.state), status=201)
 
@@ -80,6 +83,7 @@ class Runs:
         an unknown run or model, 409 for an event that is not there and where the key belongs to another request."""
         body = await read_as(request, ForkBody)
         agents, identity = self._app.agents, request[IDENTITY]
+        check_name(body.idempotency_key, "idempotency_key")
         spec = await agents.forked_turn(
             ForkRequest(
                 request.match_info["id"],
@@ -94,9 +98,14 @@ class Runs:
         key = f"{identity.name}:{body.idempotency_key}" if body.idempotency_key else ""
         durability = body.durability or self._app.config.store.durability
         run = await self._pipeline.run_to_end(agents.start_fork(spec, idempotency_key=key, durability=durability))
-        if key and not _same_request(run, spec, run.new.session):
+        if key and not self._is_of(run, spec, run.new.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
         return json_response(ForkStatusBody(run.id, run.state, run.new.session, forked_from(run)), status=201)
+
+    def _is_of(self, run: Run, spec: TurnSpec, session: str) -> bool:
+        """Whether this turn, in this session, began the run that has its key."""
+        stored = self._app.agents.as_stored(spec)
+        return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(stored)
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The latest runs, newest first."""
@@ -163,10 +172,6 @@ class Runs:
         log = log_end(await self._journal.get(request.match_info["id"]))
         frame = sse_with_reasoning if query.reasoning else sse_without_reasoning
         return await stream_log(self._pipeline, request, log, frame, after=query.after, snapshot=query.snapshot)
-
-
-def _same_request(run: Run, spec: TurnSpec, session: str) -> bool:
-    return run.new.session == session and msgspec.json.encode(run.new.input) == msgspec.json.encode(spec)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

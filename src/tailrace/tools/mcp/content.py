@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tailrace.messages import READABLE_IMAGES, ToolFile
+from tailrace.tools.typed import preview_line
 
 if TYPE_CHECKING:
     import mcp_types
 
 MAX_CHARS: Final = 50_000
 MAX_NAME_CHARS: Final = 64  # the least that every provider takes
+
+
+_MAX_ADDRESS_CHARS: Final = 2000
+
+
+def one_line(name: str) -> str:
+    """A server's name for a thing as a list can show it: it cannot begin a line of its own, nor fill the list."""
+    return preview_line(name, _MAX_ADDRESS_CHARS)
 
 
 def text_of(result: mcp_types.CallToolResult) -> str:

@@ -24,7 +24,7 @@ from mcp_types import (
     ServerCapabilities,
     Tool,
 )
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tailrace.config.sections import McpServer
 from tailrace.messages import JsonObject
@@ -87,7 +87,9 @@ class Link:
                 return found.tools, found.next_cursor
 
             tools, is_all = await _every_page(
-                page, lambda tool: len(tool.description or "") + text_size(tool.input_schema), MAX_TOOLS
+                page,
+                lambda tool: len(tool.name) + len(tool.description or "") + text_size(tool.input_schema),
+                MAX_TOOLS,
             )
             return tools, "" if is_all else self._left_out(len(tools))
 
@@ -108,11 +110,9 @@ class Link:
                 found = await client.list_resource_templates(cursor=cursor)
                 return found.resource_templates, found.next_cursor
 
-            resources, is_all = await _every_page(page, lambda each: len(each.description or ""), MAX_RESOURCES)
+            resources, is_all = await _every_page(page, _json_size, MAX_RESOURCES)
             try:
-                templates, are_all = await _every_page(
-                    template_page, lambda each: len(each.description or ""), MAX_RESOURCES
-                )
+                templates, are_all = await _every_page(template_page, _json_size, MAX_RESOURCES)
             except MCPError as exc:
                 if exc.code != METHOD_NOT_FOUND:
                     raise
@@ -129,7 +129,7 @@ class Link:
                 found = await client.list_prompts(cursor=cursor)
                 return found.prompts, found.next_cursor
 
-            prompts, _ = await _every_page(page, lambda each: len(each.description or ""), MAX_PROMPTS)
+            prompts, _ = await _every_page(page, _json_size, MAX_PROMPTS)
             return prompts
 
         return await self._ask(listed, again=True)
@@ -218,6 +218,11 @@ class Link:
                     self._on_change("tools")
                 self._was_connected = True
             return self._live
+
+
+def _json_size(listed: BaseModel) -> int:
+    """Names, addresses and arguments count as the description does."""
+    return len(listed.model_dump_json())
 
 
 class _ServerLost(McpFailed):

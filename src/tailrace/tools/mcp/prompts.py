@@ -16,7 +16,7 @@ from msgspec import Meta
 from tailrace.errors import TailraceError
 from tailrace.messages import JsonObject
 from tailrace.ports import Tool, ToolContext, ToolOutcome
-from tailrace.tools.mcp.content import MAX_CHARS, block_text, files_of
+from tailrace.tools.mcp.content import MAX_CHARS, block_text, files_of, one_line
 from tailrace.tools.mcp.resources import naming_servers, no_such_server
 from tailrace.tools.typed import Arguments, TypedTool, clipped, failed, preview_line
 
@@ -36,7 +36,7 @@ def prompt_tools(links: Mapping[str, Link]) -> tuple[Tool, ...]:
 def usage_of(server: str, prompt: mcp_types.Prompt) -> str:
     """`server:prompt WANTED [OPTIONAL]`"""
     words = [each.name if each.required else f"[{each.name}]" for each in prompt.arguments or ()]
-    return " ".join([f"{server}:{prompt.name}", *words])
+    return one_line(" ".join([f"{server}:{prompt.name}", *words]))
 
 
 class ListPromptsArgs(Arguments):

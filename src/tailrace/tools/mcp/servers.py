@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from tailrace.config.sections import McpServer
 from tailrace.errors import ConfigError
+from tailrace.messages import ToolSpec
 from tailrace.ports import Tool
 from tailrace.system.extras import install_command
 from tailrace.tools.mcp.prompts import PromptInvocation, prompt_tools, usage_of
@@ -31,7 +32,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("tailrace.tools.mcp")
 _SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,30}")
 LIST_EVERY_S: Final = 1.0  # at most: a server that announces changes without end is not asked without end
+LIST_UNCHANGED_S: Final = 60.0  # where it announces changes again and again that are none
 RETRY_S: Final = 30.0  # between tries to reach a server that could not be
+
+
+class _Listed(NamedTuple):
+    """What is known of one server's lists."""
+
+    problem: str
+    tools: tuple[ToolSpec, ...]
+    offers: frozenset[Listing]
 
 
 class McpServers:
@@ -83,17 +93,24 @@ class McpServers:
                 self._stale[name].set()
 
     async def _keep_listed(self, link: Link) -> None:
+        pause_s = LIST_EVERY_S
         while True:
             await self._stale[link.name].wait()
             self._stale[link.name].clear()
-            before = self.problems.get(link.name)
+            before = self._listed(link)
             await self._list(link)
-            problem = self.problems.get(link.name)
-            if problem and problem != before:
-                log.warning("%s", problem)
-            elif not problem:
-                log.info("the MCP server %s offers %d tools now", link.name, len(self._tools[link.name]))
-            await asyncio.sleep(LIST_EVERY_S)
+            after = self._listed(link)
+            if after.problem and after.problem != before.problem:
+                log.warning("%s", after.problem)
+            elif not after.problem and after != before:
+                log.info("the MCP server %s offers %d tools now", link.name, len(after.tools))
+            is_true = after != before or bool(after.problem)
+            pause_s = LIST_EVERY_S if is_true else min(2 * pause_s, LIST_UNCHANGED_S)
+            await asyncio.sleep(pause_s)
+
+    def _listed(self, link: Link) -> _Listed:
+        tools = tuple(tool.spec for tool in self._tools.get(link.name, {}).values())
+        return _Listed(self.problems.get(link.name, ""), tools, link.offers)
 
     async def _list(self, link: Link) -> None:
         """A server that cannot be reached keeps the tools that it had: a call says what is wrong, and tries again."""

@@ -1,7 +1,7 @@
 """Lines of JSON-RPC: what is a message, and the error that answers what is none.
 
-Pure. The SDK's own reader drops a line that is not JSON without an answer and ends at the first `[]`; so each line is
-judged here before the SDK sees it. What passes has the form that the SDK relies on.
+Pure. The SDKs' own readers drop a line that is not JSON without an answer, end at the first `[]`, or keep a line of any
+length; so each line is judged here before an SDK sees it. What passes has the form that the SDKs rely on.
 """
 
 from __future__ import annotations
@@ -64,41 +64,42 @@ class LineSplitter:
 def read_line(line: bytes | None) -> RpcMessage | NotRpc | None:
     """The message on a line; None for a blank line. `line` is None for one that was too long."""
     if line is None:
-        return _refused(INVALID_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
+        return refused(INVALID_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
     if not line.strip():
         return None
     try:
         message = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        return _refused(PARSE_ERROR, f"the line is not JSON: {str(exc)[:_SHOWN_CHARS] or 'nested too deeply'}")
+        return refused(PARSE_ERROR, f"the line is not JSON: {str(exc)[:_SHOWN_CHARS] or 'nested too deeply'}")
     if isinstance(message, list):
-        return _refused(INVALID_REQUEST, "batches are not supported: send one message a line")
+        return refused(INVALID_REQUEST, "batches are not supported: send one message a line")
     if not isinstance(message, dict):
-        return _refused(INVALID_REQUEST, "a message is a JSON object")
+        return refused(INVALID_REQUEST, "a message is a JSON object")
     return _checked(message)
 
 
 def _checked(message: RpcMessage) -> RpcMessage | NotRpc:
     number = message.get("id")
     if not _is_id(number):
-        return _refused(INVALID_REQUEST, "the id is a text, a whole number or null")
+        return refused(INVALID_REQUEST, "the id is a text, a whole number or null")
     if "method" in message:
         if not isinstance(message["method"], str):
-            return _refused(INVALID_REQUEST, "the method is a text", number)
+            return refused(INVALID_REQUEST, "the method is a text", number)
         return message
     if "id" in message and ("result" in message or "error" in message):
         error = message.get("error")
         if "result" not in message and not isinstance(error, dict):
             message["error"] = {"code": INTERNAL_ERROR, "message": str(error)[:_SHOWN_CHARS]}
         return message
-    return _refused(INVALID_REQUEST, "neither a request (method) nor a response (id with result or error)", number)
+    return refused(INVALID_REQUEST, "neither a request (method) nor a response (id with result or error)", number)
 
 
 def _is_id(number: object) -> bool:
     return number is None or isinstance(number, str) or (isinstance(number, int) and not isinstance(number, bool))
 
 
-def _refused(code: int, message: str, number: object = None) -> NotRpc:
+def refused(code: int, message: str, number: object = None) -> NotRpc:
+    """The error for a message that cannot be used; `number` is its id."""
     return NotRpc(rpc_line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}}))
 
 

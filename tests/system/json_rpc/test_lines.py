@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.acp.rpc_lines import LineSplitter, NotRpc, read_line
+from tailrace.system.json_rpc.lines import LineSplitter, NotRpc, read_line
 
 BYTES = b'{"jsonrpc":"2.0","id":1,"method":"a"}\n\n[]\n' + b"x" * 40 + b'\n{"id":2,"result":null}\nno end'
 

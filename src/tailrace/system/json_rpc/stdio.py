@@ -1,7 +1,8 @@
 """stdin and stdout as a channel of JSON-RPC messages, with nothing else on it.
 
-Owns the two descriptors of the editor's pipes. The process's own stdin is empty from then on and its stdout is its
-stderr: a stray `print`, a library in C and a child process cannot write into the protocol, nor read from it.
+Owns the two descriptors of the peer's pipes: an editor's, an MCP host's. The process's own stdin is empty from then on
+and its stdout is its stderr: a stray `print`, a library in C and a child process cannot write into the protocol, nor
+read from it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from tailrace.acp.rpc_lines import LineSplitter, NotRpc, RpcMessage, read_line, rpc_line
+from tailrace.system.json_rpc.lines import LineSplitter, NotRpc, RpcMessage, read_line, rpc_line
 from tailrace.system.stdout_writer import StdoutWriter
 
-log = logging.getLogger("tailrace.acp")
+log = logging.getLogger("tailrace.json_rpc")
 _READ_BYTES = 65_536
 
 
 class Pipes(NamedTuple):
-    """The descriptors that lead to the editor."""
+    """The descriptors that lead to the peer."""
 
     incoming: int
     outgoing: int
 
 
 def take_stdio() -> Pipes:
-    """Moves the editor's pipes to descriptors that no child inherits."""
+    """Moves the peer's pipes to descriptors that no child inherits."""
     sys.stdout.flush()
     pipes = Pipes(os.dup(0), os.dup(1))
     empty = os.open(os.devnull, os.O_RDONLY)
@@ -41,8 +42,9 @@ def take_stdio() -> Pipes:
     return pipes
 
 
-class StdioTransport:
-    """Satisfies the SDK's `Transport`. A line that is no message is answered here and never reaches the SDK."""
+class StdioChannel:
+    """Messages from and to the peer. A line that is no message is answered here and never received. `close` must be
+    called."""
 
     def __init__(self, pipes: Pipes) -> None:
         self._incoming = pipes.incoming
@@ -58,7 +60,7 @@ class StdioTransport:
         self._wake = asyncio.Event()  # there is input, or nobody reads what is written
 
     async def receive(self) -> RpcMessage | None:
-        """The next message; None at the end of input, and where the editor reads no more."""
+        """The next message; None at the end of input, and where the peer reads no more."""
         while True:
             while self._lines:
                 message = read_line(self._lines.popleft())
@@ -75,26 +77,36 @@ class StdioTransport:
             self._lines += self._splitter.feed(data) if data else self._splitter.close()
 
     async def send(self, message: RpcMessage) -> None:
-        """A response to an editor that is gone is dropped; a request to it is never answered."""
+        """Drops the message where the peer is gone; a request to it is never answered."""
         with suppress(ConnectionError):
             await self.write(rpc_line(message))
 
     async def write(self, lines: bytes) -> None:
         """Writes whole lines; two writers' lines do not mix, and a cancelled writer's are written to their end. Raises
         `ConnectionError` where nobody reads any more."""
+        if (task := self._begin_write(lines)) is not None:
+            await asyncio.shield(task)
+
+    def post(self, lines: bytes) -> None:
+        """Writes whole lines, in turn, and does not wait for it. Drops them where nobody reads any more."""
+        with suppress(ConnectionError):
+            self._begin_write(lines)
+
+    def _begin_write(self, lines: bytes) -> asyncio.Task[None] | None:
+        """The task that writes what the pipe does not take at once; None where it took all."""
         if self._closed:
-            raise ConnectionError("the editor has closed its pipe")
+            raise ConnectionError("the peer has closed its pipe")
         rest = memoryview(lines)
         if not self._waiting:
             with self._translated():
                 rest = self._writer.write_at_once(rest)
             if not rest:
-                return
+                return None
         # Either the pipe is full or another writer waits for it: from here on in turn.
-        task = asyncio.ensure_future(self._write_in_turn(rest))
+        task = asyncio.create_task(self._write_in_turn(rest))
         self._waiting.add(task)
         task.add_done_callback(self._written)
-        await asyncio.shield(task)
+        return task
 
     def _written(self, task: asyncio.Task[None]) -> None:
         self._waiting.discard(task)
@@ -113,23 +125,26 @@ class StdioTransport:
         except OSError as exc:
             self._closed = True
             self._wake.set()
-            raise ConnectionError(f"the editor cannot be written to: {exc.strerror}") from exc
+            raise ConnectionError(f"the peer cannot be written to: {exc.strerror}") from exc
 
     async def close(self) -> None:
-        """Nothing is written from here on; what waits for the editor to read is dropped."""
+        """Nothing is written from here on; what waits for the peer to read is dropped."""
         self._closed = True
+        self._wake.set()
         for task in self._waiting:
             task.cancel()
         if self._waiting:
             await asyncio.wait(self._waiting)
 
     async def _read(self) -> bytes:
-        if self._can_wait:
+        while self._can_wait:
             await self._readable()
             try:
                 if self._closed:
                     return b""
                 return os.read(self._incoming, _READ_BYTES)
+            except BlockingIOError:  # the peer made it non-blocking, and another process took what was there
+                continue
             except OSError:  # the terminal was hung up
                 return b""
         return await asyncio.to_thread(os.read, self._incoming, _READ_BYTES)

@@ -1,0 +1,27 @@
+"""Which sessions a caller may name: the one place for every route that begins a turn."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tailrace.config.sections import Platforms
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.auth import Identity
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_session(name: str, caller: Identity, param: str) -> None:
+    """Raises `ApiError` 400 for a control character, which not every store takes in a name; 403 for the conversation of
+    a platform's chat: what is said there comes from that chat, or from an admin."""
+    check_name(name, param)
+    if name.partition(":")[0] in Platforms.__struct_fields__ and ":" in name and not caller.may("admin"):
+        message = f"{param}: this is the name of a platform's chat; use another, or a key with the scope 'admin'"
+        raise ApiError(403, message, code="session_of_a_chat", param=param)
+
+
+def check_name(name: str, param: str) -> None:
+    """Raises `ApiError` 400."""
+    if _CONTROL.search(name):
+        raise ApiError(400, f"{param}: a name has no control characters", param=param)

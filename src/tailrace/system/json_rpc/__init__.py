@@ -1,0 +1,1 @@
+"""JSON-RPC on stdin and stdout, one message a line."""
