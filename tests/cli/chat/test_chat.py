@@ -274,10 +274,16 @@ async def test_an_interrupted_question_is_stopped_on_record(cli: Cli) -> None:
 
 
 async def test_reasoning_is_in_the_events_only_when_asked_for(cli: Cli) -> None:
-    cli.server.extend(*[reply(think("Hm."), "Yes.")] * 2)
-    assert "reasoning_chunk" not in (await cli.run("-q", "?", "--json"))[1]
+    """And so are the pieces of a call: it comes whole."""
+    cli.server.extend(*[reply(think("Hm."), call("terminal", {"command": "echo hi"})), reply("Yes.")] * 2)
+    brief = (await cli.run("-q", "?", "--json"))[1]
+    assert "reasoning_chunk" not in brief
+    assert "tool_arguments_chunk" not in brief
+    assert "tool_call_chunk" in brief
     cli.config["agent"] = {"show_reasoning": True}
-    assert '"type":"reasoning_chunk","text":"Hm."' in (await cli.run("-q", "?", "--json"))[1]
+    full = (await cli.run("-q", "?", "--json"))[1]
+    assert '"type":"reasoning_chunk","text":"Hm."' in full
+    assert "tool_arguments_chunk" in full
 
 
 async def test_a_reader_who_has_read_enough_ends_the_run(cli: Cli) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from server.dialect_api import WATER_LEVEL
 from server.frontends.ag_ui_client import Screen, asked, kinds, refused, run, stream, text, user
-from server.http_server import RunningServer, running_server
+from server.http_server import RunningServer, running_server, sse
 from server.routes.test_runs import STALLED, Launch
 from tailrace.messages import JsonObject, ToolFile
 from tailrace.ports import ToolContext, ToolOutcome
@@ -124,11 +124,15 @@ async def test_arguments_come_before_the_call_is_whole(tmp_path: Path) -> None:
         async for event in stream(server, asked(question)):
             events.append(event)
             if kinds(events)[-1] == "TOOL_CALL_ARGS" and "EE" in event["delta"]:
-                await server.json("POST", f"/runs/{events[0]['metadata']['tailrace']['runId']}/stop")
                 break
+        run_path = f"{server.url}/runs/{events[0]['metadata']['tailrace']['runId']}"
+        await server.client.post(f"{run_path}/stop")
+        async with server.client.get(f"{run_path}/stream") as response:
+            logged = [event async for event in sse(response) if event["type"] == "tool_arguments_chunk"]
         again = await run(server, asked(question, run=events[0]["runId"]))
         screen = Screen().show(again)
     assert kinds(events)[-2:] == ["TOOL_CALL_START", "TOOL_CALL_ARGS"]
+    assert "".join(chunk["text"] for chunk in logged).startswith('{"river":"EE')
     assert kinds(again)[-3:] == ["MESSAGES_SNAPSHOT", "TOOL_CALL_END", "RUN_FINISHED"]
     assert not any("toolCalls" in message for message in screen.messages)
 
