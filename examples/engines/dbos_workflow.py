@@ -1,7 +1,7 @@
 """A model call as a step of a DBOS workflow: watched live, never paid for twice.
 
-    pip install tailrace dbos
-    python examples/engines/dbos_workflow.py "Name three rivers."
+    .venv/bin/pip install dbos
+    .venv/bin/python examples/engines/dbos_workflow.py "Name three rivers."
 
 Kill the process in the middle of the answer and start it again with the same question: DBOS goes on with the workflow,
 and the step goes on with the call. Watch it meanwhile: tailrace tail last

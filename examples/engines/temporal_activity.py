@@ -1,8 +1,8 @@
 """A model call as a Temporal activity: watched live, never paid for twice.
 
-pip install tailrace temporalio
+.venv/bin/pip install temporalio
 temporal server start-dev
-python examples/engines/temporal_activity.py "Name three rivers."
+.venv/bin/python examples/engines/temporal_activity.py "Name three rivers."
 """
 
 from __future__ import annotations

@@ -51,9 +51,13 @@ def named(config: Config, name: str) -> ModelChoice:
 
 
 def full_name(config: Config, name: str) -> str:
-    """`<provider>/<model>` of a name in which the provider may be missing: it is the configured one."""
-    provider, _, model = name.partition("/")
-    return name if model and provider in _known(config) else f"{config.model.provider}/{name}"
+    """`<provider>/<model>` of a name in which the provider may be missing: it is the configured one. Raises
+    `ConfigError` for a provider that is not there."""
+    provider, slash, _ = name.partition("/")
+    if not slash:
+        return f"{config.model.provider}/{name}"
+    check_known(config, provider)
+    return name
 
 
 def unaliased(config: Config, name: str) -> str:

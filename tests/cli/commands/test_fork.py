@@ -125,6 +125,11 @@ async def test_what_cannot_be_forked_is_one_line(cli: Cli) -> None:
     assert (code, err.count("\n")) == (1, 1)
     code, _, err = await cli.run("fork", "last", "--after", "-1")
     assert code == 2
+    code, _, err = await cli.run("fork", "last", "--model", "nope/x")
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("error: providers.nope: no such provider; there are anthropic, ")
+    code, _, err = await cli.run("fork")
+    assert (code, err.splitlines()[-1]) == (2, "error: the following arguments are required: RUN")
     assert len(await cli.runs()) == 1
 
 

@@ -173,6 +173,9 @@ async def test_doctor_checks_platforms_and_their_extras(
     extra, token = await patient.broken(offline=False)  # each is said once, although trying the platform meets both
     assert (extra.what, extra.advice) == ("platforms.telegram needs telegram", install_command("telegram"))
     assert token.what == "platforms.telegram: NO_SUCH_TOKEN is not set"
+    hints = [(finding.what, finding.advice) async for finding in findings(offline=True) if finding.state == "note"]
+    assert ("tailrace acp, for editors, is not installed", install_command("acp")) in hints
+    assert ("tailrace mcp, for MCP hosts, and MCP servers as tools are not installed", install_command("mcp")) in hints
 
 
 async def test_doctor_says_what_to_look_at_where_postgresql_is_away(patient: Patient, server: FaultyProvider) -> None:

@@ -352,8 +352,10 @@ async def test_a_fork_asks_the_model_that_is_named(tmp_path: Path) -> None:
         same = await fork(server, run, QUESTION)
         named = await fork(server, run, QUESTION, model="faulty/ok")
         default = await fork(server, run, QUESTION, model="tailrace")
+        status, unknown = await server.json("POST", f"/runs/{run}/fork", {"after": QUESTION, "model": "nope/x"})
         models = [(await server.json("GET", f"/runs/{made['id']}"))[1]["model"] for made in (same, named, default)]
     assert models == ["other/ok", "faulty/ok", ""]
+    assert (status, "providers.nope: no such provider; there are" in unknown["error"]["message"]) == (404, True)
 
 
 # ── forks of forks ───────────────────────────────────────────────────────────────────────────────────────────

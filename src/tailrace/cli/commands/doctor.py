@@ -43,6 +43,11 @@ EXTRAS: Final = {
     "slack": ("slack_sdk", "slack"),
     "matrix": ("nio", "matrix"),
 }
+# The name of the module and of the extra, and what is missing without it.
+PROTOCOLS: Final = {
+    "acp": "tailrace acp, for editors, is",
+    "mcp": "tailrace mcp, for MCP hosts, and MCP servers as tools are",
+}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -172,10 +177,11 @@ def _extras(config: Config) -> Iterator[Finding]:
             yield Finding("broken", f"{key} needs {module}", install_command(extra))
         else:
             yield Finding("ok", f"{key}: {module} is installed")
-    if find_spec("acp") is not None:
-        yield Finding("ok", "tailrace acp: agent-client-protocol is installed")
-    else:
-        yield Finding("note", "tailrace acp, for editors, is not installed", install_command("acp"))
+    for extra, missing in PROTOCOLS.items():
+        if find_spec(extra) is not None:
+            yield Finding("ok", f"tailrace {extra}: what it needs is installed")
+        else:
+            yield Finding("note", f"{missing} not installed", install_command(extra))
 
 
 async def _bus(config: Config) -> Finding:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run's id, the beginning of one, or `last`")
-    parser.add_argument("prompt", metavar="PROMPT", nargs="*", help="what to say there instead; may follow the options")
+    parser.add_argument(
+        "prompt", metavar="PROMPT", nargs="*", default=[], help="what to say there instead; may follow the options"
+    )
     parser.add_argument(
         "--after",
         metavar="N",
