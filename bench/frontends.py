@@ -29,7 +29,7 @@ from tailrace.events import AttemptStarted, MessageChunk, MessageRecorded, Messa
 from tailrace.messages import assistant, user
 from tailrace.ports import Lease, NewRun
 from tailrace.server.app import serving
-from tailrace.server.frontends.ai_sdk_turns import UiTurn, digest_of
+from tailrace.server.frontends.ai_sdk.turns import UiTurn, digest_of
 
 TOKENS, VIEWERS, ROUNDS = 2000, 8, 7
 WORDS = [f" word{number}" for number in range(TOKENS)]

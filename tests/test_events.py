@@ -56,7 +56,8 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.messages import Usage, user
-from tailrace.server.frontends import ag_ui_encoder, ai_sdk_encoder
+from tailrace.server.frontends.ag_ui import encoder as ag_ui_encoder
+from tailrace.server.frontends.ai_sdk import encoder as ai_sdk_encoder
 
 # The contract, written out: (class, wire name, fields in order, their defaults; ... where the field is required).
 CONTRACT: list[tuple[type[Any], str, dict[str, object]]] = [

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from tailrace.app import App
 from tailrace.config.load import Config
-from tailrace.server.frontends import ag_ui, ai_sdk_chat
+from tailrace.server.frontends.ag_ui import endpoint as ag_ui
+from tailrace.server.frontends.ai_sdk import endpoint as ai_sdk
 from tailrace.server.http.address import Address, SharedAddress
 from tailrace.server.http.auth import Authoriser, Origins, check_bind
 from tailrace.server.http.body_budget import BodyBudget
@@ -35,7 +36,7 @@ MODULES: tuple[RouteModule, ...] = (
     anthropic_messages.routes,
     relayed.routes,
     runs.routes,
-    ai_sdk_chat.routes,
+    ai_sdk.routes,
     sequences.routes,
     ag_ui.routes,
     page.routes,

@@ -37,8 +37,8 @@ from tailrace.events import (
 from tailrace.journal.fold import is_fact
 from tailrace.messages import JsonObject, Message, Reasoning, Text, ToolCall, ToolFile, Usage, user
 from tailrace.ports import Batch
-from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
-from tailrace.server.frontends.ag_ui_view import ClientView, Stretch
+from tailrace.server.frontends.ag_ui.encoder import AgUiEncoder
+from tailrace.server.frontends.ag_ui.view import ClientView, Stretch
 from tailrace.wire.sse import SseDecoder
 
 RUN = "run_" + "0" * 24

@@ -39,7 +39,7 @@ from tailrace.events import (
 )
 from tailrace.messages import Message, Native, Reasoning, Text, ToolCall, ToolFile, ToolResult, Usage, assistant, user
 from tailrace.ports import Batch
-from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk.encoder import DONE, UiMessageEncoder
 from tailrace.wire.sse import SseDecoder
 
 RUN = "run_066058bfb730fb6b0b898faf"

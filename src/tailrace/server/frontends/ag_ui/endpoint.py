@@ -2,7 +2,7 @@
 
 The thread is the session, and the client is a viewer: a closed connection stops nothing, and the same `runId` again
 goes on with the same run. Owns what a request means: a new turn, one that it comes back to, the answer to an approval,
-or a thread that is opened. The encoding is in `ag_ui_encoder`.
+or a thread that is opened. The encoding is in `encoder`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from tailrace.errors import RunNotFound, RunParked, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision
 from tailrace.messages import JsonObject, Message, ModelRequest
 from tailrace.ports import ENDED, Run, StoredLine
-from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
-from tailrace.server.frontends.ag_ui_input import (
+from tailrace.server.frontends.ag_ui.encoder import AgUiEncoder
+from tailrace.server.frontends.ag_ui.messages import to_messages
+from tailrace.server.frontends.ag_ui.run_agent_input import (
     AgUiMessage,
     AssistantMessage,
     ResumeEntry,
@@ -48,16 +49,15 @@ from tailrace.server.frontends.ag_ui_input import (
     system_of,
     tools_of,
 )
-from tailrace.server.frontends.ag_ui_messages import to_messages
-from tailrace.server.frontends.ag_ui_thread import open_thread
-from tailrace.server.frontends.ag_ui_view import ClientView, Stretch, opened_thread, run_and_approval
+from tailrace.server.frontends.ag_ui.thread import open_thread
+from tailrace.server.frontends.ag_ui.view import ClientView, Stretch, opened_thread, run_and_approval
+from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_object
 from tailrace.server.http.route import Route
 from tailrace.server.http.session_access import check_session
-from tailrace.server.token_counts import counts_cache_apart
 from tailrace.server.v1.models import AGENT
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.messages import File, Image, JsonObject, Message, Part, Text, ToolResult, ToolSpec
-from tailrace.server.frontends.ai_sdk_encoder import ApprovalStyle
+from tailrace.server.frontends.ai_sdk.encoder import ApprovalStyle
 from tailrace.server.http.api_errors import ApiError
 from tailrace.wire.openai_request import DATA_URL, image_of
 from tailrace.wire.peer_json import object_of, text_of

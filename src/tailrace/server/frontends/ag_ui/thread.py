@@ -15,9 +15,9 @@ from tailrace.agent.session import Branch
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Entry, HistoryCompressed, MessageRecorded
 from tailrace.messages import JsonObject, Message
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.server.frontends.ag_ui_encoder import AgUiEncoder
-from tailrace.server.frontends.ag_ui_messages import shown_messages
-from tailrace.server.frontends.ag_ui_view import ClientView, Stretch
+from tailrace.server.frontends.ag_ui.encoder import AgUiEncoder
+from tailrace.server.frontends.ag_ui.messages import shown_messages
+from tailrace.server.frontends.ag_ui.view import ClientView, Stretch
 
 _ALL: Final = Stretch(answered=1 << 62)
 

@@ -16,8 +16,8 @@ from tailrace.agent.session import TURN_KIND
 from tailrace.errors import RunNotFound
 from tailrace.messages import JsonObject, Message, Value
 from tailrace.ports import ENDED, Journal, Run
-from tailrace.server.frontends.ai_sdk_encoder import ApprovalStyle
-from tailrace.server.frontends.ai_sdk_request import Trigger
+from tailrace.server.frontends.ai_sdk.encoder import ApprovalStyle
+from tailrace.server.frontends.ai_sdk.request import Trigger
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.session_access import check_session

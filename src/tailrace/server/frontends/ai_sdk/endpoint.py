@@ -1,7 +1,7 @@
 """`/ui/chat`: the agent behind `useChat` of the AI SDK, which is a viewer of a run like any other.
 
 A closed connection stops nothing: the page that comes back resumes the message from its beginning. What a request means
-for the session is in `ai_sdk_turns`, its body in `ai_sdk_request`, the chunks in `ai_sdk_encoder`.
+for the session is in `turns`, its body in `request`, the chunks in `encoder`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.runs.recovery import follow_pages
-from tailrace.server.frontends.ai_sdk_encoder import DONE, UiMessageEncoder
-from tailrace.server.frontends.ai_sdk_metadata import SpentTokens
-from tailrace.server.frontends.ai_sdk_request import (
+from tailrace.server.frontends.ai_sdk.encoder import DONE, UiMessageEncoder
+from tailrace.server.frontends.ai_sdk.metadata import SpentTokens
+from tailrace.server.frontends.ai_sdk.request import (
     ApprovalResponse,
     UiChatBody,
     UiMessage,
@@ -37,7 +37,7 @@ from tailrace.server.frontends.ai_sdk_request import (
     tool_results,
     tools_of,
 )
-from tailrace.server.frontends.ai_sdk_turns import (
+from tailrace.server.frontends.ai_sdk.turns import (
     UiTurn,
     answer_id,
     asked_in,
@@ -50,13 +50,13 @@ from tailrace.server.frontends.ai_sdk_turns import (
     turn_before,
     ui_turn_of,
 )
+from tailrace.server.frontends.token_counts import counts_cache_apart
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, read_as
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.sse_stream import EventStream
-from tailrace.server.token_counts import counts_cache_apart
 from tailrace.server.v1.model_target import turn_model
 from tailrace.wire.sse import encode_event
 

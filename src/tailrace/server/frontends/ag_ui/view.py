@@ -1,4 +1,4 @@
-"""What an AG-UI client has, and what it asks to be shown: values of `ag_ui_encoder`."""
+"""What an AG-UI client has, and what it asks to be shown: values of `encoder`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from tailrace.attempt_text import AttemptText
 from tailrace.events import ApprovalAsked
 from tailrace.messages import JsonObject, Usage
-from tailrace.server.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 
 PROTOCOL: Final = "1.0"
 _encode = msgspec.json.Encoder().encode

@@ -49,7 +49,7 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, Message, Reasoning, ToolCall, Usage
 from tailrace.ports import StoredLine
-from tailrace.server.frontends.ag_ui_view import (
+from tailrace.server.frontends.ag_ui.view import (
     PROTOCOL,
     ClientView,
     ShownMessage,

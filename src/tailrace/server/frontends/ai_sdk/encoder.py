@@ -44,8 +44,8 @@ from tailrace.events import (
 )
 from tailrace.messages import JsonObject, Message, Reasoning, ToolResult, Usage
 from tailrace.ports import LogPage
-from tailrace.server.frontends.ai_sdk_metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
-from tailrace.server.frontends.ai_sdk_parts import (
+from tailrace.server.frontends.ai_sdk.metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
+from tailrace.server.frontends.ai_sdk.parts import (
     ToolPart,
     ToolParts,
     client_result,
@@ -55,8 +55,8 @@ from tailrace.server.frontends.ai_sdk_parts import (
     output_of,
     web_sources,
 )
-from tailrace.server.frontends.ai_sdk_stored_text import text_deltas
-from tailrace.server.token_counts import cached_tokens, token_counts
+from tailrace.server.frontends.ai_sdk.stored_text import text_deltas
+from tailrace.server.frontends.token_counts import cached_tokens, token_counts
 
 # How a page answers approvals: by the tool's own part, which ends the stream until then (AI SDK 6), or by
 # `POST /runs/{id}/approval`, with the question as a data part (any version).

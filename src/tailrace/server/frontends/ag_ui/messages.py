@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from tailrace.messages import File, Image, JsonObject, Message, Part, Text, ToolCall, ToolResult
-from tailrace.server.frontends.ag_ui_input import (
+from tailrace.server.frontends.ag_ui.run_agent_input import (
     ActivityMessage,
     AgUiMessage,
     AssistantMessage,

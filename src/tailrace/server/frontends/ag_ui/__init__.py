@@ -1,0 +1,1 @@
+"""AG-UI: its `RunAgentInput` in, its typed events out."""
