@@ -55,22 +55,22 @@ clean: ## remove the environment and caches
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) is not on the PATH; make PYTHON=/path/to/python3.11 …"; exit 1; }
-	@echo "· creating $(VENV)"
+	@echo "· creating $(VENV)" >&2
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.chat: requirements/chat.txt pyproject.toml | $(BIN)/python
-	@echo "· installing tailrace and the embedded model's engine (once)"
+	@echo "· installing tailrace and the embedded model's engine (once)" >&2
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/chat.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.chat
-	@echo "· installing the test and check tools (once)"
+	@echo "· installing the test and check tools (once)" >&2
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@touch $@
 
 $(VENV)-synapse/.installed: requirements/synapse.txt
-	@echo "· installing Synapse into $(VENV)-synapse (once)"
+	@echo "· installing Synapse into $(VENV)-synapse (once)" >&2
 	@$(PYTHON) -m venv $(VENV)-synapse
 	@$(VENV)-synapse/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements/synapse.txt
 	@touch $@
@@ -78,13 +78,13 @@ $(VENV)-synapse/.installed: requirements/synapse.txt
 # most of its modules are never imported: they are compiled when they are
 $(VENV)-homeassistant/.installed: requirements/homeassistant.txt
 	@$(HOMEASSISTANT_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 13))' || { echo "error: no Python 3.13; make homeassistant HOMEASSISTANT_PYTHON=/path/to/python3.13"; exit 1; }
-	@echo "· installing Home Assistant into $(VENV)-homeassistant (once)"
+	@echo "· installing Home Assistant into $(VENV)-homeassistant (once)" >&2
 	@$(HOMEASSISTANT_PYTHON) -m venv $(VENV)-homeassistant
 	@$(VENV)-homeassistant/bin/python -m pip install -qq --disable-pip-version-check --no-compile --require-hashes -r requirements/homeassistant.txt
 	@touch $@
 
 .clients/.installed: requirements/clients.txt tests/clients/package.json tests/clients/package-lock.json
-	@echo "· installing the clients that tests run into .clients (once)"
+	@echo "· installing the clients that tests run into .clients (once)" >&2
 	@command -v npm >/dev/null || { echo "error: npm is not on the PATH; Node.js 20 or newer has it"; exit 1; }
 	@mkdir -p .clients && cp tests/clients/package.json tests/clients/package-lock.json .clients/
 	@cd .clients && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -283,6 +283,8 @@ async def options_and_diagnostics(house: House) -> None:
     assert names == ["model", "instructions", "session_minutes", "answer_seconds", "reconnect_seconds"]
     given = {"model": "fake/other", "session_minutes": 5, "answer_seconds": 1, "reconnect_seconds": 20}
     path = f"/api/config/config_entries/options/flow/{flow['flow_id']}"
+    refused = await house.home.http("POST", path, given | {"model": "nope/x"})
+    assert (refused["type"], refused["errors"]) == ("form", {"model": "unknown_model"})
     assert (await house.home.http("POST", path, given))["type"] == "create_entry"
     heard = await house.say("slowly count")
     assert heard.streamed == heard.speech

@@ -53,6 +53,18 @@ def test_an_event_without_end_is_refused() -> None:
         SseReader().feed(b"x" * (MAX_EVENT_BYTES + 1))
 
 
+async def test_a_model_is_known_by_its_provider(tmp_path: Path) -> None:
+    async with server(tmp_path / "open") as running:
+        client = TailraceClient(running.client, running.url)
+        names = ("tailrace", "faulty/any model:7b", "nope/x", "x", "nope/x?y#z")
+        known = [await client.knows_model(name) for name in names]
+    assert known == [True, True, False, False, False]
+    keys = "server: {drain_s: 0.05, keys: [{name: runs, key_env: R, scopes: [runs]}]}\n"
+    async with server(tmp_path / "keyed", config=keys, env={"R": "secret"}) as running:
+        client = TailraceClient(running.client, running.url, "secret")
+        assert await client.knows_model("nope/x"), "a key that may not ask about models"
+
+
 async def test_an_answer_comes_whole_through_lost_connections(tmp_path: Path) -> None:
     scenario = Scenario(reply=reply(*WORDS), pace_s=0.01)
     async with server(tmp_path, scenario) as running, proxied(running.port()) as proxy:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -53,7 +55,7 @@ async def test_it_listens_answers_and_ends_on_a_signal(number: signal.Signals, s
 
 async def test_a_strict_provider_plays_turns_and_records_what_was_asked(tmp_path: Path) -> None:
     turns, record = tmp_path / "turns.json", tmp_path / "requests.jsonl"
-    turns.write_text('{"agentic": [["Done."]]}', encoding="utf-8")
+    turns.write_text('{"agentic": ["Done."]}', encoding="utf-8")
     arguments = ["--port", "0", "--strict", "--returns-reasoning", "--turns", str(turns), "--record", str(record)]
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tailrace.testing.provider", *arguments, stdout=asyncio.subprocess.PIPE
@@ -76,7 +78,16 @@ async def test_a_strict_provider_plays_turns_and_records_what_was_asked(tmp_path
     assert json.loads(first["body"])["colour"] == 1
 
 
-@pytest.mark.parametrize(("text", "why"), [("{", "Input data was truncated"), (None, "no such file or directory")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Input data was truncated"),
+        (None, "no such file or directory"),
+        ('{"one": ["Done."], "two": [1]}', "the turn 'two': Expected `str | array`, got `int` - at `$[0]`"),
+        ('{"one": ["Done."], "two": [[{"cry": "Oh!"}]]}', "the turn 'two': expected a text, or an object with say"),
+        ('{"one": []}', "the turn 'one' has no answers"),
+    ],
+)
 def test_a_bad_file_of_turns_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, why: str
 ) -> None:
@@ -95,6 +106,17 @@ def test_the_list_names_every_kind_of_term(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     for term in ("ok", "cut@N", "status-CODE-after-S", "crlf", "index-zero", "error-KIND"):
         assert f"  {term} " in out
+
+
+def test_the_list_may_be_read_in_part() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "tailrace.testing.provider", "--list"]
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False, timeout=60)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize(

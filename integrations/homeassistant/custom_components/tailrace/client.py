@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 
@@ -75,6 +76,16 @@ class TailraceClient:
         """What `model` may name."""
         body = await self._ask("GET", "/v1/models")
         return [str(model["id"]) for model in body.get("data", []) if isinstance(model, dict) and "id" in model]
+
+    async def knows_model(self, model: str) -> bool:
+        """Whether `model` names one. True where the key may not ask. Raises `TailraceError`."""
+        try:
+            await self._ask("GET", f"/v1/models/{quote(model, safe='/')}")
+        except KeyMayNot:
+            return True
+        except Refused:
+            return False
+        return True
 
     async def start(self, text: str, *, session: str, key: str, model: str = "", instructions: str = "") -> str:
         """The id of a run that answers `text`. Asked again with the same `key`, it is the same run."""

@@ -23,7 +23,7 @@ from homeassistant.helpers.selector import (
 from yarl import URL
 
 from .assistant import TailraceEntry, client_of
-from .client import KeyMayNot, KeyRefused, NotTailrace, TailraceError
+from .client import KeyMayNot, KeyRefused, NotTailrace, TailraceClient, TailraceError
 from .const import (
     CONF_ANSWER_SECONDS,
     CONF_INSTRUCTIONS,
@@ -131,19 +131,24 @@ class TailraceConfigFlow(ConfigFlow, domain=DOMAIN):  # type: ignore[call-arg,un
 
 class TailraceOptionsFlow(OptionsFlow):
     async def async_step_init(self, user_input: dict[str, Any] | None = None) -> ConfigFlowResult:
-        if user_input is not None:
-            return self.async_create_entry(data={CONF_MODEL: "", CONF_INSTRUCTIONS: "", **user_input})
+        client, errors = client_of(self.hass, dict(self.config_entry.data)), dict[str, str]()
         shown = {
             CONF_MODEL: DEFAULT_MODEL,
             CONF_INSTRUCTIONS: DEFAULT_INSTRUCTIONS,
             **self.config_entry.options,
         }
-        form = self.add_suggested_values_to_schema(await self._schema(), shown)
-        return self.async_show_form(step_id="init", data_schema=form)
+        if user_input is not None:
+            shown = {CONF_MODEL: "", CONF_INSTRUCTIONS: "", **user_input}
+            shown[CONF_MODEL] = shown[CONF_MODEL].strip()
+            if await _is_usable(client, shown[CONF_MODEL]):
+                return self.async_create_entry(data=shown)
+            errors = {CONF_MODEL: "unknown_model"}
+        form = self.add_suggested_values_to_schema(await self._schema(client), shown)
+        return self.async_show_form(step_id="init", data_schema=form, errors=errors)
 
-    async def _schema(self) -> vol.Schema:
+    async def _schema(self, client: TailraceClient) -> vol.Schema:
         try:
-            models = await client_of(self.hass, dict(self.config_entry.data)).models()
+            models = await client.models()
         except TailraceError:
             models = []
         choice = SelectSelectorConfig(options=models, custom_value=True, mode=SelectSelectorMode.DROPDOWN)
@@ -156,6 +161,14 @@ class TailraceOptionsFlow(OptionsFlow):
                 vol.Required(CONF_RECONNECT_SECONDS, default=DEFAULT_RECONNECT_SECONDS): _number(1, 600, "s"),
             }
         )
+
+
+async def _is_usable(client: TailraceClient, model: str) -> bool:
+    """Whether the server has such a model. One that cannot be asked just now is believed."""
+    try:
+        return not model or await client.knows_model(model)
+    except TailraceError:
+        return True
 
 
 def _number(least: int, most: int, unit: str) -> NumberSelector:

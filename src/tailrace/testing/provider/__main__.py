@@ -58,8 +58,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_turns_file,
         default={},
         metavar="FILE",
-        help="JSON with the answers of whole agentic turns, by model name: "
-        '{"agentic": [[{"think": "…"}, {"call": "ls", "arguments": {}}], ["Done."]]}',
+        help="JSON with the answers of whole agentic turns, by model name; an answer is a list of parts, or a text: "
+        '{"agentic": [[{"think": "…"}, {"call": "ls", "arguments": {}}], "Done."]}',
     )
     parser.add_argument(
         "--record",
@@ -99,6 +99,7 @@ def _print_catalogue() -> None:
     for heading, terms in catalogue():
         sys.stdout.write(f"\n{heading}\n")
         sys.stdout.writelines(f"  {name:<26} {summary}\n" for name, summary in terms)
+    sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter shuts down
 
 
 async def _serve(options: argparse.Namespace) -> int:
@@ -147,7 +148,10 @@ async def _record(server: FaultyProvider, path: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.list:
-        _print_catalogue()
+        try:
+            _print_catalogue()
+        except BrokenPipeError:  # the reader has seen enough; what is still buffered must not be flushed into the pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     try:
         return asyncio.run(_serve(options))

@@ -46,15 +46,27 @@ class AgenticTurns:
 
 
 def turns_of(text: bytes | str) -> dict[str, list[Reply]]:
-    """Turns written as JSON: `{"model": [[{"think": "…"}, {"call": "ls", "arguments": {}}], ["Done."]]}`.
+    """Turns written as JSON: `{"model": [[{"think": "…"}, {"call": "ls", "arguments": {}}], "Done."]}`.
 
     Raises `UnreadableTurns`.
     """
     try:
-        read = msgspec.json.decode(text, type=dict[str, list[list[str | dict[str, Any]]]])
+        read = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.MsgspecError as exc:
         raise UnreadableTurns(str(exc)) from None
-    return {name: [reply(*map(_block, answer)) for answer in answers] for name, answers in read.items()}
+    return {name: _answers(name, written) for name, written in read.items()}
+
+
+def _answers(name: str, written: msgspec.Raw) -> list[Reply]:
+    """The answers of one model. A string is an answer of text alone."""
+    try:
+        answers = msgspec.json.decode(written, type=list[str | list[str | dict[str, Any]]])
+        replies = [reply(*map(_block, [answer] if isinstance(answer, str) else answer)) for answer in answers]
+    except (msgspec.MsgspecError, UnreadableTurns) as exc:
+        raise UnreadableTurns(f"the turn '{name}': {exc}") from None
+    if not replies:
+        raise UnreadableTurns(f"the turn '{name}' has no answers")
+    return replies
 
 
 def _block(written: str | dict[str, Any]) -> Block:
