@@ -12,6 +12,7 @@ from clients.node_driver import NodeDriver, node_driver
 from server.frontends.launch_tool import Launch
 from server.frontends.strict_chunks import check_chunks
 from server.http_server import running_server
+from tailrace.events import ApprovalAnswered
 from tailrace.testing.provider import Break, Offset, Scenario, call, reply, say, think
 
 TEXT = "One two three four five six seven eight nine ten"
@@ -243,15 +244,28 @@ async def test_an_approval_that_is_answered_elsewhere_is_seen_by_resuming(driver
             """,
         )
         data = next(part["data"] for part in asked["parts"] if part["type"] == "data-approval")
+        server.provider.flowing.clear()  # what has ended cannot be resumed
         status, _ = await server.json(
             "POST", f"/runs/{data['runId']}/approval", {"approval_id": data["approvalId"], "decision": "session"}
         )
         assert status == 200
+        async for batch in server.app.journal.tail(data["runId"]):
+            if any(isinstance(entry.event, ApprovalAnswered) for entry in batch):
+                break
+        await driver.run(
+            server.url,
+            """
+              const chat = chats.get("other");
+              chat.resumeStream();
+              await until(chat, () => chat.lastMessage.parts.some((part) => part.data?.decision));
+            """,
+        )
+        server.provider.flowing.set()
         shown = await driver.run(
             server.url,
             """
               const chat = chats.get("other");
-              await chat.resumeStream();
+              await until(chat, () => chat.status === "ready");
             """
             + RETURNED,
         )

@@ -140,7 +140,7 @@ async def test_stop_ends_the_run(devtools: str, built: Path, tmp_path: Path) -> 
         async with asyncio.timeout(chromium.PATIENCE_S):
             ended = await server.app.agents.finished(run)
         await tab.until(READY)
-        kept = json.loads(await tab.value("localStorage.getItem('chat-1')"))[-1]
+        kept = json.loads(await tab.value("localStorage.getItem(location.hash.slice(1))"))[-1]
         await tab.send("Go on.")
         await tab.until_shown("Again.")
     assert ended.status == "stopped"

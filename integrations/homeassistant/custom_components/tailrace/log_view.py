@@ -29,6 +29,7 @@ READ = frozenset(
 PASSED_OVER = frozenset(
     {
         "run_started",
+        "run_forked",
         "attempt_started",
         "answer_kept",
         "usage_recorded",
