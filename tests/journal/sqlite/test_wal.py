@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 from tailrace.events import MessageChunk
-from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, connect, wal_bytes
+from tailrace.journal.sqlite.schema import WAL_BYTES, WAL_BYTES_LONG, connect, prepare, wal_bytes
 from tailrace.journal.sqlite.store import SqliteJournal
 from tailrace.ports import Lease
 from tailrace.testing.conformance.journal import started
@@ -59,3 +61,17 @@ async def test_the_log_shrinks_again_after_a_reader_that_stayed(tmp_path: Path) 
     assert wal_bytes(path) <= 2 * WAL_BYTES
     other.close()
     await journal.close()
+
+
+def test_processes_that_begin_on_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    count = 8
+    with ThreadPoolExecutor(count) as threads:
+        for number in range(25):
+            together = Barrier(count)
+
+            def begin(path: Path = tmp_path / f"{number}.db", together: Barrier = together) -> None:
+                together.wait()
+                prepare(path, alone=False)
+
+            for begun in [threads.submit(begin) for _ in range(count)]:
+                begun.result()

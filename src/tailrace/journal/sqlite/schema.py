@@ -16,6 +16,7 @@ NULL: everything is stored where it is read, as in a file of the first two forma
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -27,6 +28,7 @@ APPLICATION_ID = 0x7A11_4ACE
 WAL_PAGES_MAX = 32_768  # 128 MB: where a writer stops to clear up itself; a reader's thread does it long before
 WAL_BYTES = 1 << 20  # the write-ahead log is checkpointed when it is longer, and cut to this when it starts over
 WAL_BYTES_LONG = 4 * WAL_BYTES  # readers have kept it from starting over: a checkpoint waits for them
+RETRY_S = 0.01  # between tries to change a file that another process changes
 RESTART_TIMEOUT_S = 0.2  # for so long; writers wait meanwhile
 BUSY_TIMEOUT_S = 30.0  # how long a writer waits for another process's commit
 
@@ -149,8 +151,22 @@ def prepare(path: Path, *, alone: bool = True, migrations: Sequence[str] = MIGRA
                 if committed is not None:
                     check_wal(path, committed)
         with closing(connect(path, writer=True)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
+            _log_ahead(connection)
             _migrate(connection, migrations)
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """SQLite refuses the change at once, whatever the time-out, while another process makes it."""
+    until = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(RETRY_S)
+        else:
+            return
 
 
 def _check_identity(connection: sqlite3.Connection, path: Path, newest: int) -> None:
