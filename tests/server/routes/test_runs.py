@@ -266,7 +266,7 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
 
 # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-KEYS = "server: {keys: [{name: ann, key_env: ANN}, {name: bob, key_env: BOB}]}\n"
+KEYS = "server: {drain_s: 0.05, keys: [{name: ann, key_env: ANN}, {name: bob, key_env: BOB}]}\n"
 KEY_ENV = {"ANN": "the-key-of-ann", "BOB": "the-key-of-bob"}
 ANN, BOB = ({"x-api-key": KEY_ENV[name]} for name in ("ANN", "BOB"))
 
