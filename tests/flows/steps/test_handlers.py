@@ -22,12 +22,12 @@ from tailrace.config.load import Config, load
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import DefinitionError
 from tailrace.flows.engine.service import Instance
-from tailrace.flows.steps.cost import cost_usd
 from tailrace.flows.steps.http import HttpStep, host_problem
 from tailrace.flows.steps.llm_params import ProviderParam
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.providers.http.transport import open_transport
+from tailrace.providers.prices import cost_usd
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool
 

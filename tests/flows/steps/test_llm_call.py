@@ -17,10 +17,10 @@ from tailrace.config.sections import CallPolicy
 from tailrace.events import LlmDelta, UsageRecorded
 from tailrace.flows.definition.definition import Budget, DefinitionError
 from tailrace.flows.steps.base import StepError
-from tailrace.flows.steps.cost import cost_usd
 from tailrace.flows.steps.llm_call import LlmCall
 from tailrace.messages import Dialect, Usage
 from tailrace.providers.call import Caller
+from tailrace.providers.prices import cost_usd
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import REPLIES, Reply, reply
 

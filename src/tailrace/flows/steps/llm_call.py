@@ -19,7 +19,6 @@ from tailrace.flows.schema.incremental import PartialAnswer
 from tailrace.flows.schema.schema import Schema, SchemaError
 from tailrace.flows.schema.whole_value import NotChecked, answer_in, load_schema
 from tailrace.flows.steps.base import Handler, StepContext, StepError
-from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.flows.steps.http import host_problem
 from tailrace.flows.steps.llm_params import LlmParams, ProviderParam, request_of
 from tailrace.flows.steps.step_stream import StepStream, text_of
@@ -39,6 +38,7 @@ from tailrace.messages import (
 from tailrace.providers.attempt import Route, StopCall
 from tailrace.providers.call import Caller, CallResult
 from tailrace.providers.call_listener import ForwardingListener, Verdict
+from tailrace.providers.prices import cost_usd, load_prices
 
 # A provider that does not know structured output says so in as many words.
 _NO_SCHEMA = re.compile(

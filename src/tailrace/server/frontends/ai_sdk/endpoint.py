@@ -21,9 +21,9 @@ from tailrace.agent.service import TurnSpec
 from tailrace.app.models import LOCAL, endpoint_of
 from tailrace.errors import ConfigError, RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
-from tailrace.flows.steps.cost import cost_usd, load_prices
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
+from tailrace.providers.prices import cost_usd, load_prices
 from tailrace.runs.recovery import follow_pages
 from tailrace.server.frontends.ai_sdk.encoder import DONE, UiMessageEncoder
 from tailrace.server.frontends.ai_sdk.metadata import SpentTokens
