@@ -57,6 +57,13 @@ async def test_a_sequence_runs_and_its_instance_shows_states_and_outputs(tmp_pat
         assert instance["sequence_id"] == sequence_id
         assert instance["outputs"]["say"]["message"]["content"] == REPLIES["ok"].reply.text
         assert text_of(events) == REPLIES["ok"].reply.text
+        drawn = (await server.json("GET", f"/sequences/{sequence_id}/graph"))[1]
+        assert ([node["id"] for node in drawn["nodes"]], drawn["edges"]) == (
+            ["say", "b"],
+            [{"source": "say", "target": "b"}],
+        )
+        states = {"say": "finished", "b": "finished"}
+        assert (await server.json("GET", f"/instances/{instance_id}/graph"))[1] == {**drawn, "states": states}
         assert next(event["state"] for event in events if event["type"] == "state") == "scheduled"
         assert [event["block_id"] for event in events if event["type"] == "output"] == ["say", "b"]
         assert events[-1]["type"] == events[-1]["sse_event"] == "done"
@@ -231,6 +238,8 @@ async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path:
     async with running_server(tmp_path) as server:
         for method, path in (
             ("GET", "/instances/run_0"),
+            ("GET", "/instances/run_0/graph"),
+            ("GET", "/sequences/run_0/graph"),
             ("GET", "/instances/run_0/stream"),
             ("POST", "/instances/run_0/retry"),
             ("GET", "/sequences/run_0"),

@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunSealed
-from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepState
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
 from tailrace.flows.definition.validate import check_definition
 from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instance_events
@@ -65,6 +66,12 @@ class Instance(msgspec.Struct, frozen=True):
     retry_of: str = ""
     created_at: float = 0.0
     finished_at: float | None = None
+
+
+class InstanceGraph(Graph, frozen=True, kw_only=True):
+    """The graph of an instance with the states of its nodes. A node without a state has not begun, or holds others."""
+
+    states: dict[str, StepState]
 
 
 class FlowService(RunHost[InstanceRunner]):
@@ -172,6 +179,15 @@ class FlowService(RunHost[InstanceRunner]):
             created_at=run.created_at,
             finished_at=finished.at if finished is not None else None,
         )
+
+    async def graph(self, instance_id: str) -> InstanceGraph:
+        """Raises `RunNotFound`."""
+        run = await self.get(instance_id)
+        drawn = graph_of(_spec_of(run).definition)
+        folded = (await self._journal.snapshot(run.id)).event
+        steps = folded.steps if isinstance(folded, Snapshot) else ()
+        states = node_states((step.block_id, step.state) for step in steps)
+        return InstanceGraph(**msgspec.structs.asdict(drawn), states=states)
 
     async def failed(self, *, limit: int = 50, before: str | None = None) -> list[Run]:
         """Instances that ended in a failure, newest first."""

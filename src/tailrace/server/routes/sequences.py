@@ -17,10 +17,11 @@ from msgspec import Meta
 from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.graph import Graph, graph_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
 from tailrace.flows.engine.instance_events import ENDINGS, instance_frame
-from tailrace.flows.engine.service import Instance
+from tailrace.flows.engine.service import Instance, InstanceGraph
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
 from tailrace.server.http.api_errors import ApiError
@@ -109,6 +110,10 @@ class Sequences:
         """One version of a sequence."""
         return json_response(_detail(await self._flows.library.get(request.match_info["id"])))
 
+    async def sequence_graph(self, request: web.Request) -> web.Response:
+        """The blocks of a sequence as a graph, for whoever draws it."""
+        return json_response(graph_of((await self._flows.library.get(request.match_info["id"])).definition))
+
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self, request: web.Request) -> web.Response:
@@ -140,6 +145,10 @@ class Sequences:
     async def show(self, request: web.Request) -> web.Response:
         """One instance: its state and the outputs of its blocks."""
         return json_response(await self._flows.instance(request.match_info["id"]))
+
+    async def graph(self, request: web.Request) -> web.Response:
+        """The blocks of an instance as a graph, with the state of each node so far."""
+        return json_response(await self._flows.graph(request.match_info["id"]))
 
     async def signal(self, request: web.Request) -> web.Response:
         """Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.
@@ -227,11 +236,13 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("POST", "/sequences", api.create, status=201, body=Definition, answer=SequenceBody, errors=(413,)),
         route("GET", "/sequences", api.show_sequences, query=ListQuery, answer=SequenceList),
         route("GET", "/sequences/{id}", api.show_sequence, answer=SequenceDetail, errors=(404,)),
+        route("GET", "/sequences/{id}/graph", api.sequence_graph, answer=Graph, errors=(404,)),
         route(
             "POST", "/instances", api.start, status=201, body=NewInstance, answer=InstanceStatus, errors=(404, 409, 413)
         ),
         route("GET", "/instances", api.show_instances, query=ListQuery, answer=InstanceList),
         route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
+        route("GET", "/instances/{id}/graph", api.graph, answer=InstanceGraph, errors=(404,)),
         log_route("/instances/{id}/stream", api.stream, CursorQuery),
         route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=InstanceStatus, errors=(404, 409)),
         route("POST", "/instances/{id}/retry", api.retry, status=201, answer=InstanceStatus, errors=(404, 409)),
