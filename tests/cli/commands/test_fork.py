@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.run_names import find_run
+from tailrace.cli.run_names import find_instance, find_run
 from tailrace.errors import RunNotFound, TailraceError
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
@@ -145,6 +145,10 @@ async def test_a_run_is_named_by_its_id_a_beginning_or_last() -> None:
     assert (await find_run(journal, second.id[len("run_") : shared + 1])).id == second.id
     with pytest.raises(TailraceError, match="several runs begin with"):
         await find_run(journal, "run_")
+    assert (await find_instance(journal, "last")).id == other.id
+    assert (await find_instance(journal, other.id.replace("run_", "ins_")[:22])).id == other.id
+    with pytest.raises(RunNotFound, match="is not an instance of a sequence"):
+        await find_instance(journal, first.id)
     for word in ("", "nobody", "run_zz", "%"):
         with pytest.raises(RunNotFound):
             await find_run(journal, word)

@@ -41,9 +41,12 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
+from tailrace.flows.engine.instance_state import instance_state, instance_states
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import in_short, without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.runs.recovery import follow, stop
 
 _NotShown: TypeAlias = (
@@ -113,24 +116,26 @@ async def _latest(journal: Journal, args: Namespace, states: tuple[RunState, ...
 
 async def _list(journal: Journal, args: Namespace) -> int:
     states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
-    for found in await _latest(journal, args, states):
-        _print(_run_json(found) if args.json else _line(found))
+    runs = await _latest(journal, args, states)
+    instances = {} if args.json else await instance_states(journal, runs)
+    for found in runs:
+        _print(_run_json(found) if args.json else _line(found, instances.get(found.id, found.state)))
     return DONE
 
 
-def _line(run: Run) -> str:
+def _line(run: Run, state: str) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
     text = run.parked.message if run.parked else ""
     if run.finished:
         text = run.finished.output or (run.finished.error.message if run.finished.error else "")
     preview = " ".join(text.split())
     preview = preview if len(preview) <= OUTPUT_PREVIEW else preview[: OUTPUT_PREVIEW - 1] + "…"
-    return f"{run.id}  {run.state:<10}  {began}  {run.new.kind:<8}  {run.last_seq:>6}  {_safe(preview)}".rstrip()
+    return f"{public_id(run)}  {state:<10}  {began}  {run.new.kind:<8}  {run.last_seq:>6}  {_safe(preview)}".rstrip()
 
 
 async def _show(journal: Journal, args: Namespace) -> int:
-    found = await journal.get(args.run)
-    entry = await journal.snapshot(args.run)
+    found = await journal.get(run_id_of(args.run))
+    entry = await journal.snapshot(found.id)
     if args.json:
         _print(entry_to_json(*without_reasoning([entry])).decode())
         return DONE
@@ -146,7 +151,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
     owner = f", executed by {run.owner}" if run.owner else ""
     usage = f"{state.usage.input_tokens} tokens in, {state.usage.output_tokens} out"
     lines = [
-        f"{run.id}: {run.state}{owner}",
+        f"{public_id(run)}: {instance_state(run, state.state) if run.new.kind == SEQUENCE else run.state}{owner}",
         f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
         f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
     ]
@@ -172,7 +177,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
 async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
-    async for batch in follow(journal, args.run, after=args.after):
+    async for batch in follow(journal, run_id_of(args.run), after=args.after):
         entries = list(in_short(batch))
         if args.json and entries:
             _print("\n".join(entry_to_json(entry).decode() for entry in entries))
@@ -210,22 +215,22 @@ def _shown(entry: Entry) -> str:
 
 async def _stop(journal: Journal, args: Namespace) -> int:
     """Waits until the run has ended: until then its tools may still run."""
-    owner = f"tailrace stop {os.getpid()}"
+    run_id, owner = run_id_of(args.run), f"tailrace stop {os.getpid()}"
     try:
         by = os.environ.get("USER", "")
-        found = await stop(journal, args.run, owner, at=time.time(), by=by, last_words=last_words)
+        found = await stop(journal, run_id, owner, at=time.time(), by=by, last_words=last_words)
     except RunSealed:
-        found = await journal.get(args.run)
+        found = await journal.get(run_id)
     if found.state not in ENDED:
-        async for _ in follow(journal, args.run, after=found.last_seq):
+        async for _ in follow(journal, run_id, after=found.last_seq):
             pass
-        found = await journal.get(args.run)
-    _print(_run_json(found) if args.json else f"{found.id}: {found.state}")
+        found = await journal.get(run_id)
+    _print(_run_json(found) if args.json else f"{public_id(found)}: {found.state}")
     return DONE
 
 
 def _run_json(run: Run) -> str:
-    return msgspec.json.encode(run).decode()
+    return msgspec.json.encode(msgspec.structs.replace(run, id=public_id(run))).decode()
 
 
 def _safe(text: str) -> str:
