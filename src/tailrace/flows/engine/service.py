@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinis
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
 from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
-from tailrace.flows.definition.validate import check_definition
+from tailrace.flows.definition.validate import check_definition, mistakes_in
 from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
 from tailrace.flows.engine.instance_state import instance_state
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
@@ -114,6 +114,10 @@ class FlowService(RunHost[InstanceRunner]):
     def check(self, definition: Definition) -> None:
         """Raises `DefinitionError`."""
         check_definition(definition, self._handlers, env_allow=self._environment)
+
+    def mistakes(self, definition: Definition) -> Iterator[DefinitionError]:
+        """Every mistake that `check` would raise, one after the other."""
+        return mistakes_in(definition, self._handlers, env_allow=self._environment)
 
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""
