@@ -16,6 +16,7 @@ from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.stored.commit_times import Times
 from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter, Versioned
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -24,7 +25,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
-    async def record(self, run: Run, entries: Sequence[Entry]) -> None: ...
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times) -> None: ...
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
 
@@ -80,6 +81,7 @@ class MemoryFirst:
     get = _routed(Journal.get)
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)
+    times = _routed(Journal.times)
     snapshot = _routed(Journal.snapshot)
     attach = _routed(Source.attach)
     last_seq = _routed(Source.last_seq)

@@ -16,6 +16,7 @@ from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import public_id
+from tailrace.runs.run_overview import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -115,7 +116,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: str
     session: str
-    input: str  # the text of the question
+    input: str  # the text of the question; of a sequence its name
     created_at: float  # seconds since the epoch
     last_seq: int
     first_seq: int  # token-level entries before it are gone
@@ -159,7 +160,7 @@ def summary_of(run: Run, state: InstanceState | None = None) -> RunSummary:
         kind=run.new.kind,
         model=run.new.model,
         session=run.new.session,
-        input=_question(run),
+        input=question_of_run(run),
         created_at=run.created_at,
         last_seq=run.last_seq,
         first_seq=run.first_seq,
@@ -174,14 +175,6 @@ def summary_of(run: Run, state: InstanceState | None = None) -> RunSummary:
 def forked_from(run: Run) -> ForkedFrom | None:
     point = run.new.input.get("forked_from") if run.new.kind == TURN_KIND else None
     return msgspec.convert(point, ForkedFrom) if point is not None else None
-
-
-def _question(run: Run) -> str:
-    """Runs of other kinds keep their input in other words: of those nothing is shown."""
-    try:
-        return msgspec.convert(run.new.input.get("message"), Message).text
-    except msgspec.ValidationError:
-        return ""
 
 
 def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:

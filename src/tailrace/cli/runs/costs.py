@@ -1,0 +1,42 @@
+"""What runs cost by list prices. The prices are loaded only where tokens were spent: that takes a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tailrace.config.load import Config
+from tailrace.config.sections import ProviderSettings
+from tailrace.messages import Usage
+from tailrace.providers.presets import PRESETS, Preset
+from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.runs.run_overview import RunOverview, SpentTokens, cost_of
+
+LOCAL = "local"
+
+
+class Costs:
+    """Costs of runs, as this config asks its providers."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    async def load(self, overviews: Iterable[RunOverview]) -> None:
+        """To be awaited before `of`."""
+        if any(_may_be_priced(each) for overview in overviews for each in overview.spent):
+            await load_prices()
+
+    def of(self, overview: RunOverview) -> float | None:
+        """In dollars; None where one of its models has no price."""
+        return cost_of(overview.spent, self.price)
+
+    def price(self, spent: SpentTokens) -> float | None:
+        """Of one model's tokens, in dollars."""
+        if not _may_be_priced(spent):
+            return None
+        settings = self._config.providers.get(spent.provider, ProviderSettings())
+        dialect = settings.dialect or PRESETS.get(spent.provider, Preset("")).dialect
+        return cost_usd(spent.model, spent.usage, dialect)
+
+
+def _may_be_priced(spent: SpentTokens) -> bool:
+    return spent.usage != Usage() and bool(spent.model) and spent.provider != LOCAL
