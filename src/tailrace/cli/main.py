@@ -63,7 +63,7 @@ COMMANDS: dict[str, CliCommand] = {
         starts_programs=True,
         mixed=True,
     ),
-    "flow": CliCommand("run or check a sequence", "tailrace.cli.commands.flow", starts_programs=True),
+    "flow": CliCommand("run, check, draw and control sequences", "tailrace.cli.commands.flow", starts_programs=True),
     "decode": CliCommand("what a recorded stream says, as JSON", "tailrace.cli.commands.decode", reads_config=False),
     "init": CliCommand("write a config with streaming on", "tailrace.cli.commands.init", reads_config=False),
     "doctor": CliCommand("check the set-up", "tailrace.cli.commands.doctor", reads_config=False),

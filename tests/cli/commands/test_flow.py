@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cli.screen.vt import VirtualTerminal
 from flows.stages import ask, step
 from tailrace.messages import JsonObject
 from tailrace.providers.local.weights import SMOLLM2
@@ -68,8 +70,16 @@ async def test_the_answer_goes_to_stdout_and_a_line_per_step_to_stderr(tmp_path:
         assert server.requests[0].json()["messages"] == [{"role": "user", "content": "3 x=y"}]
     assert code == 0, err
     assert out.endswith(REPLIES["ok"].reply.text + "\n")
-    lines = [line.split(" ")[:2] for line in err.splitlines()]
-    assert lines == [["·", "a"], ["↺", "a:"], ["✓", "a"], ["·", "b"], ["…", "waiting"], ["✓", "b"]]
+    told, _, summary = err.partition("\n\n")
+    first, *lines = told.splitlines()
+    assert re.fullmatch(r"ins_[0-9a-f]{24} test", first)
+    assert [line.split(" ")[:2] for line in lines] == [
+        *(["·", "a"], ["↺", "a:"], ["✓", "a"], ["·", "b"], ["…", "waiting"], ["✓", "b"])
+    ]
+    header, *rows = [line.split() for line in summary.splitlines()]
+    assert header == ["step", "state", "tries", "time", "tokens"]
+    assert [row[:3] for row in rows[:2]] == [["a", "finished", "1"], ["b", "finished", "1"]]
+    assert (rows[2][:2], rows[2][-1][:2]) == (["total", "completed"], "25")
 
 
 async def test_without_streaming_the_last_output_is_the_answer(tmp_path: Path) -> None:
@@ -94,7 +104,70 @@ async def test_a_failure_ends_with_1_and_says_why(tmp_path: Path) -> None:
         code, out, err = await ended(await flow(tmp_path / "home", "run", written(tmp_path, ask("a")), server=server))
     assert (code, out) == (1, "")
     assert "✗ a failed" in err
-    assert err.splitlines()[-1].startswith("error: a: ")
+    *_, error, then = err.splitlines()
+    assert error.startswith("error: a: ")
+    instance = err.split()[0]
+    assert then.strip() == f"tailrace flow retry {instance} goes on from step a"
+
+
+async def test_steps_side_by_side_are_printed_whole_and_with_their_names(tmp_path: Path) -> None:
+    body = [ask("card", stream=True)]
+    each: JsonObject = {"type": "for_each", "id": "each", "collection": [1, 2, 3], "body": body}
+    async with FaultyProvider(script=["ok+pace@0.01"] * 3) as server:
+        code, out, err = await ended(
+            await flow(tmp_path / "home", "run", written(tmp_path, each, ask("last")), server=server)
+        )
+    assert code == 0, err
+    said = REPLIES["ok"].reply.text
+    parts = out.removeprefix("## ").split("\n\n## ")
+    assert sorted(parts) == sorted([*(f"each[{n}].card\n\n{said}" for n in range(3)), f"last\n\n{said}\n"])
+
+
+async def test_a_failed_instance_goes_on_where_it_failed(tmp_path: Path) -> None:
+    file = written(tmp_path, ask("one"), ask("two"))
+    async with FaultyProvider(script=["ok", "status-401", "ok"]) as server:
+        code, _, err = await ended(await flow(tmp_path / "home", "run", file, server=server))
+        assert code == 1
+        command = err.splitlines()[-1].split()[1:4]
+        assert command[:2] == ["flow", "retry"]
+        assert err.endswith(" goes on from step two\n")
+        code, out, err = await ended(await flow(tmp_path / "home", *command[1:], server=server))
+        assert (code, len(server.requests)) == (0, 3), err
+        assert ["one", "kept"] in [line.split()[:2] for line in err.splitlines()]
+        code, _, err = await ended(await flow(tmp_path / "home", "retry", "last", server=server))
+        assert (code, len(server.requests)) == (1, 3)
+        assert "has not failed: it is completed" in err
+    assert out.count(REPLIES["ok"].reply.text) == 2
+
+
+async def test_a_missing_input_says_how_it_is_given(tmp_path: Path) -> None:
+    code, out, err = await ended(await flow(tmp_path / "home", "run", str(EXAMPLES / "outline.yaml")))
+    assert (code, out) == (1, "")
+    assert err == f"error: {EXAMPLES / 'outline.yaml'}: needs --input topic=…\n"
+
+
+async def test_in_a_terminal_a_panel_shows_each_step_and_a_table_the_whole(tmp_path: Path) -> None:
+    body = [ask("card", stream=True)]
+    each: JsonObject = {"type": "for_each", "id": "each", "collection": [1, 2, 3], "body": body}
+    async with FaultyProvider(script=["ok+stall@50%"] * 3) as server:
+        configure(tmp_path / "home", server)
+        command = [sys.executable, "-m", "tailrace", "flow", "run", written(tmp_path, each)]
+        async with VirtualTerminal(
+            command, {**os.environ, "TAILRACE_HOME": str(tmp_path / "home")}, columns=60, rows=12
+        ) as terminal:
+
+            def all_speak() -> bool:
+                return sum(" The mill" in line or "…" in line for line in terminal.lines) == 3
+
+            await terminal.until(all_speak)
+            shown = terminal.lines
+            terminal.type("\x03")
+            assert await terminal.exit_code() == 130
+            assert "go on with: tailrace flow resume ins_" in terminal.text.replace("\n", " ")
+    assert re.fullmatch(r"ins_[0-9a-f]{24} test", shown[0])
+    assert re.fullmatch(r"test  ins_[0-9a-f]{24} +running · .*", shown[1]) or shown[1].startswith("test  ")
+    assert [re.sub(r" .*", "", line[2:]) for line in shown[2:5]] == [f"each[{n}].card" for n in range(3)]
+    assert shown[5:] == [""] * 7
 
 
 async def test_an_interrupted_instance_can_be_gone_on_with(tmp_path: Path) -> None:
@@ -106,9 +179,12 @@ async def test_an_interrupted_instance_can_be_gone_on_with(tmp_path: Path) -> No
         code, _, err = await ended(process)
         assert code == 130, err
         instance = err.strip().rpartition(" ")[2]
-        code, out, err = await ended(await flow(tmp_path / "home", "resume", instance, server=server))
+        assert instance == err.split()[0]
+        code, out, err = await ended(await flow(tmp_path / "home", "resume", server=server))
     assert code == 0, err
+    assert err.split()[0] == instance
     assert out.endswith(REPLIES["ok"].reply.text + "\n")
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(

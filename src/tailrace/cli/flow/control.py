@@ -1,0 +1,214 @@
+"""`tailrace flow ls | show | pause | cancel | signal`: instances in the journal, whichever process executes them.
+
+Nothing is executed here: the process that has the instance does what it is signalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from tailrace.cli.flow.files import json_or_text
+from tailrace.cli.flow.rows import aligned
+from tailrace.cli.flow.watch import Outputs, print_summary
+from tailrace.cli.main import DONE
+from tailrace.cli.run_names import find_instance, short_ids
+from tailrace.cli.runs.console import console_for, print_note
+from tailrace.cli.runs.costs import Costs
+from tailrace.cli.runs.overviews import overviews_of
+from tailrace.cli.runs.words import dollars, duration, tokens, when
+from tailrace.cli.screen.sanitize import sanitized_line
+from tailrace.config.load import Config
+from tailrace.errors import ConfigError, RunNotFound, RunSealed, TailraceError
+from tailrace.events import InstanceState, StateChanged, StepFinished
+from tailrace.flows.engine.instance_state import instance_states
+from tailrace.flows.engine.plan import PAUSE
+from tailrace.journal.fold import SEQUENCE
+from tailrace.journal.open_journal import open_journal
+from tailrace.ports import ENDED, Journal, Run, RunState, Signal
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.recovery import follow, stop
+from tailrace.runs.run_overview import question_of
+
+PATIENCE_S = 5.0  # for the process that executes an instance to pause it
+UNFINISHED: tuple[RunState, ...] = ("pending", "running", "parked")
+TITLES = ("instance", "when", "sequence", "state", "time", "tokens", "cost")
+Command = Callable[[Journal, Namespace, Config], Awaitable[int]]
+
+
+async def on_journal(args: Namespace, config: Config) -> int:
+    """Runs one of `COMMANDS`. Looking at instances creates nothing."""
+    if (missing := config.database) is not None and not missing.exists():
+        if args.what != "ls":
+            raise RunNotFound(f"there is no instance {args.instance}: no runs yet in {missing}")
+        print_note(f"no instances yet in {missing}")
+        return DONE
+    async with open_journal(
+        config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
+    ) as journal:
+        return await COMMANDS[args.what](journal, args, config)
+
+
+async def unfinished(journal: Journal) -> Run:
+    """The latest instance that has not ended. Raises `RunNotFound`."""
+    for run in await journal.runs(kind=SEQUENCE, states=UNFINISHED, limit=1):
+        return run
+    raise RunNotFound("there is no unfinished instance; tailrace flow ls lists all")
+
+
+async def _list(journal: Journal, args: Namespace, config: Config) -> int:
+    states = UNFINISHED if args.unfinished else ("failed", "parked") if args.failed else None
+    runs = await journal.runs(kind=SEQUENCE, states=states, limit=args.limit)
+    if args.json:
+        known = await instance_states(journal, runs)
+        for run in runs:
+            _print_json(_described(run, known[run.id]))
+        return DONE
+    if not runs:
+        print_note("no such instances" if states else "no instances yet")
+        return DONE
+    overviews = await overviews_of(journal, runs, now=time.time())
+    costs = Costs(config)
+    await costs.load(overviews)
+    console = console_for(sys.stdout)
+    names = short_ids(runs) if console.is_terminal else {}
+    rows = [
+        [
+            names.get(run.id, public_id(run)),
+            when(each.created_at, time.time()),
+            sanitized_line(each.question, 100),
+            each.state,
+            duration(each.duration_s),
+            tokens(each.usage),
+            dollars(costs.of(each)),
+        ]
+        for run, each in zip(runs, overviews, strict=True)
+    ]
+    width = console.width if console.is_terminal else None
+    for line in aligned(rows, TITLES, width, flexible=2, state=3, right=(4, 5, 6)):
+        console.print(line, soft_wrap=True)
+    return DONE
+
+
+async def _show(journal: Journal, args: Namespace, config: Config) -> int:
+    run = await find_instance(journal, args.instance)
+    state = (await instance_states(journal, [run]))[run.id]
+    if args.json:
+        facts = await journal.facts(run.id)
+        outputs = {entry.event.block_id: entry.event.output for entry in facts if isinstance(entry.event, StepFinished)}
+        _print_json({**_described(run, state), "input": run.new.input.get("input", {}), "outputs": outputs})
+        return DONE
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
+    print_note(f"{public_id(run)}  {question_of(run)}: {state}, begun {began}" + _owner(run, state))
+    if origin := run.new.input.get("retry_of"):
+        print_note(f"retries {origin}")
+    if given := run.new.input.get("input"):
+        print_note("input: " + msgspec.json.encode(given).decode())
+    outputs_of = Outputs(run)
+    for entry in await journal.facts(run.id):
+        sys.stdout.write(outputs_of.text(entry, coloured=sys.stdout.isatty()))
+    sys.stdout.flush()
+    await print_summary(journal, run, config)
+    return DONE
+
+
+def _owner(run: Run, state: InstanceState) -> str:
+    return f", executed by {run.owner}" if run.owner and state in ("running", "waiting") else ""
+
+
+async def _pause(journal: Journal, args: Namespace, _config: Config) -> int:
+    run = await find_instance(journal, args.instance)
+    sent = await _send(journal, run, Signal(PAUSE, by=_user()))
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for batch in follow(journal, sent.id, after=sent.last_seq):
+                if any(entry.event == StateChanged("paused") for entry in batch):
+                    break
+    except TimeoutError:
+        print_note(f"{public_id(run)}: will pause when a step in flight has ended, or a process goes on with it")
+        return DONE
+    return await _told(journal, run, f"tailrace flow resume {public_id(run)} goes on")
+
+
+async def _cancel(journal: Journal, args: Namespace, _config: Config) -> int:
+    """Waits until the instance has ended: until then its steps may still run."""
+    run = await find_instance(journal, args.instance)
+    try:
+        found = await stop(journal, run.id, f"tailrace flow cancel {os.getpid()}", at=time.time(), by=_user())
+    except RunSealed:
+        raise _ended(run) from None
+    if found.state not in ENDED:
+        print_note(f"{public_id(run)}: stopping")
+        async for _ in follow(journal, run.id, after=found.last_seq):
+            pass
+    return await _told(journal, run)
+
+
+async def _signal(journal: Journal, args: Namespace, config: Config) -> int:
+    match args.name:
+        case "pause":
+            return await _pause(journal, args, config)
+        case "cancel":
+            return await _cancel(journal, args, config)
+        case "resume":
+            raise TailraceError(f"use: tailrace flow resume {args.instance}")
+        case _:
+            pass
+    payload = json_or_text(args.payload) if args.payload else {}
+    if not isinstance(payload, dict):
+        raise ConfigError("expected a JSON object, such as '{\"ok\": true}'", key="--payload")
+    run = await find_instance(journal, args.instance)
+    await _send(journal, run, Signal(args.name, payload, _user()))
+    print_note(f"{public_id(run)}: signalled {args.name}")
+    return DONE
+
+
+async def _send(journal: Journal, run: Run, signal: Signal) -> Run:
+    """Returns the run as it was just before. Raises `TailraceError` where it has ended."""
+    try:
+        before = await journal.get(run.id)
+        await journal.signal(run.id, signal)
+    except RunSealed:
+        raise _ended(run) from None
+    return before
+
+
+def _ended(run: Run) -> TailraceError:
+    return TailraceError(f"instance {public_id(run)} has ended: {run.state}")
+
+
+async def _told(journal: Journal, run: Run, then: str = "") -> int:
+    state = (await instance_states(journal, [await journal.get(run.id)]))[run.id]
+    print_note(f"{public_id(run)}: {state}" + (f"; {then}" if then else ""))
+    return DONE
+
+
+def _described(run: Run, state: InstanceState) -> dict[str, object]:
+    finished = run.finished
+    error = finished.error if finished is not None else run.parked
+    return {
+        "id": public_id(run),
+        "name": question_of(run),
+        "state": state,
+        "created_at": run.created_at,
+        "finished_at": finished.at if finished is not None else None,
+        "usage": msgspec.to_builtins(finished.usage) if finished is not None else None,
+        "error": msgspec.to_builtins(error),
+    }
+
+
+def _user() -> str:
+    return os.environ.get("USER", "")
+
+
+def _print_json(value: object) -> None:
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+
+
+COMMANDS: dict[str, Command] = {"ls": _list, "show": _show, "pause": _pause, "cancel": _cancel, "signal": _signal}

@@ -1,0 +1,253 @@
+"""Shows an instance until it ends: the live panel in a terminal, plain lines elsewhere, or the events as JSON.
+
+Outputs of steps go to stdout, each whole and at once when its step ends, so nothing is interleaved; all else goes to
+stderr. The table of steps at the end is made from the log, with the log's own times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
+from tailrace.cli.flow.rows import failure_words, summary_table, text_of
+from tailrace.cli.main import DONE, FAILED, INCOMPLETE, print_error
+from tailrace.cli.runs.console import console_for
+from tailrace.cli.runs.costs import Costs
+from tailrace.cli.screen.sanitize import sanitized, sanitized_line
+from tailrace.events import AttemptDiscarded, Entry, StateChanged, StepCancelled, StepFailed, StepFinished, StepStarted
+from tailrace.flows.definition.definition import Step, parsed, walk
+from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
+from tailrace.flows.engine.step_progress import InstanceProgress
+from tailrace.ports import Batch, Journal, Run
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.recovery import follow
+from tailrace.runs.run_overview import overview_of, question_of
+from tailrace.runs.signals import run_beside
+
+if TYPE_CHECKING:
+    from tailrace.app import App
+    from tailrace.config.load import Config
+
+EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
+QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs are not what anybody waits for
+
+
+class View(Protocol):
+    """Something that shows an instance as it goes on."""
+
+    def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        """`progress` has what the batch says already."""
+
+    def tick(self, progress: InstanceProgress) -> None:
+        """Time has passed."""
+
+    def close(self, progress: InstanceProgress) -> None: ...
+
+
+async def watch_instance(app: App, run: Run, *, as_json: bool) -> int:
+    """Returns when the instance has ended, with the exit code of its state. Where its process dies meanwhile, this one
+    goes on with it."""
+    progress = InstanceProgress()
+    seen = [entry for entry in await app.journal.facts(run.id) if entry.seq <= run.last_seq]
+    times = await app.journal.times(run.id)
+    view: View = JsonLines() if as_json else PanelView(run) if sys.stderr.isatty() else PlainLines(run)
+
+    async def show_all() -> None:
+        async with app.flows.watched(run.id), aclosing(follow(app.journal, run.id)) as watching:
+            async for batch in watching:
+                _apply(progress, batch, last_seen=seen[-1].seq if seen else 0, times=times)
+                view.show(batch, progress)
+
+    try:
+        with _ticking(view, progress):
+            await run_beside(show_all(), app.flows.see_to_end(run.id))
+    finally:
+        view.close(progress)
+    if progress.finished is None:
+        print_error(f"instance {public_id(run)} has not ended")
+        return FAILED
+    if not as_json:
+        await print_summary(app.journal, await app.journal.get(run.id), app.config)
+    return EXIT[progress.state]
+
+
+def _apply(progress: InstanceProgress, batch: Batch, *, last_seen: int, times: list[tuple[int, float]]) -> None:
+    """What was there before has the log's times, what comes now has the clock's."""
+    old = [entry for entry in batch if entry.seq <= last_seen]
+    progress.replay(old, times)
+    for entry in batch[len(old) :]:
+        progress.apply(entry, time.time())
+
+
+@contextmanager
+def _ticking(view: View, progress: InstanceProgress) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle | None = None
+
+    def tick() -> None:
+        nonlocal timer
+        view.tick(progress)
+        timer = loop.call_later(1 / FRAMES_PER_S, tick)
+
+    tick()
+    try:
+        yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+# ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def print_summary(journal: Journal, run: Run, config: Config) -> None:
+    """The table of steps, the error and what can be done next."""
+    facts = await journal.facts(run.id)
+    progress = InstanceProgress()
+    progress.replay(facts, await journal.times(run.id))
+    overview = overview_of(run, facts, now=time.time())
+    costs = Costs(config)
+    await costs.load([overview])
+    console = console_for(sys.stderr)
+    width = console.width if console.is_terminal else None
+    sys.stderr.write("\n")
+    for line in summary_table(progress, now=time.time(), cost=costs.of(overview), width=width):
+        console.print(line, soft_wrap=True)
+    if progress.error is not None:
+        print_error(progress.error.message)
+    if progress.state == "failed":
+        failed = next((step for step in reversed(progress.steps.values()) if step.state == "failed"), None)
+        where = f" from step {sanitized_line(failed.block_id)}" if failed is not None else ""
+        sys.stderr.write(f"       tailrace flow retry {public_id(run)} goes on{where}\n")
+
+
+# ── three views ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class JsonLines:
+    def show(self, batch: Batch, _progress: InstanceProgress) -> None:
+        for event in instance_events(batch):
+            sys.stdout.write(_json_line(event) + "\n")
+        sys.stdout.flush()
+
+    def tick(self, _progress: InstanceProgress) -> None:
+        pass
+
+    def close(self, _progress: InstanceProgress) -> None:
+        pass
+
+
+def _json_line(event: InstanceEvent) -> str:
+    return msgspec.json.encode({"seq": event.seq, "type": event.type, **event.data}).decode()
+
+
+class Outputs:
+    """The outputs of steps as text, each under the step's name where the sequence has several."""
+
+    def __init__(self, run: Run) -> None:
+        steps = [block for _, block in walk(parsed(run.new.input["definition"]).blocks) if isinstance(block, Step)]
+        self._quiet = {step.id for step in steps if step.handler in QUIET_HANDLERS}
+        self._named = len(steps) - len(self._quiet) > 1
+        self._first = True
+
+    def text(self, entry: Entry, *, coloured: bool = False) -> str:
+        """What a step that ends here has to say; empty for any other entry. `coloured`: for a terminal."""
+        if not isinstance(entry.event, StepFinished):
+            return ""
+        block_id = entry.event.block_id
+        if block_id.rpartition(".")[2] in self._quiet:
+            return ""
+        text = text_of(entry.event.output)
+        heading = f"## {sanitized_line(block_id)}"
+        if coloured:
+            text, heading = sanitized(text), f"\x1b[1m{heading}\x1b[0m"
+        gap = "" if self._first else "\n"
+        self._first = False
+        return (f"{gap}{heading}\n\n" if self._named else "") + text + ("" if text.endswith("\n") else "\n")
+
+
+class PlainLines:
+    """A line for what happens to a step on stderr; outputs on stdout."""
+
+    def __init__(self, run: Run) -> None:
+        self._outputs = Outputs(run)
+        self._note(f"{public_id(run)} {question_of(run)}")
+
+    def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        for entry in batch:
+            if line := _told(entry, progress):
+                self._note(line)
+            if text := self._outputs.text(entry, coloured=sys.stdout.isatty()):
+                sys.stdout.write(text)
+                sys.stdout.flush()
+
+    def tick(self, _progress: InstanceProgress) -> None:
+        pass
+
+    def close(self, _progress: InstanceProgress) -> None:
+        pass
+
+    def _note(self, line: str) -> None:
+        sys.stderr.write(f"{sanitized_line(line, 500)}\n")
+        sys.stderr.flush()
+
+
+def _told(entry: Entry, progress: InstanceProgress) -> str:
+    """One line on what the entry says; empty where it says nothing that people follow."""
+    event = entry.event
+    if isinstance(event, StepStarted):
+        return f"· {event.block_id}" + (f" (try {event.number})" if event.number > 1 else "")
+    if isinstance(event, StepFailed):
+        how = "failed" if event.retry_at is None else "failed, trying again"
+        return f"✗ {event.block_id} {how}: {failure_words(event.error)}"
+    if isinstance(event, StepFinished):
+        spent = progress.steps[event.block_id].duration_s(time.time())
+        return f"✓ {event.block_id}" + (f" {spent:.1f} s" if spent is not None else "")
+    if isinstance(event, StepCancelled):
+        return f"– {event.block_id} cancelled"
+    if isinstance(event, AttemptDiscarded) and event.block_id:
+        return f"↺ {event.block_id}: taken back ({sanitized_line(event.reason)})"
+    if isinstance(event, StateChanged) and event.state in ("waiting", "paused"):
+        return f"… {event.state}"
+    return ""
+
+
+class PanelView:
+    """The panel on stderr. Outputs stay above it, or go to stdout where that is not the same terminal."""
+
+    def __init__(self, run: Run) -> None:
+        self._outputs = Outputs(run)
+        self._name, self._id = question_of(run), public_id(run)
+        self._panel = LivePanel(sys.stderr)
+        self._drawn_at = 0.0
+        sys.stderr.write(f"{self._id} {sanitized_line(self._name)}\n")
+
+    def show(self, batch: Batch, progress: InstanceProgress) -> None:
+        text = "".join(self._outputs.text(entry, coloured=sys.stdout.isatty()) for entry in batch)
+        if text and not sys.stdout.isatty():
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            text = ""
+        if text or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
+            self._draw(progress, f"{text}\n" if text else "")
+
+    def tick(self, progress: InstanceProgress) -> None:
+        self._draw(progress)
+
+    def _draw(self, progress: InstanceProgress, above: str = "") -> None:
+        width, height = self._panel.size
+        lines = panel_lines(
+            progress, self._name, self._id, now=time.time(), width=width - 1, height=max(3, min(height - 2, 24))
+        )
+        self._panel.draw(lines, above)
+        self._drawn_at = time.monotonic()
+
+    def close(self, _progress: InstanceProgress) -> None:
+        self._panel.close()

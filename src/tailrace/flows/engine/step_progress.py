@@ -1,0 +1,188 @@
+"""How far each step of an instance has come: state, tries, time, tokens, cost, words. A fold of its log with times.
+
+Pure. A step's time is the time in which it was executed: a pause, a crash and the wait before another try do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias, assert_never
+
+import msgspec
+
+from tailrace.attempt_text import AttemptText
+from tailrace.events import (
+    ApprovalFact,
+    AttemptDiscarded,
+    AttemptFact,
+    Delivered,
+    Entry,
+    HistoryFact,
+    InstanceState,
+    LlmDelta,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunForked,
+    RunStarted,
+    SignalReceived,
+    Snapshot,
+    StateChanged,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepSoFar,
+    StepStarted,
+    StreamEvent,
+    UsageRecorded,
+)
+from tailrace.flows.engine.instance_events import ENDINGS
+from tailrace.journal.stored.commit_times import Times, timed_stretches
+from tailrace.messages import Usage
+
+_StepEvent: TypeAlias = StepStarted | StepFailed | StepFinished | StepCancelled | LlmDelta | AttemptDiscarded
+_OfNoStep: TypeAlias = (
+    RunForked | SignalReceived | StreamEvent | ReasoningChunk | AttemptFact | HistoryFact | ApprovalFact | Delivered
+)
+ProgressState = Literal["running", "retrying", "finished", "failed", "cancelled"]
+
+
+class StepProgress:
+    """One step. `tries` is 0 for one whose output came from the instance that this one retries."""
+
+    def __init__(self, block_id: str) -> None:
+        self.block_id = block_id
+        self.state: ProgressState = "running"
+        self.tries = 0
+        self.output: Any = None
+        self.error: RunFailure | None = None
+        self.retry_at: float | None = None
+        self.text = AttemptText()
+        self._spent_s = 0.0
+        self._since: float | None = None  # it is executed since
+        self._timed = False
+
+    def duration_s(self, now: float) -> float | None:
+        """None where the log has no times of it."""
+        if not self._timed:
+            return None
+        return self._spent_s + (max(0.0, now - self._since) if self._since is not None else 0.0)
+
+    @property
+    def usage(self) -> Usage:
+        """Of the answer that stands, where the step asked a model."""
+        try:
+            return msgspec.convert(self._said("usage", {}), Usage)
+        except msgspec.ValidationError:
+            return Usage()
+
+    @property
+    def cost_usd(self) -> float | None:
+        cost = self._said("cost_usd", None)
+        return float(cost) if isinstance(cost, int | float) else None
+
+    def _said(self, name: str, otherwise: Any) -> Any:
+        return self.output.get(name, otherwise) if isinstance(self.output, dict) else otherwise
+
+    def start(self, number: int, at: float | None) -> None:
+        self.state, self.tries, self.retry_at = "running", max(number, 1), None
+        self._since = at
+        self._timed = self._timed or at is not None
+
+    def stop(self, at: float | None) -> None:
+        """It is not executed from here on."""
+        if self._since is not None and at is not None:
+            self._spent_s += max(0.0, at - self._since)
+        self._since = None
+
+
+class InstanceProgress:
+    """All steps of an instance that have begun, in the order in which they did."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, StepProgress] = {}
+        self.state: InstanceState = "scheduled"
+        self.usage = Usage()  # of every attempt
+        self.error: RunFailure | None = None
+        self.created_at = 0.0
+        self.finished: RunFinished | None = None
+        self._last_at: float | None = None
+
+    def duration_s(self, now: float) -> float:
+        ended = self.finished.at if self.finished is not None and self.finished.at else now
+        return max(0.0, ended - self.created_at)
+
+    def replay(self, entries: Iterable[Entry], times: Times) -> None:
+        for at, stretch in timed_stretches(entries, times):
+            for entry in stretch:
+                self.apply(entry, at)
+
+    def apply(self, entry: Entry, at: float | None) -> None:
+        """`at` is when the entry was committed, where that is known."""
+        event = entry.event
+        match event:
+            case RunStarted(at=began):
+                self.created_at = began
+            case RunFinished(status, _, usage, error):
+                self.finished, self.state, self.usage, self.error = event, ENDINGS[status], usage, error
+                self._interrupt(event.at or at)
+                for step in self.steps.values():
+                    if step.state in ("running", "retrying"):
+                        step.state = "cancelled"  # with the instance
+            case StateChanged(state):
+                self.state = state
+                if state == "paused":
+                    self._interrupt(at)
+            case UsageRecorded(usage):
+                self.usage += usage
+            case Snapshot():
+                self._restore(event)
+            case StepStarted() | StepFailed() | StepFinished() | StepCancelled() | LlmDelta() | AttemptDiscarded():
+                if event.block_id:
+                    self._apply_to(self._step(event.block_id), event, entry.attempt, at)
+            case _ if isinstance(event, _OfNoStep):
+                pass
+            case _:
+                assert_never(event)
+        self._last_at = at if at is not None else self._last_at
+
+    def _step(self, block_id: str) -> StepProgress:
+        return self.steps.setdefault(block_id, StepProgress(block_id))
+
+    def _apply_to(self, step: StepProgress, event: _StepEvent, attempt: int, at: float | None) -> None:
+        match event:
+            case StepStarted(_, number, began):
+                step.stop(self._last_at)  # where it had begun before, its process died after that
+                step.start(number, began or at)
+            case StepFinished(_, output):
+                step.stop(at)
+                step.state, step.output, step.error = "finished", output, None
+            case StepFailed(_, error, number, retry_at):
+                step.stop(at)
+                step.state = "failed" if retry_at is None else "retrying"
+                step.error, step.tries, step.retry_at = error, number, retry_at
+            case StepCancelled():
+                step.stop(at)
+                step.state = "cancelled"
+            case LlmDelta(_, delta):
+                step.text.add(delta, attempt)
+            case AttemptDiscarded():
+                step.text.withdraw(attempt)
+            case _:
+                assert_never(event)
+
+    def _interrupt(self, at: float | None) -> None:
+        for step in self.steps.values():
+            step.stop(at)
+
+    def _restore(self, state: Snapshot) -> None:
+        self.state = state.state or self.state
+        self.usage = state.usage
+        for known in state.steps:
+            self._step(known.block_id).text = AttemptText(known.text.text, known.text.pieces)
+            _take_over(self._step(known.block_id), known)
+
+
+def _take_over(step: StepProgress, known: StepSoFar) -> None:
+    step.state, step.output, step.error = known.state, known.output, known.error
+    step.tries = max(step.tries, known.number)

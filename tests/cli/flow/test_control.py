@@ -1,0 +1,142 @@
+"""`tailrace flow ls | show | pause | cancel | signal | graph` over a journal that another process may be using."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.stages import service, step
+from tailrace.cli.main import main
+from tailrace.events import StateChanged
+from tailrace.flows.definition.definition import parsed
+from tailrace.flows.engine.service import FlowService
+from tailrace.journal.sqlite.store import SqliteJournal
+from tailrace.ports import Run
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.recovery import follow
+
+GOES = {"name": "goes", "blocks": [step("a", {"x": "hello"}, "do"), step("b", {"x": 2}, "do")]}
+WAITS = {"name": "waits", "blocks": [step("w", {"signal": "go"}, "wait_signal")]}
+FAILS = {"name": "fails", "blocks": [step("a", {"x": 1}, "do"), step("b", {"x": "{{input.y}}"}, "do")]}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def instances(home: Path, *definitions: dict[str, Any]) -> list[Run]:
+    """An instance of each, as far as it comes by itself; those that wait are given back."""
+
+    async def run_all() -> list[Run]:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        async with service(home, journal) as flows:
+            runs = [await _come_to_rest(flows, journal, definition) for definition in definitions]
+        await journal.close()
+        return runs
+
+    return asyncio.run(run_all())
+
+
+async def _come_to_rest(flows: FlowService, journal: SqliteJournal, definition: dict[str, Any]) -> Run:
+    run = await flows.start(parsed(definition))
+    async for batch in follow(journal, run.id):
+        if any(entry.event == StateChanged("waiting") for entry in batch):
+            break
+    return run
+
+
+def test_ls_lists_the_newest_first_with_name_and_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "ls"]) == 0
+    assert capsys.readouterr().err == f"no instances yet in {home / 'tailrace.db'}\n"
+    goes, waits, fails = instances(home, GOES, WAITS, FAILS)
+    assert main(["flow", "ls"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["instance", "when", "sequence", "state"]
+    assert [(line.split()[0], line.split()[-3:-1]) for line in lines] == [
+        (public_id(fails), ["fails", "failed"]),
+        (public_id(waits), ["waits", "waiting"]),
+        (public_id(goes), ["goes", "completed"]),
+    ]
+    for option, found in (("--failed", [fails]), ("--unfinished", [waits])):
+        assert main(["flow", "ls", option, "--json"]) == 0
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [one["id"] for one in told] == list(map(public_id, found))
+    assert (told[0]["name"], told[0]["state"]) == ("waits", "waiting")
+
+
+def test_show_has_outputs_steps_and_what_can_be_done(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    goes, fails = instances(home, GOES, FAILS)
+    assert main(["flow", "show", public_id(goes)[:-3]]) == 0
+    out, err = capsys.readouterr()
+    assert out == '## a\n\n{\n  "x": "hello"\n}\n\n## b\n\n{\n  "x": 2\n}\n'
+    assert err.startswith(f"{public_id(goes)} goes: completed, begun ")
+    assert [line.split()[:3] for line in err.splitlines()[-3:-1]] == [["a", "finished", "1"], ["b", "finished", "1"]]
+    assert main(["flow", "show", "last"]) == 0
+    assert capsys.readouterr().err.endswith(f"tailrace flow retry {public_id(fails)} goes on from step b\n")
+    assert main(["flow", "show", goes.id, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["id"], told["state"], told["outputs"]) == (
+        public_id(goes),
+        "completed",
+        {"a": {"x": "hello"}, "b": {"x": 2}},
+    )
+    assert main(["flow", "show", "nobody"]) == 1
+    assert capsys.readouterr().err == "error: there is no instance nobody\n"
+
+
+def test_cancel_ends_an_instance_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (waits,) = instances(home, WAITS)
+    name = public_id(waits)
+    assert main(["flow", "cancel", "last"]) == 0
+    assert capsys.readouterr().err == f"{name}: cancelled\n"
+    for command in (["cancel", name], ["pause", name], ["signal", name, "go"]):
+        assert main(["flow", *command]) == 1
+        assert capsys.readouterr().err.startswith(f"error: instance {name} has ended: ")
+
+
+def test_signals_reach_the_process_that_executes_the_instance(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def run_beside() -> tuple[str, Any]:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        async with service(home, journal) as flows:
+            run = await _come_to_rest(flows, journal, WAITS)
+            name = public_id(run)
+            assert await asyncio.to_thread(main, ["flow", "pause", "last"]) == 0
+            assert capsys.readouterr().err == f"{name}: paused; tailrace flow resume {name} goes on\n"
+            assert await asyncio.to_thread(main, ["flow", "ls"]) == 0
+            assert " paused " in capsys.readouterr().out
+            await flows.signal(name, "resume")
+            assert await asyncio.to_thread(main, ["flow", "signal", name, "go", "--payload", '{"n": 7}']) == 0
+            await flows.finished(run.id)
+            outputs = (await flows.instance(run.id)).outputs
+        await journal.close()
+        return name, outputs
+
+    name, outputs = asyncio.run(run_beside())
+    assert outputs["w"]["payload"] == {"n": 7}
+    assert capsys.readouterr().err == f"{name}: signalled go\n"
+
+
+@pytest.mark.parametrize("payload", ["3", "[1]", "{n: 7}"])
+def test_a_payload_is_a_json_object(payload: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    instances(home, WAITS)
+    assert main(["flow", "signal", "last", "go", "--payload", payload]) == 1
+    assert capsys.readouterr().err.startswith("error: --payload: expected a JSON object")
+
+
+def test_graph_draws_a_file_or_an_instance(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "f.json").write_text(json.dumps(GOES))
+    assert main(["flow", "graph", str(home / "f.json")]) == 0
+    assert capsys.readouterr().out.splitlines()[:3] == ["flowchart TD", '  start(["goes"])', '  b0["a<br/>do"]']
+    instances(home, FAILS)
+    assert main(["flow", "graph", "last", "--format", "tree"]) == 0
+    assert capsys.readouterr().out == "fails\n├─ ✓ a  do\n└─ ✗ b  do\n"
+    assert main(["flow", "graph", "last", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["states"] == {"a": "finished", "b": "failed"}
+    assert main(["flow", "graph", str(home / "none.yaml")]) == 1
+    assert "cannot be read" in capsys.readouterr().err

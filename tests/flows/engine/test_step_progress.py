@@ -1,0 +1,82 @@
+"""What is told of each step: the fold of an instance's log with its times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.events import (
+    AnyEvent,
+    AttemptDiscarded,
+    Entry,
+    LlmDelta,
+    RunFailure,
+    RunFinished,
+    RunStarted,
+    StateChanged,
+    StepCancelled,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    UsageRecorded,
+)
+from tailrace.flows.engine.step_progress import InstanceProgress
+from tailrace.messages import Usage
+
+FAILURE = RunFailure("retryable", "cut")
+ANSWER = {"message": {"content": "Hello"}, "usage": {"input_tokens": 5, "output_tokens": 2}, "cost_usd": 0.5}
+
+
+def folded(*timed: tuple[float, AnyEvent]) -> InstanceProgress:
+    progress = InstanceProgress()
+    entries = [Entry(seq, event) for seq, (_, event) in enumerate(timed, 1)]
+    progress.replay(entries, [(seq, at) for seq, (at, _) in enumerate(timed, 1)])
+    return progress
+
+
+def shown(progress: InstanceProgress, now: float = 1000.0) -> list[tuple[str, str, int, float | None]]:
+    return [(step.block_id, step.state, step.tries, step.duration_s(now)) for step in progress.steps.values()]
+
+
+def test_a_step_has_its_state_tries_time_tokens_and_cost() -> None:
+    progress = folded(
+        (100, RunStarted("sequence", at=100)),
+        (100, StateChanged("running")),
+        (100, StepStarted("a", 1, 100)),
+        (100, StepStarted("b", 1, 100)),
+        (101, LlmDelta("a", "Hel")),
+        (103, StepFailed("a", FAILURE, 1, retry_at=110)),
+        (110, StepStarted("a", 2, 110)),
+        (111, UsageRecorded(Usage(9, 9))),
+        (112, StepFinished("a", ANSWER)),
+        (112, StepCancelled("b")),
+        (113, RunFinished("completed", "", Usage(9, 9), at=113)),
+    )
+    assert shown(progress) == [("a", "finished", 2, 5.0), ("b", "cancelled", 1, 12.0)]
+    step = progress.steps["a"]
+    assert (step.usage, step.cost_usd, step.error) == (Usage(5, 2), 0.5, None)
+    assert (progress.state, progress.usage, progress.duration_s(1000)) == ("completed", Usage(9, 9), 13.0)
+
+
+def test_neither_a_crash_nor_a_pause_counts_as_time_of_a_step() -> None:
+    crashed: Sequence[tuple[float, AnyEvent]] = [
+        (100, RunStarted("sequence", at=100)),
+        (100, StepStarted("a", 1, 100)),
+        (104, LlmDelta("a", "Hel")),  # the process died after this
+        (500, StepStarted("a", 1, 500)),
+    ]
+    assert shown(folded(*crashed), now=502) == [("a", "running", 1, 6.0)]
+    paused = folded(*crashed, (503, StateChanged("paused")))
+    assert (paused.state, shown(paused)) == ("paused", [("a", "running", 1, 7.0)])
+    ended = folded(*crashed, (503, StateChanged("paused")), (600, StepStarted("a", 1, 600)), (601, StepFinished("a")))
+    assert shown(ended) == [("a", "finished", 1, 8.0)]
+
+
+def test_what_a_retried_instance_has_kept_has_no_time_of_its_own() -> None:
+    progress = folded((100, RunStarted("sequence", at=100)), (100, StepFinished("a", "x")))
+    assert shown(progress) == [("a", "finished", 0, None)]
+
+
+def test_a_text_that_is_taken_back_is_gone_and_a_failure_stays() -> None:
+    progress = folded((1, LlmDelta("a", "Hel")), (2, AttemptDiscarded("cut", "a")), (3, StepFailed("a", FAILURE)))
+    assert (progress.steps["a"].text.text, progress.steps["a"].state) == ("", "failed")
+    assert progress.steps["a"].error == FAILURE
