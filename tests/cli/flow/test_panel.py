@@ -69,6 +69,12 @@ def test_each_step_has_a_row_with_its_mark_time_tokens_and_last_words() -> None:
     ]
 
 
+def test_while_it_is_paused_nothing_turns() -> None:
+    progress = progress_of(StepStarted("a", 1, 102), StateChanged("paused"))
+    assert panel(progress)[1:] == panel(progress, now=500.3)[1:] == ["‖ a        2.0s"]
+    assert "paused · 6.0s" in panel(progress)[0]
+
+
 def test_where_one_step_runs_alone_its_words_stand_below() -> None:
     progress = progress_of(StepStarted("a", 1, 104), LlmDelta("a", "one\n" * 9 + "The end of it is near, it seems."))
     assert panel(progress, width=30)[1:] == [

@@ -41,7 +41,9 @@ def panel_lines(
     lines = [_head(progress, name, instance_id, now, width)]
     alone = live[0] if len(live) == 1 and len(body) + 1 < height and live[0].state == "running" else None
     lines += [
-        _note(step, width) if isinstance(step, str) else _row(step, size, now, width, brief=step is alone)
+        _note(step, width)
+        if isinstance(step, str)
+        else _row(step, size, now, width, brief=step is alone, paused=progress.state == "paused")
         for step in body
     ]
     if alone is not None:
@@ -92,10 +94,12 @@ def _note(text: str, width: int) -> Text:
     return Text(padded(f"… {text}", width).rstrip(), style="dim", no_wrap=True)
 
 
-def _row(step: StepProgress, size: int, now: float, width: int, *, brief: bool) -> Text:
+def _row(step: StepProgress, size: int, now: float, width: int, *, brief: bool, paused: bool) -> Text:
     """`brief`: the step's words stand below."""
     mark, style = MARKS[step.state]
-    if step.state == "running":
+    if step.state == "running" and paused:
+        mark, style = "‖", "yellow"
+    elif step.state == "running":
         mark = SPINNER[int(now * FRAMES_PER_S) % len(SPINNER)]
     line = Text(no_wrap=True)
     line.append(f"{mark} ", style=style).append(padded(sanitized_line(step.block_id), size))

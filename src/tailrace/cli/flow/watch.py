@@ -14,6 +14,7 @@ from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from rich.text import Text
 
 from tailrace.cli.flow.panel import FRAMES_PER_S, LivePanel, panel_lines
 from tailrace.cli.flow.rows import failure_words, summary_table, text_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tailrace.config.load import Config
 
 EXIT = {"completed": DONE, "failed": FAILED, "cancelled": INCOMPLETE}
+MAX_ROWS = 24  # of the panel, however high the terminal is
 QUIET_HANDLERS = frozenset({"sleep", "wait_signal"})  # their outputs are not what anybody waits for
 
 
@@ -120,6 +122,9 @@ async def print_summary(journal: Journal, run: Run, config: Config) -> None:
     sys.stderr.write("\n")
     for line in summary_table(progress, now=time.time(), cost=costs.of(overview), width=width):
         console.print(line, soft_wrap=True)
+    if run.parked is not None:
+        print_error(f"it is set aside: {run.parked.message}")
+        sys.stderr.write(f"       tailrace flow resume {public_id(run)} lets it go on\n")
     if progress.error is not None:
         print_error(progress.error.message)
     if progress.state == "failed":
@@ -236,7 +241,7 @@ class PanelView:
             sys.stdout.flush()
             text = ""
         if text or time.monotonic() - self._drawn_at >= 1 / FRAMES_PER_S:
-            self._draw(progress, f"{text}\n" if text else "")
+            self._draw(progress, text)
 
     def tick(self, progress: InstanceProgress) -> None:
         self._draw(progress)
@@ -244,9 +249,9 @@ class PanelView:
     def _draw(self, progress: InstanceProgress, above: str = "") -> None:
         width, height = self._panel.size
         lines = panel_lines(
-            progress, self._name, self._id, now=time.time(), width=width - 1, height=max(3, min(height - 2, 24))
+            progress, self._name, self._id, now=time.time(), width=width - 1, height=max(3, min(height - 3, MAX_ROWS))
         )
-        self._panel.draw(lines, above)
+        self._panel.draw([Text(), *lines], above)
         self._drawn_at = time.monotonic()
 
     def close(self, _progress: InstanceProgress) -> None:
