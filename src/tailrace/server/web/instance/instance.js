@@ -1,0 +1,177 @@
+// An instance of a sequence: `/?instance=ID`. The graph lights up, each step streams in its card; a connection that
+// breaks is taken up again after the last event that was seen.
+
+import { button, element, make } from "../answer/dom.js";
+import { post, read, ask, wordsOf } from "../net/api.js";
+import { events } from "../net/sse.js";
+import { GraphView } from "./graph_view.js";
+
+const RETRY_MS = [250, 500, 1000, 2000, 5000];
+const ENDED = new Set(["completed", "failed", "cancelled"]);
+
+export async function openInstance(address = new URLSearchParams(location.search)) {
+  const root = make("main");
+  root.id = "instance";
+  document.body.dataset.view = "instance";
+  document.body.append(root);
+  await new InstanceView(root, address.get("instance")).open();
+}
+
+class InstanceView {
+  constructor(root, id) {
+    this.path = `/instances/${encodeURIComponent(id)}`;
+    this.seq = 0;
+    this.state = "";
+    this.drawing = false;
+    this.status = make("p", "instance-status");
+    this.status.setAttribute("role", "status");
+    this.badge = make("span", "badge");
+    this.time = make("span", "instance-facts");
+    this.controls = make("div", "choices");
+    this.failure = make("div", "instance-failure");
+    this.failure.setAttribute("role", "alert");
+    this.heading = make("h1");
+    const home = element("a", ["Tailrace"], "home");
+    home.href = "/";
+    const bar = element("nav", [home, this.status], "instance-bar");
+    bar.setAttribute("aria-label", "Tailrace");
+    const head = element("header", [element("div", [this.heading, this.badge, this.time], "instance-title"), this.controls]);
+    this.body = make("div", "instance-graph");
+    root.append(bar, head, this.failure, this.body);
+  }
+
+  async open() {
+    try {
+      const [instance, graph] = await Promise.all([read(this.path), read(`${this.path}/graph`)]);
+      this.instance = instance;
+      this.heading.textContent = instance.name;
+      document.title = `${instance.name} · Tailrace`;
+      this.graph = new GraphView(graph);
+      this.body.append(this.graph.node);
+      this.become(instance.state);
+      this.ticking = setInterval(() => this.tick(), 1000);
+      await this.follow();
+    } catch (error) {
+      this.failure.textContent = wordsOf(error);
+    }
+  }
+
+  async follow() {
+    let failures = 0;
+    while (!ENDED.has(this.state) || !this.seq) {
+      try {
+        const headers = this.seq ? { "Last-Event-ID": String(this.seq) } : {};
+        const response = await ask(`${this.path}/stream`, { headers });
+        for await (const event of events(response.body)) {
+          if (event.event === "error") break; // the server stops; another will go on
+          failures = 0;
+          this.say("");
+          this.seq = Number(event.id) || this.seq;
+          this.apply(JSON.parse(event.data));
+        }
+        if (response.status === 204) break; // it has ended, and nothing is new
+      } catch (error) {
+        if (error.status && error.status < 500) throw error;
+      }
+      if (ENDED.has(this.state)) break;
+      this.say("Connection lost. Reconnecting…");
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+    }
+    clearInterval(this.ticking);
+    await this.finish();
+  }
+
+  apply(event) {
+    if (event.type === "state") this.become(event.state);
+    else if (event.type === "done") this.end(event);
+    else this.graph.apply(event);
+    if (event.type === "snapshot") this.become(event.state);
+    this.draw();
+  }
+
+  /** At most once per frame, whatever arrives in between. */
+  draw() {
+    if (this.drawing) return;
+    this.drawing = true;
+    const now = () => {
+      this.drawing = false;
+      this.graph.draw();
+    };
+    if (document.hidden) setTimeout(now, 250);
+    else requestAnimationFrame(now);
+  }
+
+  become(state) {
+    this.state = state;
+    this.badge.textContent = state;
+    this.badge.dataset.state = state;
+    this.offer();
+  }
+
+  end({ state, error, usage }) {
+    this.become(state);
+    this.graph.end();
+    if (error) this.failure.textContent = error.message;
+    const tokens = usage ? `${usage.input_tokens} tokens in, ${usage.output_tokens} out` : "";
+    this.tokens = tokens;
+  }
+
+  /** What an ended instance says of itself beyond its events. */
+  async finish() {
+    this.instance = await read(this.path);
+    this.tick();
+  }
+
+  tick() {
+    const { created_at: began, finished_at: ended } = this.instance;
+    const seconds = Math.max(0, (ended ?? Date.now() / 1000) - began);
+    const took = seconds < 60 ? `${seconds.toFixed(ended ? 1 : 0)} s` : `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+    this.time.textContent = [took, this.tokens].filter(Boolean).join(" · ");
+  }
+
+  // ── what people do ──────────────────────────────────────────────────────────────────────────────────────
+
+  offer() {
+    const buttons = [];
+    if (this.state === "paused") buttons.push(this.sends("Resume", "resume"));
+    else if (!ENDED.has(this.state)) buttons.push(this.sends("Pause", "pause"));
+    if (!ENDED.has(this.state)) buttons.push(this.sends("Cancel", "cancel"));
+    if (this.state === "failed") buttons.push(button("Retry", (pressed) => this.retry(pressed)));
+    if (this.instance?.id) buttons.push(this.inspect());
+    this.controls.replaceChildren(...buttons);
+  }
+
+  sends(label, signal) {
+    return button(label, async (pressed) => {
+      pressed.disabled = true;
+      try {
+        await post(`${this.path}/signals`, { signal });
+      } catch (error) {
+        this.say(wordsOf(error));
+        pressed.disabled = false;
+      }
+    });
+  }
+
+  /** The new instance goes on at the step that failed; the page goes there. */
+  async retry(pressed) {
+    pressed.disabled = true;
+    try {
+      const { id } = await (await post(`${this.path}/retry`, {})).json();
+      location.assign(`/?instance=${encodeURIComponent(id)}`);
+    } catch (error) {
+      this.say(wordsOf(error));
+      pressed.disabled = false;
+    }
+  }
+
+  inspect() {
+    const link = element("a", ["Inspect"], "button");
+    link.href = `/?run=${encodeURIComponent(this.instance.id)}`;
+    return link;
+  }
+
+  say(words) {
+    this.status.textContent = words;
+  }
+}

@@ -1,0 +1,114 @@
+// The card of a step: its state, and for each of its iterations the text as it streams, the tries and the output.
+
+import { AnswerText } from "../answer/answer_text.js";
+import { element, make } from "../answer/dom.js";
+
+const MARKS = { pending: "○", running: "●", retrying: "↻", finished: "✓", failed: "✗", cancelled: "–" };
+const WORST_FIRST = ["failed", "retrying", "running", "cancelled", "finished", "pending"];
+
+export class StepCard {
+  constructor({ name, title, handler }) {
+    this.iterations = new Map();
+    this.mark = make("span", "mark");
+    this.mark.setAttribute("aria-hidden", "true");
+    this.state = make("span", "step-state");
+    this.rows = make("div", "iterations");
+    const head = element("div", [this.mark, element("b", [name]), element("span", [title || handler], "handler"), this.state], "step-head");
+    this.node = element("section", [head, this.rows], "step-card");
+    this.node.setAttribute("aria-label", `step ${name}`);
+    this.tell("pending");
+  }
+
+  /** What the graph says before the events come. */
+  expect(state) {
+    if (!this.iterations.size) this.tell(state);
+  }
+
+  iteration(key) {
+    let found = this.iterations.get(key);
+    if (!found) {
+      found = new Iteration(key, () => this.changed());
+      this.iterations.set(key, found);
+      this.rows.append(found.node);
+    }
+    return found;
+  }
+
+  changed() {
+    const states = [...this.iterations.values()].map(({ state }) => state);
+    this.tell(WORST_FIRST.find((state) => states.includes(state)) ?? "pending", states);
+  }
+
+  tell(state, states = []) {
+    this.node.dataset.state = state;
+    this.mark.textContent = MARKS[state] ?? "○";
+    const done = states.filter((one) => one === "finished").length;
+    this.state.textContent = states.length > 1 ? `${done} of ${states.length} done` : state;
+  }
+
+  end() {
+    for (const one of this.iterations.values()) if (one.state === "running" || one.state === "retrying") one.become("cancelled");
+  }
+
+  draw() {
+    for (const one of this.iterations.values()) one.draw();
+  }
+}
+
+class Iteration {
+  constructor(key, changed) {
+    this.changed = changed;
+    this.state = "pending";
+    this.text = null;
+    this.note = make("p", "note");
+    this.said = make("div", "said");
+    const label = key ? [element("span", [key], "iteration-key")] : [];
+    this.node = element("div", [...label, this.said, this.note], "iteration");
+  }
+
+  become(state, { number = 1, error = null, retry_at: retryAt = null } = {}) {
+    this.state = state;
+    const tries = number > 1 ? `try ${number}` : "";
+    const wait = retryAt ? `next try at ${new Date(retryAt * 1000).toLocaleTimeString()}` : "";
+    this.note.textContent = [tries, error?.message, wait].filter(Boolean).join(": ");
+    this.note.dataset.state = state;
+    this.changed();
+  }
+
+  add(piece, attempt) {
+    if (!this.text) {
+      this.text = new AnswerText();
+      this.said.append(this.text.node);
+    }
+    this.text.add(piece, attempt);
+    if (this.state === "pending") this.become("running");
+  }
+
+  withdraw(attempt) {
+    this.text?.withdraw(attempt);
+  }
+
+  /** An answer of a model is shown as its text; any other output as it is, folded where it is long. */
+  finish(output) {
+    const content = output?.message?.content;
+    if (typeof content === "string" && !this.text) this.add(content, 1);
+    const facts = [output?.provider && `${output.provider}/${output.model}`, tokens(output?.usage)].filter(Boolean);
+    if (content === undefined && output !== null && output !== undefined) this.said.append(whole(output));
+    this.become("finished");
+    this.note.textContent = facts.join(" · ");
+  }
+
+  draw() {
+    this.text?.draw();
+  }
+}
+
+const tokens = (usage) => usage && `${usage.input_tokens ?? 0} tokens in, ${usage.output_tokens ?? 0} out`;
+
+function whole(output) {
+  const text = typeof output === "string" ? output : JSON.stringify(output, null, 2);
+  const pre = element("pre", [text]);
+  pre.tabIndex = 0;
+  if (text.length < 400) return pre;
+  return element("details", [element("summary", ["Output"]), pre]);
+}
