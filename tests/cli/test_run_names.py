@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tailrace.cli.run_names import find_run, short_ids
+from tailrace.cli.run_names import find_instance, find_run, short_ids
 from tailrace.errors import RunNotFound, TailraceError
 from tailrace.journal.memory import MemoryJournal
 from tailrace.ports import NewRun
@@ -28,7 +28,12 @@ async def test_a_run_is_named_by_its_id_a_beginning_or_last() -> None:
     shared = next(at for at, (one, two) in enumerate(zip(first.id, second.id, strict=True)) if one != two)
     assert await find_run(journal, first.id[: shared + 1]) == first
     assert await find_run(journal, second.id[len("run_") : shared + 1]) == second
-    both = re.escape(f"several runs begin with 'run_': {sequence.id}, {second.id}, {first.id}; write more of the id")
+    instance = sequence.id.replace("run_", "ins_")
+    assert await find_run(journal, instance[:-2]) == sequence
+    assert [await find_instance(journal, word) for word in ("last", instance, sequence.id)] == [sequence] * 3
+    with pytest.raises(RunNotFound, match="is not an instance of a sequence"):
+        await find_instance(journal, first.id)
+    both = re.escape(f"several runs begin with 'run_': {instance}, {second.id}, {first.id}; write more of the id")
     with pytest.raises(TailraceError, match=both):
         await find_run(journal, "run_")
     for word in ("", "nobody", "run_zz", "%", delivery.id[:-1]):

@@ -10,9 +10,18 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.main import main
-from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFailure, RunFinished, RunStatus
+from tailrace.events import (
+    MessageChunk,
+    MessageStop,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunStatus,
+    StateChanged,
+)
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Run
+from tailrace.ports import NewRun, Run
 from tailrace.testing.conformance.journal import started, written
 
 
@@ -45,6 +54,22 @@ def test_runs_lists_the_newest_first(home: Path, capsys: pytest.CaptureFixture[s
     assert ["pending" in lines[0], "completed" in lines[1]] == [True, True]
     assert main(["runs", "--unfinished", "--json"]) == 0
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [new.id]
+
+
+def test_a_paused_instance_is_shown_as_paused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def paused() -> Run:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        run, lease = await journal.start(NewRun(SEQUENCE, session="instances/mill"), "me")
+        assert lease is not None
+        await written(journal, lease, [StateChanged("running"), StateChanged("paused")])
+        await journal.close()
+        return run
+
+    name = asyncio.run(paused()).id.replace("run_", "ins_")
+    assert main(["runs"]) == 0
+    assert [word for word in capsys.readouterr().out.split() if word in (name, "paused")] == [name, "paused"]
+    assert main(["show", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: paused")
 
 
 def test_runs_says_why_one_failed_that_said_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,9 +46,12 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
+from tailrace.flows.engine.instance_state import instance_state
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import in_short, without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
 from tailrace.runs.run_overview import OWN_RECORDS
 
@@ -135,7 +138,7 @@ async def _list(journal: Journal, args: Namespace, config: Config) -> int:
     costs = Costs(config)
     await costs.load(overviews)
     console = console_for(sys.stdout)
-    names = short_ids(found) if console.is_terminal else {each.id: each.id for each in found}
+    names = short_ids(found) if console.is_terminal else {each.id: public_id(each) for each in found}
     rows = [cells_of(each, name=names[each.id], cost=costs.of(each), now=time.time()) for each in overviews]
     for line in table(rows, console.width if console.is_terminal else None):
         console.print(line, soft_wrap=True)
@@ -160,7 +163,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
     owner = f", executed by {run.owner}" if run.owner else ""
     usage = f"{state.usage.input_tokens} tokens in, {state.usage.output_tokens} out"
     lines = [
-        f"{run.id}: {run.state}{owner}",
+        f"{public_id(run)}: {instance_state(run, state.state) if run.new.kind == SEQUENCE else run.state}{owner}",
         f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
         f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
     ]
@@ -233,16 +236,16 @@ async def _stop(journal: Journal, args: Namespace) -> int:
     except RunSealed:
         found = await journal.get(run_id)
     if found.state not in ENDED:
-        print_note(f"{run_id}: stopping")
+        print_note(f"{public_id(found)}: stopping")
         async for _ in follow(journal, run_id, after=found.last_seq):
             pass
         found = await journal.get(run_id)
-    _print(_run_json(found) if args.json else f"{found.id}: {found.state}")
+    _print(_run_json(found) if args.json else f"{public_id(found)}: {found.state}")
     return DONE
 
 
 def _run_json(run: Run) -> str:
-    return msgspec.json.encode(run).decode()
+    return msgspec.json.encode(msgspec.structs.replace(run, id=public_id(run))).decode()
 
 
 def _safe(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,11 +10,13 @@ from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
-from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
+from tailrace.events import ApprovalSoFar, Decision, InstanceState, RunFailure, Snapshot, TextSoFar, ToolSoFar
+from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.run_overview import question_of as question_of_run
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -121,6 +124,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     error: RunFailure | None = None
     forked_from: ForkedFrom | None = None
+    state: InstanceState | None = None  # of an instance of a sequence: it may be paused while its run is `running`
 
 
 class RunState(RunSummary, frozen=True, kw_only=True):
@@ -138,15 +142,20 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None = None  # `before` of the next page
 
 
+def page_of(ids: Sequence[str], *, more: bool) -> Page:
+    """`ids` are those of the page; `more`: there are others after them."""
+    return Page(more, ids[-1] if more else None)
+
+
 class RunList(msgspec.Struct, frozen=True):
     data: tuple[RunSummary, ...]
     page: Page
 
 
-def summary_of(run: Run) -> RunSummary:
+def summary_of(run: Run, state: InstanceState | None = None) -> RunSummary:
     finished = run.finished
     return RunSummary(
-        id=run.id,
+        id=public_id(run),
         status=run.state,
         kind=run.new.kind,
         model=run.new.model,
@@ -159,6 +168,7 @@ def summary_of(run: Run) -> RunSummary:
         usage=finished.usage if finished else None,
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
+        state=state,
     )
 
 
@@ -169,6 +179,8 @@ def forked_from(run: Run) -> ForkedFrom | None:
 
 def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
     summary = msgspec.structs.asdict(summary_of(run))
+    if run.new.kind == SEQUENCE:
+        summary.update(state="paused" if run.state == "parked" else state.state or "scheduled")
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
         summary.update(status=state.status, last_seq=seq)
