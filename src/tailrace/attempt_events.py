@@ -31,6 +31,7 @@ class AttemptStarted(Event, omit_defaults=True):
     block_id: str = ""
     dialect: Dialect | None = None  # of the provider, where it is asked for a client of one of our APIs
     ignored: tuple[str, ...] = ()  # the client's parameters that this provider is not told
+    previous_failure: str = ""  # why the attempt before it at the same call ended
 
 
 class AnswerKept(Event, omit_defaults=True):

@@ -390,6 +390,12 @@ class Journal(Protocol):
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
         """The `facts` of each of these runs, in one read."""
 
+    async def times(self, run_id: str) -> list[tuple[int, float]]:
+        """When entries were committed: pairs of a seq and the wall clock's time, in the order of the log. The time of
+        an entry is that of the last pair whose seq is not greater than its own; an entry before the first pair has
+        none. Compaction keeps the times of the facts. For a run in "memory" they are exact after a pause, and at most
+        half a second early in a steady stream. Empty for a log that was written before times were stored."""
+
     async def snapshot(self, run_id: str) -> Entry:
         """The folded state at the newest committed seq."""
 

@@ -26,6 +26,7 @@ from tailrace.providers.call import Caller
 from tailrace.providers.http.endpoint import Endpoint
 from tailrace.providers.http.provider import HttpProvider
 from tailrace.providers.http.transport import AiohttpTransport, open_transport
+from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, Scenario
 
 QUICK = CallPolicy(backoff_s=0.001, backoff_max_s=0.002)
@@ -125,7 +126,7 @@ class Stage:
         return [event async for batch in self.flows.watch(instance_id, after=after) for event in batch]
 
     async def log(self, instance_id: str) -> list[AnyEvent]:
-        return [entry.event for entry in await self.journal.read(instance_id)]
+        return [entry.event for entry in await self.journal.read(run_id_of(instance_id))]
 
 
 def spoken(events: list[InstanceEvent], block_id: str = "say") -> str:

@@ -84,6 +84,7 @@ async def test_every_run_is_the_same_in_postgresql(filled: tuple[Path, dict[str,
             assert msgspec.to_builtins(fold(new).snapshot()) == msgspec.to_builtins(fold(old).snapshot())
             assert await after.get(run_id) == await before.get(run_id)
             assert await after.snapshot(run_id) == await before.snapshot(run_id)
+            assert await after.times(run_id) == await before.times(run_id) != []
         assert (await after.runs(session="s"))[0].id == runs["compacted"]
         assert (await after.run_with_key("ended")) == await after.get(runs["ended"])
     finally:

@@ -9,6 +9,7 @@ import pytest
 from tailrace.errors import JournalError, RunNotFound
 from tailrace.events import Entry, MessageChunk, RunFinished
 from tailrace.journal.memory import MemoryJournal
+from tailrace.journal.stored.commit_times import Times
 from tailrace.ports import Journal, NewRun, Run
 from tailrace.testing.conformance.journal import JournalConformance
 from tailrace.testing.conformance.wall_clock import WallClock
@@ -33,7 +34,7 @@ async def test_I101_a_sessions_runs_keep_their_order_when_the_clock_is_set_back(
 
 
 async def test_a_run_that_storage_will_not_record_ends_for_its_viewers_too() -> None:
-    async def refuse(_run: Run, _entries: list[Entry]) -> None:
+    async def refuse(_run: Run, _entries: list[Entry], _times: Times) -> None:
         raise JournalError("no space left")
 
     journal = MemoryJournal(record_end=refuse)

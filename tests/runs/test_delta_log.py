@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tailrace.errors import Unavailable
 from tailrace.events import (
     AnyEvent,
     AttemptDiscarded,
@@ -55,6 +56,20 @@ async def test_attempts_are_numbered_within_the_run_and_withdrawn_by_that_number
         (3, AttemptDiscarded("x" * MAX_REASON_CHARS)),
     ]
     assert (log.text, log.usage) == ("Once  a", SPENT)
+
+
+async def test_an_attempt_says_why_the_one_before_it_ended() -> None:
+    log = TextLog(written := Written())
+    log.attempt_started(1, "a", "m")
+    log.attempt_ended(AttemptOutcome(1, "a", "m", error=Unavailable("503: overloaded")))
+    log.attempt_started(2, "b", "m")
+    log.attempt_ended(AttemptOutcome(2, "b", "m"))
+    log.attempt_started(1, "b", "m")  # of the next call
+    assert [event for _, event in written.entries] == [
+        AttemptStarted("a", "m"),
+        AttemptStarted("b", "m", previous_failure="503: overloaded"),
+        AttemptStarted("b", "m"),
+    ]
 
 
 async def test_arguments_that_the_log_has_of_a_kept_answer_are_not_written_twice() -> None:

@@ -50,7 +50,7 @@ _TABLES = (
         ),
         select={"lease_until": "0.0"},
     ),
-    _Table("batches", ("run", "crc", "first_seq", "last_seq", "attempt", "events")),
+    _Table("batches", ("run", "crc", "first_seq", "last_seq", "attempt", "events", "at")),
     _Table("snapshots", ("run", "crc", "seq", "attempt", "state")),
     _Table("signals", ("id", "run", "name", "payload", "sender"), identity="id"),
     _Table("key_values", ("namespace", "key", "value"), where="namespace <> 'processes.heartbeats'"),

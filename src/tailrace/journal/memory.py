@@ -22,6 +22,7 @@ from tailrace.journal.open_log import OpenLog, new_run_id
 from tailrace.journal.sessions.session_runs import session_of
 from tailrace.journal.sessions.session_search import TextSearch, question_text
 from tailrace.journal.sessions.session_watch import SessionWatch
+from tailrace.journal.stored.commit_times import TickTimes, Times, timed_stretches
 from tailrace.ports import (
     CRASH_LOOP,
     ENDED,
@@ -45,6 +46,7 @@ class _MemoryRun:
         self.run = run
         self.log = OpenLog(run.id, 0, Fold())
         self.tail = Tail(window=None)
+        self.times = TickTimes()
         self.lease_until = 0.0
         self.claimed_seq = 0  # the last entry before the newest claim
         self.suspected: set[int] = set()  # the claims whose owners count as dead: `kills` is how many
@@ -79,14 +81,14 @@ class _MemoryRun:
 
 
 class MemoryJournal:
-    """`clock` is the wall clock, in seconds since the epoch. `record_end` is called with a run and all its entries
-    before a viewer sees its end."""
+    """`clock` is the wall clock, in seconds since the epoch. `record_end` is called with a run, all its entries
+    and their times before a viewer sees its end."""
 
     def __init__(
         self,
         *,
         clock: Callable[[], float] = time.time,
-        record_end: Callable[[Run, list[Entry]], Awaitable[None]] | None = None,
+        record_end: Callable[[Run, list[Entry], Times], Awaitable[None]] | None = None,
     ) -> None:
         self._clock = clock
         self._record_end = record_end
@@ -115,6 +117,7 @@ class MemoryJournal:
         known = _MemoryRun(Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0))
         known.log.append([RunStarted(new.kind, new.model, new.session, at)], 1)
         known.tail.publish(known.log.take_pending())
+        known.times.add(1, at)
         self._runs[known.run.id] = known
         if new.idempotency_key:
             self._by_key[new.idempotency_key] = known.run.id
@@ -200,8 +203,9 @@ class MemoryJournal:
             finished = entry.event  # with what was spent
         if self._record_end is not None:
             ended = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
+            times = [*known.times.pairs, (entry.seq, self._clock())]
             try:
-                await self._record_end(ended, [*await self.read(lease.run_id), entry])
+                await self._record_end(ended, [*await self.read(lease.run_id), entry], times)
             except JournalError as why:  # a run that could not be stored is lost: no viewer may see it end
                 known.tail.fail(why)
                 self.forget(lease.run_id)
@@ -223,9 +227,11 @@ class MemoryJournal:
         self._unpublished.append(known)
 
     def _publish(self) -> None:
+        at = self._clock() if self._unpublished else 0.0
         for known in self._unpublished:
             if batch := known.log.take_pending():
                 known.tail.publish(batch)
+                known.times.add(batch[0].seq, at)
                 known.set(last_seq=known.tail.last_seq)
         self._unpublished.clear()
         self._published.wake()
@@ -321,6 +327,13 @@ class MemoryJournal:
 
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
         return [await self.facts(run_id) for run_id in run_ids]
+
+    async def times(self, run_id: str) -> list[tuple[int, float]]:
+        known = self._run(run_id)
+        if known.compacted is None:
+            return list(known.times.pairs)
+        kept = timed_stretches(await self.facts(run_id), known.times.pairs)
+        return [(entries[0].seq, at) for at, entries in kept if at is not None]
 
     async def snapshot(self, run_id: str) -> Entry:
         return fold(await self.read(run_id)).entry()

@@ -18,6 +18,7 @@ from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sessions.session_runs import joined
+from tailrace.journal.stored.commit_times import Times
 from tailrace.ports import (
     RUNS_LIMIT,
     Batch,
@@ -39,7 +40,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Storage(Journal, Source, Protocol):
     """A journal that can store a whole run at once."""
 
-    async def record(self, run: Run, entries: Sequence[Entry]) -> None: ...
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times) -> None: ...
 
     async def run_with_key(self, idempotency_key: str) -> Run | None: ...
 
@@ -95,6 +96,7 @@ class MemoryFirst:
     get = _routed(Journal.get)
     read = _routed(Journal.read)
     facts = _routed(Journal.facts)
+    times = _routed(Journal.times)
     snapshot = _routed(Journal.snapshot)
     attach = _routed(Source.attach)
     last_seq = _routed(Source.last_seq)

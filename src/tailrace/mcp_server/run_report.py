@@ -7,12 +7,12 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from tailrace.agent.service import TurnSpec
 from tailrace.events import ApprovalAsked, Decision, NotExecuted, RunFailure
 from tailrace.mcp_server.approvals import REQUESTER
 from tailrace.mcp_server.run_view import RunView
 from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Run, RunState
+from tailrace.runs.timeline.question import question_of
 from tailrace.tools.typed import Arguments, preview_line, schema_of
 
 State: TypeAlias = RunState | Literal["waiting_for_approval"]
@@ -210,11 +210,3 @@ def line_of(run: Run) -> RunLine:
         session=run.new.session,
         model=run.new.model,
     )
-
-
-def question_of(run: Run) -> str:
-    """What the run was asked; empty for one that is no turn of the agent, or of another version."""
-    try:
-        return msgspec.convert(run.new.input, TurnSpec).message.text
-    except msgspec.ValidationError:
-        return ""

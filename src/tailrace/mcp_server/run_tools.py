@@ -39,13 +39,13 @@ from tailrace.mcp_server.stdio import Cancelled
 from tailrace.mcp_server.watch import RunWatch
 from tailrace.messages import JsonObject, user
 from tailrace.ports import ENDED, Run, RunState
+from tailrace.runs.run_overview import OWN_RECORDS
 from tailrace.tools.typed import Arguments, invalid_arguments, schema_of
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = CallToolResult | InputRequiredResult
 log = logging.getLogger("tailrace.mcp")
 SETTLE_S: Final = 20.0  # for a run to end after a stop, or to take an answer; another process may have it
-OWN_RECORDS: Final = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
 _TIMED_OUT: Final = re.compile(r"time[sd]?[ -]?out", re.IGNORECASE)
 
 

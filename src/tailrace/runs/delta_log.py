@@ -60,6 +60,7 @@ class DeltaLog(CallListener):
         self._arguments_to_skip = dict(kept.arguments) if kept is not None else {}
         self.kept = kept  # the answer of the attempt under way, where its provider keeps it and has not ended it
         self._asked = ("", "")  # the provider and the model of that attempt
+        self._failure = ""  # why the last attempt ended, where it failed
         self._attempt = attempts
         self._before_call = attempts  # the run's attempts before the call's first
         self._block_id = block_id
@@ -150,7 +151,7 @@ class DeltaLog(CallListener):
         self._attempt += 1
         self._before_call = self._attempt - number
         self.streamed = bool(self._shown)
-        self.add(self.started(provider, model))
+        self.add(msgspec.structs.replace(self.started(provider, model), previous_failure=self._failure))
 
     def answer_kept(self, answer_id: str) -> None:
         provider, model = self._asked
@@ -173,8 +174,12 @@ class DeltaLog(CallListener):
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
         self.flush()
+        self._end_attempt(attempt)
+
+    def _end_attempt(self, attempt: AttemptOutcome) -> None:
         if not attempt.interrupted:
             self.kept = None
+        self._failure = str(attempt.error)[:MAX_REASON_CHARS] if attempt.error is not None else ""
         self.record_usage(attempt.usage, attempt.provider, attempt.model)
 
     def _forget_kept(self) -> None:

@@ -116,6 +116,7 @@ async def test_an_interrupted_instance_can_be_gone_on_with(tmp_path: Path) -> No
     [
         ("name: x\nblocks:\n  - {type: step, id: a, handler: llm_cal}\n", "flow.yaml:3: blocks[0].handler"),
         ("name: x\nblocks:\n  - type: step\n    id: a\n    handler: sleep\n    params: {second: 1}\n", "flow.yaml:6: "),
+        ("name: x\nblocks:\n  - {type: stepp, id: a, handler: llm_cal}\n", "did you mean llm_call?\n2 mistakes\n"),
         ("name: [", "not YAML"),
     ],
 )

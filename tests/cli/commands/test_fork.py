@@ -12,11 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli.run_names import find_run
-from tailrace.errors import RunNotFound, TailraceError
-from tailrace.journal.memory import MemoryJournal
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import NewRun, Run
+from tailrace.ports import Run
 from tailrace.testing.provider import FaultyProvider, reply
 
 
@@ -131,20 +128,3 @@ async def test_what_cannot_be_forked_is_one_line(cli: Cli) -> None:
     code, _, err = await cli.run("fork")
     assert (code, err.splitlines()[-1]) == (2, "error: the following arguments are required: RUN")
     assert len(await cli.runs()) == 1
-
-
-async def test_a_run_is_named_by_its_id_a_beginning_or_last() -> None:
-    journal = MemoryJournal()
-    first, second = [await journal.create(NewRun("agent")) for _ in range(2)]
-    other = await journal.create(NewRun("sequence"))
-    assert (await find_run(journal, "last")).id == second.id
-    assert (await find_run(journal, other.id)).id == other.id
-    assert (await find_run(journal, first.id)).id == first.id
-    shared = next(at for at, (one, two) in enumerate(zip(first.id, second.id, strict=True)) if one != two)
-    assert (await find_run(journal, first.id[: shared + 1])).id == first.id
-    assert (await find_run(journal, second.id[len("run_") : shared + 1])).id == second.id
-    with pytest.raises(TailraceError, match="several runs begin with"):
-        await find_run(journal, "run_")
-    for word in ("", "nobody", "run_zz", "%"):
-        with pytest.raises(RunNotFound):
-            await find_run(journal, word)

@@ -10,9 +10,18 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.main import main
-from tailrace.events import MessageChunk, MessageStop, ReasoningChunk, RunFailure, RunFinished, RunStatus
+from tailrace.events import (
+    MessageChunk,
+    MessageStop,
+    ReasoningChunk,
+    RunFailure,
+    RunFinished,
+    RunStatus,
+    StateChanged,
+)
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.sqlite.store import SqliteJournal
-from tailrace.ports import Run
+from tailrace.ports import NewRun, Run
 from tailrace.testing.conformance.journal import started, written
 
 
@@ -39,17 +48,66 @@ async def a_run(home: Path, status: RunStatus | None = "completed", text: str = 
 def test_runs_lists_the_newest_first(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = asyncio.run(a_run(home)), asyncio.run(a_run(home, None))
     assert main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [[new.id, "pending"], [old.id, "completed"]]
-    assert lines[1].endswith("Hello")
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split() == ["run", "when", "question", "model", "status", "time"]
+    assert [line.split()[0] for line in lines] == [new.id, old.id]
+    assert ["pending" in lines[0], "completed" in lines[1]] == [True, True]
     assert main(["runs", "--unfinished", "--json"]) == 0
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [new.id]
+
+
+def test_a_paused_instance_is_shown_as_paused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def paused() -> Run:
+        journal = await SqliteJournal.open(home / "tailrace.db")
+        run, lease = await journal.start(NewRun(SEQUENCE, session="instances/mill"), "me")
+        assert lease is not None
+        await written(journal, lease, [StateChanged("running"), StateChanged("paused")])
+        await journal.close()
+        return run
+
+    name = asyncio.run(paused()).id.replace("run_", "ins_")
+    assert main(["runs"]) == 0
+    assert [word for word in capsys.readouterr().out.split() if word in (name, "paused")] == [name, "paused"]
+    assert main(["show", name]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: paused")
 
 
 def test_runs_says_why_one_failed_that_said_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(a_run(home, "failed", ""))
     assert main(["runs"]) == 0
-    assert capsys.readouterr().out.endswith("  the provider hung up\n")
+    assert "the provider hung up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [["runs"], ["runs", "--json"], ["show", "last"], ["tail", "x"], ["stop", "x"]])
+def test_looking_at_runs_creates_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.setenv("TAILRACE_HOME", str(tmp_path / "nowhere" / "x"))
+    assert main(command) == (0 if command[0] == "runs" else 1)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.endswith(f"no runs yet in {tmp_path / 'nowhere' / 'x' / 'tailrace.db'}\n")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_list_without_a_match_says_so(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(a_run(home))
+    assert main(["runs", "--unfinished"]) == 0
+    assert capsys.readouterr() == ("", f"no unfinished runs in {home / 'tailrace.db'}\n")
+    assert main(["runs", "--session", "other"]) == 0
+    assert capsys.readouterr() == ("", f"no runs yet of session other in {home / 'tailrace.db'}\n")
+
+
+def test_every_command_takes_the_beginning_of_an_id_and_last(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = asyncio.run(a_run(home))
+    for word in (run.id, run.id[:-4], run.id[4:-4], "last"):
+        assert [main([command, word]) for command in ("show", "tail", "stop")] == [0, 0, 0]
+    other = asyncio.run(a_run(home))
+    capsys.readouterr()
+    assert main(["tail", "run_"]) == 1
+    assert capsys.readouterr().err == (
+        f"error: several runs begin with 'run_': {other.id}, {run.id}; write more of the id\n"
+    )
 
 
 def test_show_gives_the_folded_state(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,9 +174,10 @@ def test_I102_tail_ends_at_a_run_that_is_set_aside(home: Path, capsys: pytest.Ca
 
 
 def test_an_unknown_run_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["show", "run_0"]) == 1
-    assert capsys.readouterr().err == "error: there is no run run_0\n"
-    assert main(["tail", "run_0"]) == 1
+    asyncio.run(a_run(home))
+    assert main(["show", "run_x"]) == 1
+    assert capsys.readouterr().err == "error: there is no run run_x\n"
+    assert main(["tail", "run_x"]) == 1
 
 
 async def test_tail_follows_a_run_that_another_process_executes(home: Path) -> None:

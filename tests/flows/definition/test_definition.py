@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -21,8 +22,8 @@ from tailrace.flows.definition.definition import (
     seconds_of,
     walk,
 )
-from tailrace.flows.definition.source import INLINE_CHARS, parse_source, parse_yaml
-from tailrace.flows.definition.validate import check_definition
+from tailrace.flows.definition.source import INLINE_CHARS, Source, parse_source, parse_yaml
+from tailrace.flows.definition.validate import check_definition, mistakes_in
 from tailrace.messages import JsonObject
 from tailrace.system.extras import install_command
 
@@ -30,8 +31,9 @@ from tailrace.system.extras import install_command
 class Anything:
     """A handler that takes whatever it is given, but for a parameter named `bad`."""
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        return (".bad", "is bad") if "bad" in params else None
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        if "bad" in params:
+            yield ".bad", "is bad"
 
 
 HANDLERS = {"do": Anything()}
@@ -93,7 +95,7 @@ def test_durations() -> None:
         (
             "name: x\nblocks:\n  - type: stepp\n    id: a\n",
             3,
-            "blocks[0].type: invalid value 'stepp'; there are step, parallel, race, loop, for_each, router, ",
+            "blocks[0].type: invalid value 'stepp'; did you mean step?",
         ),
         ("name: x\nblocks:\n  - type: step\n    id: a\n", 3, "blocks[0]: object missing required field `handler`"),
         ("name: x\nblocks:\n  - type: step\n    id: a\n    handler: do\n    when: x\n", 3, "unknown field `when`"),
@@ -161,6 +163,70 @@ def test_what_leads_nowhere_is_named_with_its_place(blocks: list[JsonObject], pa
         checked(*blocks)
     assert mistake.value.path == path
     assert words in str(mistake.value)
+
+
+BROKEN = """\
+name: broken
+descripton: a mill
+blocks:
+  - type: stepp
+    id: a
+    handler: do
+  - type: step
+    id: b
+    handler: dp
+    params: {x: "{{steps.aa.output}}", y: "{{inputs.z}}", z: "{{input.q"}
+    retry: {max_atempts: 2}
+  - id: c
+    handler: do
+  - type: for_each
+    id: each
+    collection: "{{steps.c.output}}"
+    body:
+      - {type: step, id: b, handler: do, timeout_secs: -1}
+      - {type: step, id: 'd d', handler: do}
+      - {type: step, handler: do, params: {bad: 1}}
+  - just text
+budget: {max_tokens: many}
+"""
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_every_mistake_is_told_with_its_line(as_json: bool) -> None:
+    text = json.dumps(parse_source(BROKEN).value, indent=1) if as_json else BROKEN
+    found = parse_source(text, "f").mistakes(lambda definition: mistakes_in(definition, HANDLERS))
+    told = [(mistake.key, mistake.message) for mistake in found]
+    expected = [
+        ("descripton", "unknown key; did you mean description?"),
+        ("blocks[0].type", "unknown type 'stepp'; did you mean step?"),
+        ("blocks[1].handler", "there is no handler 'dp'; there are: do"),
+        ("blocks[1].params.x", "there is no block 'aa'; did you mean a?"),
+        ("blocks[1].params.y", "there is no name 'inputs'; did you mean input?"),
+        ("blocks[1].params.z", "'{{' is never closed"),
+        ("blocks[1].retry.max_atempts", "unknown key; did you mean max_attempts?"),
+        ("blocks[2]", "missing: type, one of step, parallel, race, loop, for_each, router, try_catch, sub_sequence"),
+        ("blocks[3].body[0].timeout_secs", "expected `float` > 0.0"),
+        ("blocks[3].body[0].id", "'b' is used twice, first at $.blocks[1]"),
+        ("blocks[3].body[1].id", "expected `str` matching regex '^[A-Za-z_][A-Za-z0-9_-]*$'"),
+        ("blocks[3].body[2]", "missing: id"),
+        ("blocks[4]", "expected keys and values, found 'just text'"),
+        ("budget.max_tokens", "expected `int | null`, got `str`"),
+    ]
+    assert (sorted(told) == sorted(expected)) if as_json else (told == expected)
+    lines = [mistake.line for mistake in found]
+    assert lines == sorted(lines)
+    if not as_json:
+        assert lines == [2, 4, 9, 10, 10, 10, 11, 12, 18, 18, 19, 20, 21, 22]
+
+
+@pytest.mark.parametrize("value", [None, [], "x", {}, {"name": 3, "blocks": {}}, {"name": "x", "blocks": [None, 3]}])
+def test_whatever_is_no_definition_has_a_mistake(value: Any) -> None:
+    assert parse_source(json.dumps({"": value})).mistakes(lambda _: ())
+    assert Source(value, {}, "f").mistakes(lambda _: ())
+
+
+def test_a_definition_without_mistakes_has_none() -> None:
+    assert parse_source(YAML).mistakes(lambda d: mistakes_in(d, HANDLERS, env_allow=["HOME"])) == []
 
 
 def test_names_are_known_where_they_mean_something() -> None:

@@ -27,6 +27,7 @@ from tailrace.flows.steps.base import FunctionHandler, StepError
 from tailrace.flows.steps.waits import Sleep
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject
+from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.clock import driven
 
 
@@ -384,7 +385,8 @@ async def test_failed_instances_are_listed_and_go_on_from_the_step_that_failed(t
         await flows.finished(again.id)
         instance = await flows.instance(again.id)
         assert instance.state == "completed"
-        assert instance.retry_of == run.id
+        assert (run_id_of(instance.retry_of), run_id_of(instance.id)) == (run.id, again.id)
+        assert (await flows.retry(instance.retry_of)).id == again.id
         assert instance.version == 1
         assert instance.outputs == {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}}
         assert [call["n"] for call in doing.calls] == [2, 3]
@@ -404,8 +406,9 @@ async def test_versions_are_counted_kept_and_not_made_twice(tmp_path: Path) -> N
         assert (await flows.instance(old.id)).outputs == {"a": {"v": 1}}
         assert (await flows.instance(new.id)).outputs == {"a": {"v": 2}}
         assert [version.version for version in await flows.library.list()] == [2, 1]
-        with pytest.raises(RunNotFound):
-            await flows.library.get(old.id)
+        with pytest.raises(RunNotFound, match="there is no sequence ins_"):
+            await flows.library.get((await flows.instance(old.id)).id)
+        assert (first.id[:4], await flows.library.get(run_id_of(first.id))) == ("seq_", first)
         with pytest.raises(RunNotFound):
             await flows.instance(first.id)
 

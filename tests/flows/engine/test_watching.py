@@ -11,6 +11,7 @@ from tailrace.flows.engine.instance_events import InstanceEvent
 from tailrace.flows.steps.base import StepError
 from tailrace.journal.memory import MemoryJournal
 from tailrace.messages import JsonObject
+from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.clock import driven
 from tailrace.testing.provider import Scenario, reply
 
@@ -64,7 +65,7 @@ async def test_a_viewer_in_another_process_is_heard_of_by_a_signal(tmp_path: Pat
 async def test_H98_a_compacted_instance_says_what_it_was_in_one_event(tmp_path: Path) -> None:
     async with stage(tmp_path, "ok") as st:
         instance = await st.run(ask(stream=True), step("b", {"n": 1}))
-        await st.journal.compact(instance.id)
+        await st.journal.compact(run_id_of(instance.id))
         assert (await st.flows.instance(instance.id)).outputs == instance.outputs
         first, last = await st.watch(instance.id)
         assert (first.type, last.type) == ("snapshot", "done")

@@ -28,6 +28,7 @@ from tailrace.messages import JsonObject, Usage
 from tailrace.ports import Effect, ToolContext, ToolOutcome
 from tailrace.providers.http.transport import open_transport
 from tailrace.providers.prices import cost_usd
+from tailrace.runs.public_ids import run_id_of
 from tailrace.testing.provider import FaultyProvider, Reply, call, reply
 from tailrace.tools.typed import Arguments, TypedTool
 
@@ -66,7 +67,7 @@ async def test_a_request_gives_status_headers_text_and_json(tmp_path: Path) -> N
     ((method, path, headers, body),) = site.asked
     assert (method, path, body) == ("POST", "/things?q=x+y&n=3", b'{"a":1}')
     assert headers["X-A"] == "b"
-    assert headers["idempotency-key"] == f"{instance.id}/get/1"
+    assert headers["idempotency-key"] == f"{run_id_of(instance.id)}/get/1"
 
 
 async def test_a_failure_that_may_pass_is_tried_again_and_one_that_may_not_is_not(tmp_path: Path) -> None:

@@ -81,9 +81,8 @@ def test_a_template_where_quotes_mean_something_else_is_refused(command: str) ->
     with pytest.raises(ExpressionError):
         fill_command(command, Names(input={"v": "x"}), strict=True)
     step = ToolStep({"terminal": None}, allowed)  # type: ignore[dict-item]
-    problem = step.invalid({"name": "terminal", "args": {"command": command}})
-    assert problem is not None
-    assert problem[0] == ".args.command"
+    problems = list(step.mistakes({"name": "terminal", "args": {"command": command}}))
+    assert [place for place, _ in problems] == [".args.command"]
 
 
 def test_what_stands_by_itself_is_fine() -> None:
@@ -115,6 +114,6 @@ def test_a_name_that_is_a_template_brings_no_way_around() -> None:
     assert other["args"]["command"] == "echo $(id)"
     for args in ("{{input.args}}", "ls {{input.args}}"):
         whole = {"name": "terminal", "args": args}
-        assert ToolStep({"terminal": None}, allowed).invalid(whole) is not None  # type: ignore[dict-item]
+        assert any(ToolStep({"terminal": None}, allowed).mistakes(whole))  # type: ignore[dict-item]
         with pytest.raises(ExpressionError):
             step.fill(whole, Names(input={"args": {"command": "id"}}), strict=True)

@@ -57,6 +57,13 @@ async def test_a_sequence_runs_and_its_instance_shows_states_and_outputs(tmp_pat
         assert instance["sequence_id"] == sequence_id
         assert instance["outputs"]["say"]["message"]["content"] == REPLIES["ok"].reply.text
         assert text_of(events) == REPLIES["ok"].reply.text
+        drawn = (await server.json("GET", f"/sequences/{sequence_id}/graph"))[1]
+        assert ([node["id"] for node in drawn["nodes"]], drawn["edges"]) == (
+            ["say", "b"],
+            [{"source": "say", "target": "b"}],
+        )
+        states = {"say": "finished", "b": "finished"}
+        assert (await server.json("GET", f"/instances/{instance_id}/graph"))[1] == {**drawn, "states": states}
         assert next(event["state"] for event in events if event["type"] == "state") == "scheduled"
         assert [event["block_id"] for event in events if event["type"] == "output"] == ["say", "b"]
         assert events[-1]["type"] == events[-1]["sse_event"] == "done"
@@ -137,6 +144,11 @@ async def test_signals_pause_resume_cancel_and_custom_ones(tmp_path: Path) -> No
             assert (await server.json("POST", f"{path}/signals", {"signal": "pause"}))[0] == 200
             await _state(events, "paused")
             assert (await server.json("GET", path))[1]["state"] == "paused"
+            (listed,) = (await server.json("GET", "/instances"))[1]["data"]
+            assert (listed["id"], listed["state"]) == (instance_id, "paused")
+            (listed,) = (await server.json("GET", "/runs?kind=sequence"))[1]["data"]
+            assert (listed["id"], listed["status"], listed["state"]) == (instance_id, "running", "paused")
+            assert (await server.json("GET", f"/runs/{instance_id}"))[1]["state"] == "paused"
             await server.json("POST", f"{path}/signals", {"signal": "resume"})
             await _state(events, "waiting")
             await server.json("POST", f"{path}/signals", {"signal": "go", "payload": {"n": 7}})
@@ -174,6 +186,32 @@ async def test_failed_instances_are_listed_and_retried(tmp_path: Path) -> None:
         assert (instance["state"], instance["retry_of"]) == ("completed", instance_id)
         assert len(server.provider.requests) == 3
         assert (await server.json("POST", f"/instances/{again['id']}/retry"))[0] == 409
+
+
+async def test_ids_say_what_they_name_and_the_runs_own_are_understood(tmp_path: Path) -> None:
+    async with running_server(tmp_path) as server:
+        sequence_id = await create(server, step("w", {"seconds": 0}, "sleep"))
+        ids = [await start(server, sequence_id) for _ in range(3)]
+        assert (sequence_id[:4], {one[:4] for one in ids}) == ("seq_", {"ins_"})
+        old = [one.replace("ins_", "run_").replace("seq_", "run_") for one in (sequence_id, *ids)]
+        for path in (f"/sequences/{old[0]}", f"/instances/{old[1]}", f"/runs/{ids[1]}", f"/runs/{old[1]}"):
+            assert (await server.json("GET", path))[0] == 200, path
+        same = await start(server, sequence_id, idempotency_key="k")
+        assert await start(server, old[0], idempotency_key="k") == same
+        await server.json("POST", f"/runs/{same}/stop")
+        newest = [same, *reversed(ids)]
+        for before, where in ((None, "/instances"), (old[3], "/instances"), (ids[2], "/runs")):
+            path = f"{where}?limit=2" + (f"&before={before}" if before else "")
+            _, listed = await server.json("GET", path)
+            at = newest.index(ids[2]) + 1 if before else 0
+            assert [one["id"] for one in listed["data"]][:2] == newest[at : at + 2], path
+            assert listed["page"]["more"] == (len(newest) > at + 2 or where == "/runs")
+            assert listed.get("next", listed["page"]["next"]) == listed["page"]["next"]
+        second = await create(server, step("w", {"seconds": 1}, "sleep"))
+        _, listed = await server.json("GET", "/sequences?limit=1")
+        assert ([one["id"] for one in listed["data"]], listed["page"]) == ([second], {"more": True, "next": second})
+        _, listed = await server.json("GET", f"/sequences?limit=1&before={second}")
+        assert ([one["id"] for one in listed["data"]], listed["page"]["more"]) == ([sequence_id], False)
 
 
 async def test_idempotency_keys_dry_runs_and_versions(tmp_path: Path) -> None:
@@ -231,6 +269,8 @@ async def test_what_is_not_there_is_404_and_without_the_key_nothing_is(tmp_path:
     async with running_server(tmp_path) as server:
         for method, path in (
             ("GET", "/instances/run_0"),
+            ("GET", "/instances/run_0/graph"),
+            ("GET", "/sequences/run_0/graph"),
             ("GET", "/instances/run_0/stream"),
             ("POST", "/instances/run_0/retry"),
             ("GET", "/sequences/run_0"),

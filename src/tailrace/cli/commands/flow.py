@@ -64,17 +64,20 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _check(args: argparse.Namespace, config: Config) -> int:
     from tailrace.app import open_app
-    from tailrace.flows.definition.definition import DefinitionError
+    from tailrace.flows.definition.source import MAX_MISTAKES
 
     source = await asyncio.to_thread(_read, args.file)
-    definition = source.definition()
     async with open_app(msgspec.structs.replace(config, store=Store(url="memory://"))) as app:
-        try:
-            app.flows.check(definition)
-        except DefinitionError as exc:
-            raise source.located(exc) from exc
-    sys.stderr.write(f"{args.file}: {definition.name} is fine\n")
-    return DONE
+        mistakes = await asyncio.to_thread(source.mistakes, app.flows.mistakes)
+    if not mistakes:
+        sys.stderr.write(f"{args.file}: {source.definition().name} is fine\n")
+        return DONE
+    for mistake in mistakes:
+        print_error(str(mistake))
+    if len(mistakes) > 1:
+        many = "more than " if len(mistakes) == MAX_MISTAKES else ""
+        sys.stderr.write(f"{many}{len(mistakes)} mistakes\n")
+    return FAILED
 
 
 async def _run(args: argparse.Namespace, config: Config) -> int:

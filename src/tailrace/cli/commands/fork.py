@@ -55,6 +55,7 @@ def run(args: argparse.Namespace, config: Config) -> int:
 
 async def _fork(args: argparse.Namespace, config: Config) -> int:
     from tailrace.agent.service import ForkRequest
+    from tailrace.agent.session import TURN_KIND
     from tailrace.app import open_app
     from tailrace.app.models import full_name, named
     from tailrace.cli.chat.oneshot import OneShot, print_status
@@ -65,7 +66,7 @@ async def _fork(args: argparse.Namespace, config: Config) -> int:
 
     cancel_on_sigterm()
     async with open_app(config) as app:
-        source = await find_run(app.journal, args.run)
+        source = await find_run(app.journal, args.run, kind=TURN_KIND)
         prompt = " ".join(args.prompt).strip()
         after = args.after if args.after is not None else source.last_seq if prompt else 0
         asker = TerminalAsker.open()

@@ -18,8 +18,13 @@ import msgspec
 from tailrace.agent.session import last_words
 from tailrace.cli.argument_types import whole_number
 from tailrace.cli.main import DONE, FAILED, INCOMPLETE
+from tailrace.cli.run_names import RUN_HELP, find_run, short_ids
+from tailrace.cli.runs.console import console_for, place_of, print_note
+from tailrace.cli.runs.costs import Costs
+from tailrace.cli.runs.overviews import overviews_of
+from tailrace.cli.runs.table import cells_of, table
 from tailrace.config.load import Config
-from tailrace.errors import RunSealed
+from tailrace.errors import RunNotFound, RunSealed
 from tailrace.events import (
     ApprovalFact,
     AttemptFact,
@@ -41,10 +46,14 @@ from tailrace.events import (
     ToolCallFinished,
     entry_to_json,
 )
+from tailrace.flows.engine.instance_state import instance_state
+from tailrace.journal.fold import SEQUENCE
 from tailrace.journal.open_journal import open_journal
 from tailrace.journal.viewed_lines import in_short, without_reasoning
 from tailrace.ports import ENDED, Journal, Run, RunState
+from tailrace.runs.public_ids import public_id
 from tailrace.runs.recovery import follow, stop
+from tailrace.runs.run_overview import OWN_RECORDS
 
 _NotShown: TypeAlias = (
     RunFact
@@ -59,8 +68,6 @@ _NotShown: TypeAlias = (
 )
 EXIT: dict[RunStatus, int] = {"completed": DONE, "incomplete": INCOMPLETE, "failed": FAILED, "stopped": INCOMPLETE}
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
-OUTPUT_PREVIEW = 60  # characters of an answer in the list
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -74,7 +81,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         )
         parser.add_argument("--limit", type=whole_number(1), default=20, help="how many (20)")
         return
-    parser.add_argument("run", metavar="RUN", help="a run's id, as `tailrace runs` lists it")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     if command == "tail":
         parser.add_argument("--after", type=whole_number(0), default=0, metavar="N", help="only entries after this one")
 
@@ -84,12 +91,17 @@ def run(args: Namespace, config: Config) -> int:
 
 
 async def _run(args: Namespace, config: Config) -> int:
+    if (missing := config.database) is not None and not missing.exists():  # looking at runs creates nothing
+        if args.command != "runs":
+            raise RunNotFound(f"there is no run {args.run}: no runs yet in {missing}")
+        print_note(f"no runs yet in {missing}")
+        return DONE
     async with open_journal(
         config.store.url, config.database, password=config.store_password, bus_url=config.bus.url
     ) as journal:
         match args.command:
             case "runs":
-                return await _list(journal, args)
+                return await _list(journal, args, config)
             case "show":
                 return await _show(journal, args)
             case "tail":
@@ -111,26 +123,31 @@ async def _latest(journal: Journal, args: Namespace, states: tuple[RunState, ...
     return found[: args.limit]
 
 
-async def _list(journal: Journal, args: Namespace) -> int:
+async def _list(journal: Journal, args: Namespace, config: Config) -> int:
     states: tuple[RunState, ...] | None = ("pending", "running", "parked") if args.unfinished else None
-    for found in await _latest(journal, args, states):
-        _print(_run_json(found) if args.json else _line(found))
+    found = await _latest(journal, args, states)
+    if args.json:
+        for each in found:
+            _print(_run_json(each))
+        return DONE
+    if not found:
+        shown = "no unfinished runs" if args.unfinished else "no runs yet"
+        print_note(f"{shown}{f' of session {args.session}' if args.session else ''} in {place_of(config)}")
+        return DONE
+    overviews = await overviews_of(journal, found, now=time.time())
+    costs = Costs(config)
+    await costs.load(overviews)
+    console = console_for(sys.stdout)
+    names = short_ids(found) if console.is_terminal else {each.id: public_id(each) for each in found}
+    rows = [cells_of(each, name=names[each.id], cost=costs.of(each), now=time.time()) for each in overviews]
+    for line in table(rows, console.width if console.is_terminal else None):
+        console.print(line, soft_wrap=True)
     return DONE
 
 
-def _line(run: Run) -> str:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.created_at))
-    text = run.parked.message if run.parked else ""
-    if run.finished:
-        text = run.finished.output or (run.finished.error.message if run.finished.error else "")
-    preview = " ".join(text.split())
-    preview = preview if len(preview) <= OUTPUT_PREVIEW else preview[: OUTPUT_PREVIEW - 1] + "…"
-    return f"{run.id}  {run.state:<10}  {began}  {run.new.kind:<8}  {run.last_seq:>6}  {_safe(preview)}".rstrip()
-
-
 async def _show(journal: Journal, args: Namespace) -> int:
-    found = await journal.get(args.run)
-    entry = await journal.snapshot(args.run)
+    found = await find_run(journal, args.run)
+    entry = await journal.snapshot(found.id)
     if args.json:
         _print(entry_to_json(*without_reasoning([entry])).decode())
         return DONE
@@ -146,7 +163,7 @@ def _described(run: Run, state: Snapshot) -> list[str]:
     owner = f", executed by {run.owner}" if run.owner else ""
     usage = f"{state.usage.input_tokens} tokens in, {state.usage.output_tokens} out"
     lines = [
-        f"{run.id}: {run.state}{owner}",
+        f"{public_id(run)}: {instance_state(run, state.state) if run.new.kind == SEQUENCE else run.state}{owner}",
         f"{run.new.kind} {run.new.model}".rstrip() + f", begun {began}, {run.last_seq} entries, {usage}",
         f"durability {run.new.durability}" + (", compacted" if run.first_seq > 1 else ""),
     ]
@@ -172,7 +189,8 @@ def _described(run: Run, state: Snapshot) -> list[str]:
 async def _tail(journal: Journal, args: Namespace) -> int:
     """Returns when the run has ended, with the exit code of its status."""
     status: RunStatus = "completed"
-    async for batch in follow(journal, args.run, after=args.after):
+    run = await find_run(journal, args.run)
+    async for batch in follow(journal, run.id, after=args.after):
         entries = list(in_short(batch))
         if args.json and entries:
             _print("\n".join(entry_to_json(entry).decode() for entry in entries))
@@ -211,21 +229,23 @@ def _shown(entry: Entry) -> str:
 async def _stop(journal: Journal, args: Namespace) -> int:
     """Waits until the run has ended: until then its tools may still run."""
     owner = f"tailrace stop {os.getpid()}"
+    run_id = (await find_run(journal, args.run)).id
     try:
         by = os.environ.get("USER", "")
-        found = await stop(journal, args.run, owner, at=time.time(), by=by, last_words=last_words)
+        found = await stop(journal, run_id, owner, at=time.time(), by=by, last_words=last_words)
     except RunSealed:
-        found = await journal.get(args.run)
+        found = await journal.get(run_id)
     if found.state not in ENDED:
-        async for _ in follow(journal, args.run, after=found.last_seq):
+        print_note(f"{public_id(found)}: stopping")
+        async for _ in follow(journal, run_id, after=found.last_seq):
             pass
-        found = await journal.get(args.run)
-    _print(_run_json(found) if args.json else f"{found.id}: {found.state}")
+        found = await journal.get(run_id)
+    _print(_run_json(found) if args.json else f"{public_id(found)}: {found.state}")
     return DONE
 
 
 def _run_json(run: Run) -> str:
-    return msgspec.json.encode(run).decode()
+    return msgspec.json.encode(msgspec.structs.replace(run, id=public_id(run))).decode()
 
 
 def _safe(text: str) -> str:

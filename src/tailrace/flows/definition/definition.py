@@ -14,8 +14,10 @@ import msgspec
 from msgspec import Meta
 
 from tailrace.errors import TailraceError, validation_mistake
+from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.messages import JsonObject
 
+_INVALID_VALUE = re.compile(r"Invalid value '(.*)'", re.DOTALL)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
@@ -166,8 +168,8 @@ def parsed(value: Any) -> Definition:
         return msgspec.convert(value, Definition)
     except msgspec.ValidationError as exc:
         place, message = validation_mistake(exc)
-        if place.endswith(".type"):
-            message += f"; there are {', '.join(BLOCK_TYPES)}"
+        if place.endswith(".type") and (written := _INVALID_VALUE.fullmatch(message)):
+            message += did_you_mean(written[1], BLOCK_TYPES)[0]
         raise DefinitionError(f"${place}", message[:1].lower() + message[1:]) from exc
     except RecursionError as exc:
         raise DefinitionError("$", "nested too deeply") from exc

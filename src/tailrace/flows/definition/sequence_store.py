@@ -24,14 +24,14 @@ from tailrace.flows.definition.definition import (
     walk,
 )
 from tailrace.ports import Journal, NewRun, Run
+from tailrace.runs.public_ids import DEFINITION_KIND, public_id, run_id_of
 
-DEFINITION_KIND = "definition"
 MAX_NESTING = 16
 REMEMBERED = 256
 
 
 class SequenceVersion(msgspec.Struct, frozen=True):
-    """One version of one sequence, for good."""
+    """One version of one sequence, for good. `id` is its public one: `seq_…`."""
 
     id: str
     version: int
@@ -67,9 +67,13 @@ class SequenceStore:
 
     async def get(self, sequence_id: str) -> SequenceVersion:
         """Raises `RunNotFound`."""
-        if (known := self._known.get(sequence_id)) is not None:
+        run_id = run_id_of(sequence_id)
+        if (known := self._known.get(run_id)) is not None:
             return known
-        run = await self._journal.get(sequence_id)
+        try:
+            run = await self._journal.get(run_id)
+        except RunNotFound as exc:
+            raise RunNotFound(f"there is no sequence {sequence_id}") from exc
         if run.new.kind != DEFINITION_KIND:
             raise RunNotFound(f"there is no sequence {sequence_id}")
         return self._read(run)
@@ -83,7 +87,7 @@ class SequenceStore:
         found = await self.newest(name)
         before: str | None = None
         while found is not None and version is not None and found.version != version:
-            before = found.id
+            before = run_id_of(found.id)
             runs = await self._journal.runs(session=_session(name), kind=DEFINITION_KIND, limit=1, before=before)
             found = self._read(runs[0]) if runs else None
         if found is None:
@@ -92,7 +96,8 @@ class SequenceStore:
 
     async def list(self, limit: int = 50, before: str | None = None) -> list[SequenceVersion]:
         """Newest first."""
-        return [self._read(run) for run in await self._journal.runs(kind=DEFINITION_KIND, limit=limit, before=before)]
+        last = run_id_of(before) if before is not None else None
+        return [self._read(run) for run in await self._journal.runs(kind=DEFINITION_KIND, limit=limit, before=last)]
 
     async def written_out(self, definition: Definition) -> Definition:
         """The same with every sub-sequence that it names in its place: an instance depends on nothing but itself.
@@ -145,7 +150,7 @@ class SequenceStore:
             return known
         try:
             definition = parsed(run.new.input["definition"])
-            version = SequenceVersion(run.id, int(run.new.input["version"]), definition)
+            version = SequenceVersion(public_id(run), int(run.new.input["version"]), definition)
         except (DefinitionError, KeyError, ValueError) as exc:
             raise JournalError(f"sequence {run.id} cannot be read: {exc}") from exc
         self._known[run.id] = version

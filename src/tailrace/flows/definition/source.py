@@ -6,7 +6,8 @@ Knows nothing of blocks: paths are written as the decoder of definitions writes 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -14,11 +15,13 @@ import msgspec
 from tailrace.config.yaml import read_yaml
 from tailrace.errors import ConfigError
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.structure import Structure
 from tailrace.system.child_process import ChildFailed, run_in_child
 
 MAX_BYTES: Final = 1_000_000  # of a definition that somebody sends
 INLINE_CHARS: Final = 4_000  # of YAML: some tens of milliseconds
 PARSE_S: Final = 10.0
+MAX_MISTAKES: Final = 50  # that are told of one file
 
 
 class Source:
@@ -41,6 +44,21 @@ class Source:
             return parsed(self.value)
         except DefinitionError as exc:
             raise self.located(exc) from exc
+
+    def mistakes(self, check: Callable[[Definition], Iterable[DefinitionError]]) -> list[ConfigError]:
+        """Every mistake, in the order of the text; `check` finds those in a definition that can be read. Of a text with
+        more than `MAX_MISTAKES` only so many."""
+        structure = Structure(self.value)
+        found = structure.mistakes[:MAX_MISTAKES]
+        if structure.repaired is not None:
+            found += islice(check(structure.repaired), MAX_MISTAKES)
+        if not found:
+            try:
+                parsed(self.value)
+            except DefinitionError as exc:
+                found = [exc]
+        located = {(mistake.path, mistake.message): self.located(mistake) for mistake in found}
+        return sorted(located.values(), key=lambda mistake: mistake.line)[:MAX_MISTAKES]
 
     def located(self, error: DefinitionError) -> ConfigError:
         return ConfigError(error.message, file=self._file, line=self.line_of(error.path), key=_key(error.path))

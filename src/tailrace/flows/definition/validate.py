@@ -6,11 +6,10 @@ still fail, but not by a word that is misspelt.
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from tailrace.flows.definition.definition import (
     MAX_BLOCKS,
@@ -29,6 +28,8 @@ from tailrace.flows.definition.definition import (
     seconds_of,
     walk,
 )
+from tailrace.flows.definition.spelling import no_such
+from tailrace.flows.definition.structure import UNKNOWN_HANDLER
 from tailrace.flows.language.expressions import Expression, ExpressionError, parse_condition, paths_in
 from tailrace.flows.language.templates import Misplaced, expressions_in
 from tailrace.flows.schema.schema import Schema, SchemaError
@@ -36,33 +37,41 @@ from tailrace.messages import JsonObject
 from tailrace.system.extras import install_command
 
 MAX_DEPTH: Final = 64
-MAX_NAMES: Final = 100  # that a misspelt one is compared with
-MAX_NAME_CHARS: Final = 100
+Mistakes: TypeAlias = Iterator[DefinitionError]
 
 
 class ParamsCheck(Protocol):
     """What the check needs of a handler."""
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        """The place within `params` and what is wrong there, as far as it can be told before templates are filled
-        in; None when nothing is."""
+    def mistakes(self, params: JsonObject) -> Iterable[tuple[str, str]]:
+        """Each place within `params` and what is wrong there, as far as it can be told before templates are filled
+        in."""
 
 
 def check_definition(
     definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
 ) -> None:
     """Raises `DefinitionError` for the first mistake."""
+    for mistake in mistakes_in(definition, handlers, env_allow=env_allow):
+        raise mistake
+
+
+def mistakes_in(
+    definition: Definition, handlers: Mapping[str, ParamsCheck], *, env_allow: Collection[str] = ()
+) -> Mistakes:
+    """Every mistake, found as it is asked for: the first costs no more than it takes to find it."""
     if sum(1 for _ in islice(walk(definition.blocks), MAX_BLOCKS + 1)) > MAX_BLOCKS:
-        raise DefinitionError("$.blocks", f"more than {MAX_BLOCKS} blocks")
-    _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
+        yield DefinitionError("$.blocks", f"more than {MAX_BLOCKS} blocks")
+        return
+    yield from _Check(handlers, frozenset(env_allow)).sequence(definition.blocks, "$.blocks", depth=0)
     priced = definition.budget is not None and definition.budget.max_cost_usd is not None
     if priced and importlib.util.find_spec("genai_prices") is None:
-        raise DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
+        yield DefinitionError("$.budget.max_cost_usd", f"prices need an extra: {install_command('prices')}")
     if definition.input_schema is not None:
         try:
             Schema(definition.input_schema)
         except SchemaError as exc:
-            raise DefinitionError("$.input_schema", str(exc)) from exc
+            yield DefinitionError("$.input_schema", str(exc))
 
 
 class _Check:
@@ -71,113 +80,119 @@ class _Check:
         self._env_allow = env_allow
         self._count = 0
 
-    def sequence(self, blocks: tuple[Block, ...], path: str, *, depth: int) -> None:
+    def sequence(self, blocks: tuple[Block, ...], path: str, *, depth: int) -> Mistakes:
         """One sequence: a sub-sequence has names of its own."""
         ids: dict[str, str] = {}
         for here, block in _own(blocks, path):
             if block.id in ids:
-                raise DefinitionError(f"{here}.id", f"{block.id!r} is used twice, first at {ids[block.id]}")
-            ids[block.id] = here
-        self._blocks(blocks, path, frozenset(ids), frozenset({"input", "steps"}), depth)
+                yield DefinitionError(f"{here}.id", f"{block.id!r} is used twice, first at {ids[block.id]}")
+            ids.setdefault(block.id, here)
+        yield from self._blocks(blocks, path, frozenset(ids), frozenset({"input", "steps"}), depth)
 
     def _blocks(
         self, blocks: tuple[Block, ...], path: str, ids: frozenset[str], names: frozenset[str], depth: int
-    ) -> None:
+    ) -> Mistakes:
         if depth > MAX_DEPTH:
-            raise DefinitionError(path, f"nested more than {MAX_DEPTH} deep")
+            yield DefinitionError(path, f"nested more than {MAX_DEPTH} deep")
+            return
         for number, block in enumerate(blocks):
             self._count += 1
             if self._count > MAX_BLOCKS:
-                raise DefinitionError(path, f"more than {MAX_BLOCKS} blocks")
-            self._block(block, f"{path}[{number}]", ids, names, depth + 1)
+                yield DefinitionError(path, f"more than {MAX_BLOCKS} blocks")
+                return
+            yield from self._block(block, f"{path}[{number}]", ids, names, depth + 1)
 
-    def _block(self, block: Block, here: str, ids: frozenset[str], names: frozenset[str], depth: int) -> None:
+    def _block(self, block: Block, here: str, ids: frozenset[str], names: frozenset[str], depth: int) -> Mistakes:
         match block:
             case Step():
-                self._step(block, here, ids, names)
+                yield from self._step(block, here, ids, names)
             case Parallel(branches=branches) | Race(branches=branches):
                 for number, branch in enumerate(branches):
-                    self._blocks(branch, f"{here}.branches[{number}]", ids, names, depth)
+                    yield from self._blocks(branch, f"{here}.branches[{number}]", ids, names, depth)
             case Loop(body=body, condition=condition):
-                self._condition(condition, f"{here}.condition", ids, names | {"index"})
-                self._blocks(body, f"{here}.body", ids, names | {"index"}, depth)
+                yield from self._condition(condition, f"{here}.condition", ids, names | {"index"})
+                yield from self._blocks(body, f"{here}.body", ids, names | {"index"}, depth)
             case ForEach(body=body, collection=collection, item_var=item):
-                self._collection(collection, f"{here}.collection", ids, names)
-                self._blocks(body, f"{here}.body", ids, names | {"index", item}, depth)
+                yield from self._collection(collection, f"{here}.collection", ids, names)
+                yield from self._blocks(body, f"{here}.body", ids, names | {"index", item}, depth)
             case Router(routes=routes, default=default):
                 for number, case in enumerate(routes):
-                    self._condition(case.condition, f"{here}.routes[{number}].condition", ids, names)
-                    self._blocks(case.blocks, f"{here}.routes[{number}].blocks", ids, names, depth)
-                self._blocks(default, f"{here}.default", ids, names, depth)
+                    yield from self._condition(case.condition, f"{here}.routes[{number}].condition", ids, names)
+                    yield from self._blocks(case.blocks, f"{here}.routes[{number}].blocks", ids, names, depth)
+                yield from self._blocks(default, f"{here}.default", ids, names, depth)
             case TryCatch(try_block=tried, catch_block=caught, finally_block=last):
-                self._blocks(tried, f"{here}.try_block", ids, names, depth)
-                self._blocks(caught, f"{here}.catch_block", ids, names | {"error"}, depth)
-                self._blocks(last, f"{here}.finally_block", ids, names, depth)
+                yield from self._blocks(tried, f"{here}.try_block", ids, names, depth)
+                yield from self._blocks(caught, f"{here}.catch_block", ids, names | {"error"}, depth)
+                yield from self._blocks(last, f"{here}.finally_block", ids, names, depth)
             case SubSequence():
-                self._sub_sequence(block, here, ids, names, depth)
+                yield from self._sub_sequence(block, here, ids, names, depth)
 
-    def _step(self, step: Step, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+    def _step(self, step: Step, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         handler = self._handlers.get(step.handler)
-        if handler is None:
-            raise DefinitionError(f"{here}.handler", _no_such("handler", step.handler, self._handlers))
-        self._templates(step.params, f"{here}.params", ids, names | {"env"})
-        if (problem := handler.invalid(step.params)) is not None:
-            raise DefinitionError(f"{here}.params{problem[0]}", problem[1])
+        if handler is None and step.handler != UNKNOWN_HANDLER:
+            yield DefinitionError(f"{here}.handler", no_such("handler", step.handler, self._handlers))
+        for name, value in step.params.items():
+            yield from self._templates(value, f"{here}.params.{name}", ids, names | {"env"})
+        if handler is not None:
+            for place, problem in handler.mistakes(step.params):
+                yield DefinitionError(f"{here}.params{place}", problem)
         if step.retry is not None:
             if isinstance(step.retry.retry_if, str):
-                self._condition(step.retry.retry_if, f"{here}.retry.retry_if", ids, names | {"error", "attempt"})
+                yield from self._condition(
+                    step.retry.retry_if, f"{here}.retry.retry_if", ids, names | {"error", "attempt"}
+                )
             if seconds_of(step.retry.initial_backoff) > seconds_of(step.retry.max_backoff):
-                raise DefinitionError(f"{here}.retry.initial_backoff", "is longer than max_backoff")
+                yield DefinitionError(f"{here}.retry.initial_backoff", "is longer than max_backoff")
 
     def _sub_sequence(
         self, block: SubSequence, here: str, ids: frozenset[str], names: frozenset[str], depth: int
-    ) -> None:
+    ) -> Mistakes:
         named = [name for name in ("blocks", "sequence_name", "sequence_id") if getattr(block, name)]
         if not named:
-            raise DefinitionError(here, "which sequence? give sequence_name, sequence_id or blocks")
+            yield DefinitionError(here, "which sequence? give sequence_name, sequence_id or blocks")
         if "sequence_name" in named and "sequence_id" in named:
-            raise DefinitionError(here, "give sequence_name or sequence_id, not both")
-        self._templates(block.input, f"{here}.input", ids, names)
+            yield DefinitionError(here, "give sequence_name or sequence_id, not both")
+        yield from self._templates(block.input, f"{here}.input", ids, names)
         if block.blocks:
             if depth > MAX_DEPTH:
-                raise DefinitionError(here, f"nested more than {MAX_DEPTH} deep")
-            self.sequence(block.blocks, f"{here}.blocks", depth=depth)
+                yield DefinitionError(here, f"nested more than {MAX_DEPTH} deep")
+                return
+            yield from self.sequence(block.blocks, f"{here}.blocks", depth=depth)
 
-    def _collection(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+    def _collection(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         if isinstance(value, str):
-            self._condition(value, here, ids, names)
+            yield from self._condition(value, here, ids, names)
         else:
-            self._templates(value, here, ids, names)
+            yield from self._templates(value, here, ids, names)
 
-    def _condition(self, text: str, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+    def _condition(self, text: str, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         """The environment has no say in which way a sequence goes: it may have changed by the time of a replay."""
         try:
-            self._references(parse_condition(text), here, ids, names)
+            yield from self._references(parse_condition(text), here, ids, names)
         except ExpressionError as exc:
-            raise DefinitionError(here, str(exc)) from exc
+            yield DefinitionError(here, str(exc))
 
-    def _templates(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+    def _templates(self, value: object, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         try:
             for place, expression in expressions_in(value, here):
-                self._references(expression, place, ids, names)
+                yield from self._references(expression, place, ids, names)
         except Misplaced as exc:
-            raise DefinitionError(exc.path, str(exc)) from exc
+            yield DefinitionError(exc.path, str(exc))
 
-    def _references(self, expression: Expression, here: str, ids: frozenset[str], names: frozenset[str]) -> None:
+    def _references(self, expression: Expression, here: str, ids: frozenset[str], names: frozenset[str]) -> Mistakes:
         for path in paths_in(expression):
             root, *rest = path.parts
             if root not in names:
-                if root == "env":
-                    raise DefinitionError(here, "env can be used in params alone")
-                raise DefinitionError(here, _no_such("name", str(root), names))
-            if root == "steps":
+                at_env = "env can be used in params alone"
+                yield DefinitionError(here, at_env if root == "env" else no_such("name", str(root), names))
+            elif root == "steps":
                 if not rest or str(rest[0]) not in ids:
-                    raise DefinitionError(here, _no_such("block", str(rest[0]) if rest else "", ids))
-                if len(rest) < 2 or rest[1] != "output":
-                    raise DefinitionError(here, f"a step has an output: steps.{rest[0]}.output")
-            if root == "env" and (not rest or str(rest[0]) not in self._env_allow):
+                    yield DefinitionError(here, no_such("block", str(rest[0]) if rest else "", ids))
+                elif len(rest) < 2 or rest[1] != "output":
+                    yield DefinitionError(here, f"a step has an output: steps.{rest[0]}.output")
+            elif root == "env" and (not rest or str(rest[0]) not in self._env_allow):
                 name = str(rest[0]) if rest else ""
-                raise DefinitionError(here, f"{name} is not listed in flows.env_allow")
+                yield DefinitionError(here, f"{name} is not listed in flows.env_allow")
 
 
 def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
@@ -190,11 +205,3 @@ def _own(blocks: tuple[Block, ...], path: str) -> list[tuple[str, Block]]:
             for inner, body in bodies_of(block):
                 found += _own(body, here + inner)
     return found
-
-
-def _no_such(what: str, name: str, known: Collection[str]) -> str:
-    shown, few = name[:MAX_NAME_CHARS], sorted(known)[:MAX_NAMES]
-    close = difflib.get_close_matches(shown, [other for other in few if len(other) <= MAX_NAME_CHARS], n=1)
-    more = ", …" if len(known) > len(few) else ""
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(few) or 'none'}{more}"
-    return f"there is no {what} {shown!r}; {hint}"

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import JournalError, RunNotFound, RunSealed
-from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished
+from tailrace.events import AnyEvent, Entry, InstanceState, RunFailure, RunFinished, Snapshot, StepState
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.graph import Graph, graph_of, node_states
 from tailrace.flows.definition.sequence_store import SequenceStore, SequenceVersion
-from tailrace.flows.definition.validate import check_definition
-from tailrace.flows.engine.instance_events import ENDINGS, InstanceEvent, instance_events
+from tailrace.flows.definition.validate import check_definition, mistakes_in
+from tailrace.flows.engine.instance_events import InstanceEvent, instance_events
+from tailrace.flows.engine.instance_state import instance_state
 from tailrace.flows.engine.plan import CANCEL, RESUME, Plan, facts_to_keep
 from tailrace.flows.engine.runner import WATCH, InstanceRunner, Surroundings
 from tailrace.flows.schema.whole_value import NotChecked, load_schema, value_errors
@@ -32,6 +34,7 @@ from tailrace.messages import JsonObject, Usage
 from tailrace.ports import ENDED, Durability, Journal, NewRun, Run, RunState, Signal
 from tailrace.runs.host import RunHost
 from tailrace.runs.lease import LEASE_S
+from tailrace.runs.public_ids import DEFINITION_KIND, public_form, public_id, run_id_of
 from tailrace.runs.recovery import ClaimedRun
 
 log = logging.getLogger("tailrace.flows")
@@ -50,7 +53,8 @@ class InstanceSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """An instance as it is now. `outputs` are by block id; those of blocks that hold others are among them."""
+    """An instance as it is now. `id` is its public one: `ins_…`. `outputs` are by block id; those of blocks that hold
+    others are among them."""
 
     id: str
     state: InstanceState
@@ -65,6 +69,12 @@ class Instance(msgspec.Struct, frozen=True):
     retry_of: str = ""
     created_at: float = 0.0
     finished_at: float | None = None
+
+
+class InstanceGraph(Graph, frozen=True, kw_only=True):
+    """The graph of an instance with the states of its nodes. A node without a state has not begun, or holds others."""
+
+    states: dict[str, StepState]
 
 
 class FlowService(RunHost[InstanceRunner]):
@@ -105,6 +115,10 @@ class FlowService(RunHost[InstanceRunner]):
         """Raises `DefinitionError`."""
         check_definition(definition, self._handlers, env_allow=self._environment)
 
+    def mistakes(self, definition: Definition) -> Iterator[DefinitionError]:
+        """Every mistake that `check` would raise, one after the other."""
+        return mistakes_in(definition, self._handlers, env_allow=self._environment)
+
     async def create_sequence(self, definition: Definition) -> SequenceVersion:
         """Raises `DefinitionError`."""
         await asyncio.to_thread(self.check, await self.library.written_out(definition))
@@ -144,80 +158,88 @@ class FlowService(RunHost[InstanceRunner]):
     async def instance(self, instance_id: str) -> Instance:
         """Raises `RunNotFound`."""
         run = await self.get(instance_id)
-        runner = self.execution_of(instance_id)
+        runner = self.execution_of(run.id)
         if runner is not None and runner.ending:  # its state and the reason for it are one write (M154)
-            await self.left(instance_id)
-            run, runner = await self.get(instance_id), None
+            await self.left(run.id)
+            run, runner = await self.get(run.id), None
         spec, finished = _spec_of(run), run.finished
         if runner is not None and finished is None:
             plan = runner.plan
         else:
             plan = self._plan(spec)
-            facts = await self._journal.facts(instance_id)
+            facts = await self._journal.facts(run.id)
             plan.replay(facts)
             if isinstance(last := facts[-1].event, RunFinished):  # it may have ended since `run` was read
                 finished = last
         return Instance(
-            id=run.id,
-            state=_state_of(run, finished, plan),
+            id=public_id(run),
+            state=instance_state(run, plan.known_state, finished),
             name=spec.definition.name,
             outputs=plan.outputs,
-            sequence_id=spec.sequence_id,
+            sequence_id=public_form(spec.sequence_id, DEFINITION_KIND),
             version=spec.version,
             input=spec.input,
             usage=plan.usage,
             error=finished.error if finished is not None else run.parked,
             dry_run=spec.dry_run,
-            retry_of=spec.retry_of,
+            retry_of=public_form(spec.retry_of, SEQUENCE),
             created_at=run.created_at,
             finished_at=finished.at if finished is not None else None,
         )
 
+    async def graph(self, instance_id: str) -> InstanceGraph:
+        """Raises `RunNotFound`."""
+        run = await self.get(instance_id)
+        drawn = graph_of(_spec_of(run).definition)
+        folded = (await self._journal.snapshot(run.id)).event
+        steps = folded.steps if isinstance(folded, Snapshot) else ()
+        states = node_states((step.block_id, step.state) for step in steps)
+        return InstanceGraph(**msgspec.structs.asdict(drawn), states=states)
+
     async def failed(self, *, limit: int = 50, before: str | None = None) -> list[Run]:
         """Instances that ended in a failure, newest first."""
         states: tuple[RunState, ...] = ("failed", "parked")
-        return await self._journal.runs(kind=SEQUENCE, states=states, limit=limit, before=before)
+        return await self._journal.runs(kind=SEQUENCE, states=states, limit=limit, before=_run_id(before))
 
     async def instances(self, *, limit: int = 50, before: str | None = None) -> list[Run]:
         """Newest first."""
-        return await self._journal.runs(kind=SEQUENCE, limit=limit, before=before)
+        return await self._journal.runs(kind=SEQUENCE, limit=limit, before=_run_id(before))
 
     async def retry(self, instance_id: str) -> Run:
         """A new instance that goes on from the step at which this one failed: what has finished is not run again.
         Asked twice, it is the same one. Raises `DefinitionError` for one that has not failed."""
         run = await self.get(instance_id)
         if run.state != "failed":
-            raise DefinitionError("$", f"instance {instance_id} has not failed: it is {run.state}")
+            raise DefinitionError("$", f"instance {public_id(run)} has not failed: it is {run.state}")
         spec = _spec_of(run)
-        facts = facts_to_keep(spec.definition, spec.input, await self._journal.facts(instance_id))
-        again = msgspec.structs.replace(spec, retry_of=instance_id)
-        return await self._create(again, f"retry/{instance_id}", facts)
+        facts = facts_to_keep(spec.definition, spec.input, await self._journal.facts(run.id))
+        again = msgspec.structs.replace(spec, retry_of=public_id(run))
+        return await self._create(again, f"retry/{run.id}", facts)
 
     async def signal(self, instance_id: str, name: str, payload: JsonObject | None = None, *, by: str = "") -> None:
         """Signals the instance, in whichever process it is. Raises `RunSealed` when it has ended."""
         run = await self.get(instance_id)
-        if name == CANCEL and instance_id not in self.running:
-            await self._stop_elsewhere(instance_id, by)
+        if name == CANCEL and run.id not in self.running:
+            await self._stop_elsewhere(run.id, by)
             return
         resumes = run.state == "parked" and name == RESUME
         if resumes:
-            await self._journal.unpark(instance_id)
-        await self._journal.signal(instance_id, Signal(name, payload or {}, by))
+            await self._journal.unpark(run.id)
+        await self._journal.signal(run.id, Signal(name, payload or {}, by))
         if resumes:
             await self.recover()
-        elif (runner := self.execution_of(instance_id)) is not None:
+        elif (runner := self.execution_of(run.id)) is not None:
             runner.listen_now()
 
     async def finished(self, instance_id: str) -> RunFinished:
         """How the instance ended, once it has. Raises `RunParked` for one that is set aside."""
-        await self.get(instance_id)
-        return await super().finished(instance_id)
+        return await super().finished((await self.get(instance_id)).id)
 
     async def watch(self, instance_id: str, *, after: int = 0) -> AsyncGenerator[list[InstanceEvent], None]:
         """What has happened after the cursor, then whatever happens, until the end. Raises `RunNotFound`,
         `CursorAhead`."""
         async with self.watched(instance_id):
-            async for batch in self._journal.tail(instance_id, after=after):
+            async for batch in self._journal.tail(run_id_of(instance_id), after=after):
                 if events := instance_events(batch):
                     yield events
 
@@ -226,12 +248,12 @@ class FlowService(RunHost[InstanceRunner]):
         """For a viewer of the instance's log: only while one is here does the log get a model's answer piece by piece.
         Raises `RunNotFound`."""
         run = await self.get(instance_id)
-        runner = self.execution_of(instance_id)
+        runner = self.execution_of(run.id)
         if runner is not None:
             runner.audience.join()
         elif run.state not in ENDED:
             with contextlib.suppress(RunSealed):
-                await self._journal.signal(instance_id, Signal(WATCH))  # for the process that executes the instance
+                await self._journal.signal(run.id, Signal(WATCH))  # for the process that executes the instance
         del run  # a viewer may stay for long
         try:
             yield
@@ -264,11 +286,18 @@ class FlowService(RunHost[InstanceRunner]):
         return RunFailure("permanent", f"{type(error).__name__}: {error}", "internal")
 
     async def get(self, instance_id: str) -> Run:
-        """The instance's run. Raises `RunNotFound`."""
-        run = await self._journal.get(instance_id)
+        """The instance's run, by its public id or the run's own. Raises `RunNotFound`."""
+        try:
+            run = await self._journal.get(run_id_of(instance_id))
+        except RunNotFound as exc:
+            raise RunNotFound(f"there is no instance {instance_id}") from exc
         if run.new.kind != SEQUENCE:
             raise RunNotFound(f"there is no instance {instance_id}")
         return run
+
+
+def _run_id(public: str | None) -> str | None:
+    return run_id_of(public) if public is not None else None
 
 
 def _spec_of(run: Run) -> InstanceSpec:
@@ -278,14 +307,6 @@ def _spec_of(run: Run) -> InstanceSpec:
         return InstanceSpec(definition=definition, **fields)
     except (DefinitionError, KeyError, TypeError) as exc:
         raise JournalError(f"instance {run.id} cannot be read: {exc}") from exc
-
-
-def _state_of(run: Run, finished: RunFinished | None, plan: Plan) -> InstanceState:
-    if finished is not None:
-        return ENDINGS[finished.status]
-    if run.state == "parked":
-        return "paused"  # until a `resume` signal
-    return plan.known_state or "scheduled"
 
 
 async def _check_input(definition: Definition, given: JsonObject) -> None:

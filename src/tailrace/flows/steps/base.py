@@ -6,7 +6,7 @@ A handler is told everything it needs and records nothing itself: its output is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from tailrace.errors import (
 )
 from tailrace.events import SignalReceived
 from tailrace.flows.definition.definition import Budget
+from tailrace.flows.definition.spelling import did_you_mean
 from tailrace.flows.language.expressions import Scope
 from tailrace.flows.language.templates import has_template, resolved
 from tailrace.flows.steps.step_stream import StepStream
@@ -134,23 +135,22 @@ class Handler(ABC, Generic[P]):
             place, message = validation_mistake(exc)
             raise StepError(f"{place.lstrip('.')}: {message}" if place else message, code="params") from exc
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        """What is wrong with these parameters although their templates are not filled in yet: the place and why."""
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        """What is wrong with these parameters although their templates are not filled in yet: each place and why."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(self.Params)}
         for name in params:
             if name not in fields:
-                return f".{name}", f"unknown parameter; there are: {', '.join(fields)}"
+                yield f".{name}", f"unknown parameter{did_you_mean(name, fields)[0]}"
         for name, field in fields.items():
             if field.required and name not in params:
-                return "", f"{name!r} is missing"
+                yield "", f"{name!r} is missing"
         for name, value in params.items():
-            if not has_template(value):
+            if name in fields and not has_template(value):
                 try:
                     msgspec.convert(value, fields[name].type)
                 except msgspec.ValidationError as exc:
                     place, message = validation_mistake(exc)
-                    return f".{name}{place}", message[:1].lower() + message[1:]
-        return None
+                    yield f".{name}{place}", message[:1].lower() + message[1:]
 
 
 class AnyParams(Params):
@@ -174,8 +174,8 @@ class FunctionHandler(Handler[AnyParams]):
     def convert(self, params: JsonObject) -> AnyParams:
         return AnyParams(params)
 
-    def invalid(self, _params: JsonObject) -> tuple[str, str] | None:
-        return None
+    def mistakes(self, _params: JsonObject) -> Iterator[tuple[str, str]]:
+        return iter(())
 
     async def run(self, params: AnyParams, _step: StepContext) -> Any:
         return await self._function(params.given)

@@ -7,6 +7,7 @@ in a template that data could fill (J116). Redirects are not followed: another s
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import aiohttp
@@ -45,12 +46,12 @@ class HttpStep(Handler[HttpParams]):
     def repeatable(self, params: HttpParams) -> bool:
         return params.method in _IDEMPOTENT or params.repeatable
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         if isinstance(url := params.get("url"), str) and (problem := host_problem(url)):
-            return ".url", problem
+            yield ".url", problem
         if params.get("json") is not None and params.get("body") is not None:
-            return ".body", "give json or body, not both"
-        return super().invalid(params)
+            yield ".body", "give json or body, not both"
+        yield from super().mistakes(params)
 
     async def run(self, params: HttpParams, step: StepContext) -> Any:
         headers = {"user-agent": f"tailrace/{__version__}", **params.headers}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -64,24 +64,25 @@ class LlmCall(Handler[LlmParams]):
         self._caller = caller
         self._routes = routes
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
-        if "messages" not in params and "prompt" not in params:
-            return "", "nothing is asked: give messages or prompt"
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
+        known = {field.encode_name for field in msgspec.structs.fields(LlmParams)}
+        if "messages" not in params and "prompt" not in params and params.keys() <= known:  # else it is misspelt
+            yield "", "nothing is asked: give messages or prompt"
         if "providers" in params and ("provider" in params or "model" in params):
-            return ".providers", "give provider and model, or providers"
+            yield ".providers", "give provider and model, or providers"
         refs = params.get("providers")
         named = [("", params)]
         if isinstance(refs, list):
             named += [(f".providers[{n}]", ref) for n, ref in enumerate(refs) if isinstance(ref, dict)]
         for place, ref in named:
             if (problem := self._invalid_ref(ref)) is not None:
-                return place + problem[0], problem[1]
+                yield place + problem[0], problem[1]
         if isinstance(schema := params.get("response_schema"), dict) and not has_template(schema):
             try:
                 Schema(schema)
             except SchemaError as exc:
-                return ".response_schema", str(exc)
-        return super().invalid(params)
+                yield ".response_schema", str(exc)
+        yield from super().mistakes(params)
 
     def _invalid_ref(self, ref: JsonObject) -> tuple[str, str] | None:
         """The address and the key come from the author and the operator, never from data."""

@@ -79,9 +79,7 @@ class StepStream(DeltaLog):
             self._pending += deltas
 
     def attempt_ended(self, attempt: AttemptOutcome) -> None:
-        if not attempt.interrupted:
-            self.kept = None
-        self.record_usage(attempt.usage, attempt.provider, attempt.model)
+        self._end_attempt(attempt)
 
     def attempt_discarded(self, number: int, reason: str) -> None:
         """What no viewer saw is dropped without a trace."""

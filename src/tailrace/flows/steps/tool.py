@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from tailrace.flows.definition.spelling import no_such
 from tailrace.flows.language.expressions import ExpressionError, Scope
 from tailrace.flows.language.templates import has_template
 from tailrace.flows.steps.base import Handler, Params, StepContext, StepError
@@ -49,16 +50,16 @@ class ToolStep(Handler[ToolParams]):
         tool = self._tools.get(params.name)
         return tool is None or tool.repeatable
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         name = params.get("name")
         if isinstance(name, str) and "{{" not in name and name not in self._tools:
-            return ".name", f"there is no tool {name!r}; there are: {', '.join(sorted(self._tools)) or 'none'}"
+            yield ".name", no_such("tool", name, self._tools)
         if name == SHELL_TOOL and _is_template(params.get("args")):
-            return ".args", ALONE
+            yield ".args", ALONE
         command = _command_of(params)
-        if command is not None and (problem := invalid_template(command)):
-            return ".args.command", problem
-        return super().invalid(params)
+        if command is not None and (problem := _template_problem(command)):
+            yield ".args.command", problem
+        yield from super().mistakes(params)
 
     def fill(self, params: JsonObject, scope: Scope, *, strict: bool) -> JsonObject:
         """Values in a command line are quoted for the shell."""
@@ -94,6 +95,13 @@ class ToolStep(Handler[ToolParams]):
 def _is_template(args: object) -> bool:
     """Whether a value chooses all arguments, the command among them."""
     return isinstance(args, str) and has_template(args)
+
+
+def _template_problem(command: str) -> str:
+    try:
+        return invalid_template(command)
+    except ExpressionError:
+        return ""  # the check of all templates says so
 
 
 def _command_of(params: JsonObject) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 from tailrace.flows.definition.definition import Duration, seconds_of
@@ -23,10 +24,10 @@ class Sleep(Handler[SleepParams]):
     Params = SleepParams
     waits = True
 
-    def invalid(self, params: JsonObject) -> tuple[str, str] | None:
+    def mistakes(self, params: JsonObject) -> Iterator[tuple[str, str]]:
         if len(params) != 1:
-            return "", "how long? give seconds or duration"
-        return super().invalid(params)
+            yield "", "how long? give seconds or duration"
+        yield from super().mistakes(params)
 
     async def run(self, params: SleepParams, step: StepContext) -> Any:
         output = await self.dry_run(params, step)

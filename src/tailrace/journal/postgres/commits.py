@@ -72,13 +72,13 @@ APPEND = """
             ORDER BY b.first_seq DESC LIMIT 1)
         FOR NO KEY UPDATE OF h
     ), entries AS (
-        INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)
-        SELECT b.* FROM unnest($5::bigint[], $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bytea[])
-            AS b(run, first_seq, last_seq, attempt, crc, events)
+        INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at)
+        SELECT b.* FROM unnest($5::bigint[], $6::integer[], $7::integer[], $8::integer[], $9::bigint[], $10::bytea[],
+            $11::double precision[]) AS b(run, first_seq, last_seq, attempt, crc, events, at)
         WHERE b.run IN (SELECT num FROM held)
         ON CONFLICT (run, first_seq) DO NOTHING
     )
-    SELECT ARRAY(SELECT num FROM held), CASE WHEN $12::text <> '' THEN pg_notify($11::text, $12::text) END
+    SELECT ARRAY(SELECT num FROM held), CASE WHEN $13::text <> '' THEN pg_notify($12::text, $13::text) END
 """
 SETTINGS = {  # every statement of the writer is by key: planned once, and never as a scan
     "plan_cache_mode": "force_generic_plan",
@@ -91,20 +91,22 @@ _FLUSHED = (*_DURABLE, "remote_write", "local")  # and "committed"
 
 
 class Commits(GroupCommit[Write]):
-    """Open it with `open`. `names_runs` says whether a wake-up must name the runs that grew; `committed` is called with
-    the appends of each group that was committed, `back` when the database can be written again after it was away."""
+    """Open it with `open`. `clock` is the wall clock. `names_runs` says whether a wake-up must name the runs that grew;
+    `committed` is called with the appends of each group that was committed, `back` when the database can be written
+    again after it was away."""
 
     def __init__(
         self,
         address: Address,
         outage: Outage,
         *,
+        clock: Callable[[], float],
         names_runs: Callable[[], bool],
         committed: Callable[[Sequence[PendingAppend]], None],
         back: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
-        super().__init__(on_lag)
+        super().__init__(clock, on_lag)
         self._address = address
         self._outage = outage
         self._names_runs = names_runs

@@ -16,6 +16,7 @@ from tailrace.journal.stored.rows import (
     Compaction,
     Row,
     RunRow,
+    TimedRow,
     decoded_payload,
     decoded_seqs,
     entries_after,
@@ -238,7 +239,18 @@ async def facts_of_runs(connection: Connection, run_ids: Sequence[str]) -> list[
     return facts
 
 
-async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[Row]]:
+async def times_of(connection: Connection, run_id: str) -> list[tuple[int, float]]:
+    rows = await connection.fetch(
+        "SELECT b.first_seq, b.at FROM runs AS r LEFT JOIN batches AS b ON b.run = r.num AND b.at IS NOT NULL"
+        " WHERE r.id = $1 ORDER BY b.first_seq",
+        known_id(run_id),
+    )
+    if not rows:
+        raise no_such_run(run_id)
+    return [(first_seq, at) for first_seq, at in rows if first_seq is not None]
+
+
+async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
     """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
     compaction = Compaction()
     async for page in _pages(connection, run_id):
@@ -246,7 +258,7 @@ async def compacted(connection: Connection, run_id: str) -> tuple[Row, list[Row]
     seqs = await connection.fetchval(
         "SELECT h.output_seqs FROM runs AS r JOIN heads AS h ON h.num = r.num WHERE r.id = $1", run_id
     )
-    return compaction.rows(outputs_in_steps=seqs is not None)
+    return compaction.rows(await times_of(connection, run_id), outputs_in_steps=seqs is not None)
 
 
 async def _step_outputs(connection: Connection, run_id: str, num: int, seqs: bytes) -> dict[str, Any]:

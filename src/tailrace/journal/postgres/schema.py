@@ -1,7 +1,8 @@
 """The tables and their versions.
 
 Owns the storage format. As in SQLite's file, a row of `batches` holds what one group commit wrote to one run: the
-events' JSON, one a line, numbered from `first_seq`. `heads` holds what changes of a run: its rows are narrow and are
+events' JSON, one a line, numbered from `first_seq`, and the time of that commit in `at`, NULL where an older format has
+written the row. `heads` holds what changes of a run: its rows are narrow and are
 locked for each write to their run. `writers` has the number of the last transaction of each process: after a lost
 connection it says whether the transaction in flight was committed. `deleted` lists runs whose entries are still to be
 removed. `wall_clock` counts leases by the database's clock, unless a test gives another time;
@@ -91,6 +92,9 @@ MIGRATIONS: tuple[str, ...] = (
             RETURN (SELECT max(id) FROM runs WHERE session = named);  -- as it is after the wait
         END
     $$;
+    """,
+    """
+    ALTER TABLE batches ADD COLUMN at double precision;
     """,
     """
     CREATE INDEX runs_by_kind ON runs (kind, session, id);

@@ -16,14 +16,16 @@ from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
 from tailrace.journal.postgres.address import Connection
 from tailrace.journal.postgres.queries import is_text, known_id, run_of, run_with_key
+from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.rows import (
     PROGRESS_TYPES,
     Row,
+    TimedRow,
     encode,
     is_crash_loop,
     no_such_run,
-    rows_of,
     shows_progress,
+    timed_rows,
     without_outputs,
 )
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
@@ -85,9 +87,9 @@ _INSERT_RUN = """
         SELECT num, $7, $8, $9, $10, CASE WHEN $11::double precision IS NULL THEN 0
             ELSE wall_clock($12) + $11 END, $13, $14, $15, $16 FROM run
     ), entries AS (
-        INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)
-        SELECT run.num, b.* FROM run,
-            unnest($17::integer[], $18::integer[], $19::integer[], $20::bigint[], $21::bytea[]) AS b
+        INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at)
+        SELECT run.num, b.* FROM run, unnest($17::integer[], $18::integer[], $19::integer[], $20::bigint[],
+            $21::bytea[], $22::double precision[]) AS b
     )
     SELECT num FROM run
 """
@@ -103,7 +105,7 @@ async def create(
         run = Run(run_id, new, "pending", last_seq=1, first_seq=1, created_at=at, claims=0)
         if claimant is not None:
             run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
-        num = await _insert_run(connection, run, list(rows_of([first])), claimant, now)
+        num = await _insert_run(connection, run, timed_rows([first], [(1, at)]), claimant, now)
         if num is not None:
             return run, num
         if (known := await run_with_key(connection, new.idempotency_key)) is not None:
@@ -118,9 +120,11 @@ async def _newest_in_session(connection: Connection, session: str) -> str:
     return newest or ""
 
 
-async def record(connection: Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:
+async def record(
+    connection: Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
+) -> None:
     """Stores a whole run that has ended in memory."""
-    rows = list(rows_of(entries))
+    rows = timed_rows(entries, times)
     if await _insert_run(connection, run, rows, None, None, ended_at) is None:
         anonymous = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
         await _insert_run(connection, anonymous, rows, None, None, ended_at)
@@ -129,7 +133,7 @@ async def record(connection: Connection, run: Run, entries: Sequence[Entry], end
 async def _insert_run(
     connection: Connection,
     run: Run,
-    rows: Sequence[Row],
+    rows: Sequence[TimedRow],
     claimant: Claimant | None,
     now: float | None,
     ended_at: float | None = None,
@@ -158,9 +162,9 @@ async def _insert_run(
     return num
 
 
-def columns(rows: Sequence[Row]) -> tuple[list[Any], ...]:
+def columns(rows: Sequence[TimedRow]) -> tuple[list[Any], ...]:
     """The rows as arrays, one a column."""
-    return tuple([row[place] for row in rows] for place in range(len(Row._fields)))
+    return tuple([row[place] for row in rows] for place in range(len(TimedRow._fields)))
 
 
 async def claim(connection: Connection, run_id: str, claimant: Claimant, now: float | None) -> tuple[int, Lease]:
@@ -323,7 +327,7 @@ async def signal(connection: Connection, run_id: str, sent: Signal) -> Signal:
 # ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def compact(connection: Connection, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
+async def compact(connection: Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
     """A no-op for a run that another process has compacted meanwhile."""
     async with connection.transaction():
         head = await _ended(connection, run_id)
@@ -331,8 +335,9 @@ async def compact(connection: Connection, run_id: str, snapshot: Row, kept: Sequ
         if first_seq == 1:
             await connection.execute("DELETE FROM batches WHERE run = $1", head.num)
             await connection.execute(
-                "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events) SELECT $1::bigint, b.* FROM"
-                " unnest($2::integer[], $3::integer[], $4::integer[], $5::bigint[], $6::bytea[]) AS b",
+                "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at) SELECT $1::bigint, b.* FROM"
+                " unnest($2::integer[], $3::integer[], $4::integer[], $5::bigint[], $6::bytea[],"
+                " $7::double precision[]) AS b",
                 head.num,
                 *columns(kept),
             )

@@ -29,9 +29,10 @@ from tailrace.journal.postgres.schema import MIGRATIONS, prepare
 from tailrace.journal.postgres.statements import Claimant
 from tailrace.journal.postgres.wakeups import ANY, EVERYTHING, Listener, Wakeup
 from tailrace.journal.storage_wait import PATIENCE_S
+from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
-from tailrace.journal.stored.rows import Row
+from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import (
     RUNS_LIMIT,
     Batch,
@@ -67,6 +68,7 @@ class PostgresJournal(StoredJournal):
         self._commits = Commits(
             address,
             outage,
+            clock=self._now,
             names_runs=lambda: self._following.names_runs,
             committed=self._following.publish,
             back=self._on_back,
@@ -126,10 +128,10 @@ class PostgresJournal(StoredJournal):
             create, fsync=new.durability == "fsync", begins=new.session, patience_s=PATIENCE_S.get()
         )
 
-    async def record(self, run: Run, entries: Sequence[Entry]) -> None:
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
         """Stores a whole run that has ended in memory."""
         await self._commits.call(
-            partial(statements.record, run=run, entries=entries, ended_at=self._now()),
+            partial(statements.record, run=run, entries=entries, ended_at=self._now(), times=times),
             fsync=run.new.durability == "fsync",
             begins=run.new.session,
         )
@@ -176,7 +178,7 @@ class PostgresJournal(StoredJournal):
         send = partial(statements.signal, run_id=run_id, sent=signal)
         return await self._commits.call(send, signals=run_id, patience_s=PATIENCE_S.get())
 
-    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
         return await self._readers.query(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def _delete_run(self, run_id: str) -> None:
@@ -242,10 +244,13 @@ class PostgresJournal(StoredJournal):
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
         return await self._readers.query(partial(queries.facts_of_runs, run_ids=run_ids))
 
+    async def times(self, run_id: str) -> list[tuple[int, float]]:
+        return await self._readers.query(partial(queries.times_of, run_id=run_id))
+
     async def _fold_log(self, run_id: str) -> Fold:
         return await self._readers.query(partial(queries.folded, run_id=run_id))
 
-    async def _compaction(self, run_id: str) -> tuple[Row, list[Row]]:
+    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
         return await self._readers.query(partial(queries.compacted, run_id=run_id))
 
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:

@@ -28,24 +28,24 @@ _Work: TypeAlias = Callable[[sqlite3.Connection], Any]
 _Group: TypeAlias = list[PendingAppend | PendingCall[_Work]]
 MAX_ROWS = 128  # per statement: a power of two. Compiling one takes SQLite about 25 µs a row, once
 
-_NO_ROW: BoundRow = (None,) * 7  # fills a statement up to its size; joins no head, so it inserts nothing
+_NO_ROW: BoundRow = (None,) * 8  # fills a statement up to its size; joins no head, so it inserts nothing
 
 
 @cache
 def _insert_sql(rows: int) -> str:
     """Inserts the rows whose epoch is the newest of their run, and no others."""
     return (
-        "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events)"  # noqa: S608 - question marks alone
-        " SELECT v.column1, v.column2, v.column3, v.column4, v.column5, v.column6"
-        f" FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * rows)}) AS v"
-        " CROSS JOIN heads AS h ON h.num = v.column1 AND h.epoch = v.column7"
+        "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events, at)"  # noqa: S608 - question marks alone
+        " SELECT v.column1, v.column2, v.column3, v.column4, v.column5, v.column6, v.column7"
+        f" FROM (VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?, ?)'] * rows)}) AS v"
+        " CROSS JOIN heads AS h ON h.num = v.column1 AND h.epoch = v.column8"
     )
 
 
 def compile_inserts(connection: sqlite3.Connection) -> None:
     """Compiles every statement once, so that no burst waits for it. Inserts nothing."""
     for power in range(MAX_ROWS.bit_length()):
-        connection.execute(_insert_sql(2**power), [None] * 7 * 2**power)
+        connection.execute(_insert_sql(2**power), [None] * 8 * 2**power)
 
 
 def insert_rows(connection: sqlite3.Connection, rows: list[BoundRow]) -> int:
@@ -67,12 +67,14 @@ class Commits(GroupCommit[_Work]):
         path: Path,
         connection: sqlite3.Connection,
         *,
+        clock: Callable[[], float],
         after_commit: Callable[[], None],
         checkpoint: Callable[[], None],
         on_lag: OnLag | None = None,
     ) -> None:
-        """`after_commit` is called in the writer's thread; `checkpoint` on the loop, when one is due."""
-        super().__init__(on_lag)
+        """`clock` is the wall clock. `after_commit` is called in the writer's thread; `checkpoint` on the loop, when
+        one is due."""
+        super().__init__(clock, on_lag)
         self._checkpoint = checkpoint
         self._writer = _Writer(path, connection, self._settle_soon, after_commit)
         self._writer.start()

@@ -17,6 +17,7 @@ from tailrace.journal.stored.rows import (
     Compaction,
     Row,
     RunRow,
+    TimedRow,
     decoded_payload,
     decoded_seqs,
     entries_after,
@@ -189,12 +190,20 @@ def facts_of(connection: sqlite3.Connection, run_id: str) -> list[Entry]:
     return completed(connection, run_id, num, facts_in(run_id, map(Row._make, rows)))
 
 
-def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[Row]]:
+def times_of(connection: sqlite3.Connection, run_id: str) -> list[tuple[int, float]]:
+    return connection.execute(
+        "SELECT first_seq, at FROM batches WHERE run = ? AND at IS NOT NULL ORDER BY first_seq",
+        (number_of(connection, run_id),),
+    ).fetchall()
+
+
+def compacted(connection: sqlite3.Connection, run_id: str) -> tuple[Row, list[TimedRow]]:
     """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
     compaction = Compaction()
     compaction.add(all_entries(connection, run_id))
     num = number_of(connection, run_id)
-    return compaction.rows(outputs_in_steps=_output_seqs(connection, num) is not None)
+    times = times_of(connection, run_id)
+    return compaction.rows(times, outputs_in_steps=_output_seqs(connection, num) is not None)
 
 
 # ── a sequence's output, stored in its steps alone ───────────────────────────────────────────────────────────

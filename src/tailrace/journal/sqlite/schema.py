@@ -3,7 +3,8 @@
 Owns the storage format (docs/decisions/0002-one-log-per-run.md). Knows nothing of leases, viewers or threads.
 
 A row of `batches` holds what one group commit wrote to one run: the events' JSON, one a line, numbered from
-`first_seq`. `heads` holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
+`first_seq`, and the wall clock's time of that commit in `at`, NULL where an older format has written the row. `heads`
+holds what changes of a run. It is apart from `runs` so that its rows stay narrow: the claims of a
 thousand runs share a few pages however long their inputs are.
 
 A sequence's output is its steps' outputs, and they are stored once, in the `StepFinished` entries. `heads.output_seqs`
@@ -98,6 +99,9 @@ MIGRATIONS: tuple[str, ...] = (
     """,
     """
     ALTER TABLE heads ADD COLUMN claimed_seq INTEGER NOT NULL DEFAULT 0
+    """,
+    """
+    ALTER TABLE batches ADD COLUMN at REAL
     """,
     """
     CREATE INDEX runs_by_kind ON runs (kind, session, id)

@@ -15,14 +15,17 @@ import msgspec
 from tailrace.errors import RunOwned, RunParked, RunSealed, StaleEpoch
 from tailrace.events import Entry, RunFailure, RunFinished, RunStarted
 from tailrace.journal.open_log import new_run_id
+from tailrace.journal.sqlite.commits import insert_rows
 from tailrace.journal.sqlite.queries import newest_in_session, run_of, run_with_key, value_of
+from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.rows import (
     Row,
+    TimedRow,
     encode,
     is_crash_loop,
     no_such_run,
-    rows_of,
     shows_progress,
+    timed_rows,
     without_outputs,
 )
 from tailrace.ports import ENDED, Lease, NewRun, Run, Signal
@@ -67,16 +70,19 @@ def create(connection: sqlite3.Connection, new: NewRun, at: float, claimant: Cla
     if claimant:
         run = msgspec.structs.replace(run, state="running", claims=1, owner=claimant.owner)
     num = _insert_run(connection, run, claimant or Claimant("", "", 0.0))
-    _insert_rows(connection, num, rows_of([Entry(1, RunStarted(new.kind, new.model, new.session, at))]))
+    first = Entry(1, RunStarted(new.kind, new.model, new.session, at))
+    _insert_rows(connection, num, run.claims, timed_rows([first], [(1, at)]))
     return run, num
 
 
-def record(connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float) -> None:
+def record(
+    connection: sqlite3.Connection, run: Run, entries: Sequence[Entry], ended_at: float, times: Times = ()
+) -> None:
     """Stores a whole run that has ended in memory."""
     if run.new.idempotency_key and run_with_key(connection, run.new.idempotency_key):
         run = msgspec.structs.replace(run, new=msgspec.structs.replace(run.new, idempotency_key=""))
     num = _insert_run(connection, run, Claimant("", "", 0.0))
-    _insert_rows(connection, num, rows_of(entries))
+    _insert_rows(connection, num, run.claims, timed_rows(entries, times))
     if run.finished is not None:
         _end(connection, num, entries[-1], None, ended_at)
 
@@ -96,11 +102,8 @@ def _insert_run(connection: sqlite3.Connection, run: Run, claimant: Claimant) ->
     return num
 
 
-def _insert_rows(connection: sqlite3.Connection, num: int, rows: Iterable[Row]) -> None:
-    connection.executemany(
-        "INSERT INTO batches (run, first_seq, last_seq, attempt, crc, events) VALUES (?, ?, ?, ?, ?, ?)",
-        [(num, *row) for row in rows],
-    )
+def _insert_rows(connection: sqlite3.Connection, num: int, epoch: int, rows: Iterable[TimedRow]) -> None:
+    insert_rows(connection, [(num, *row, epoch) for row in rows])
 
 
 def claim(
@@ -230,10 +233,10 @@ def signal(connection: sqlite3.Connection, run_id: str, sent: Signal) -> Signal:
 # ── keeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
+def compact(connection: sqlite3.Connection, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
     head = _ended(connection, run_id)
     connection.execute("DELETE FROM batches WHERE run = ?", (head.num,))
-    _insert_rows(connection, head.num, kept)
+    _insert_rows(connection, head.num, head.epoch, kept)
     connection.execute(
         "INSERT OR REPLACE INTO snapshots (run, seq, attempt, crc, state) VALUES (?, ?, ?, ?, ?)",
         (head.num, snapshot.first_seq, snapshot.attempt, snapshot.crc, snapshot.events),

@@ -27,9 +27,10 @@ from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
+from tailrace.journal.stored.commit_times import Times
 from tailrace.journal.stored.group_commit import OnLag
 from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
-from tailrace.journal.stored.rows import Row
+from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.journal.wakeup_pipe import WakeupPipe
 from tailrace.ports import (
     RUNS_LIMIT,
@@ -70,7 +71,7 @@ class SqliteJournal(StoredJournal):
         self._pipe = pipe
         self._readers = Readers(path)
         self._commits = Commits(
-            path, connection, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
+            path, connection, clock=clock, after_commit=pipe.wake_peers, checkpoint=self._checkpoint, on_lag=on_lag
         )
         super().__init__(self._commits)
         self._checkpointing: asyncio.Task[None] | None = None
@@ -99,10 +100,10 @@ class SqliteJournal(StoredJournal):
         create = partial(statements.create, new=new, at=self._clock(), claimant=claimant)
         return await self._commits.call(create, fsync=new.durability == "fsync")
 
-    async def record(self, run: Run, entries: Sequence[Entry]) -> None:
+    async def record(self, run: Run, entries: Sequence[Entry], times: Times = ()) -> None:
         """Stores a whole run that has ended in memory."""
         await self._commits.call(
-            partial(statements.record, run=run, entries=entries, ended_at=self._clock()),
+            partial(statements.record, run=run, entries=entries, ended_at=self._clock(), times=times),
             fsync=run.new.durability == "fsync",
         )
 
@@ -133,7 +134,7 @@ class SqliteJournal(StoredJournal):
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal:
         return await self._commits.call(partial(statements.signal, run_id=run_id, sent=signal))
 
-    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run:
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run:
         return await self._commits.call(partial(statements.compact, run_id=run_id, snapshot=snapshot, kept=kept))
 
     async def _delete_run(self, run_id: str) -> None:
@@ -186,10 +187,13 @@ class SqliteJournal(StoredJournal):
     async def facts_of_runs(self, run_ids: Sequence[str]) -> list[list[Entry]]:
         return await self._readers.query(lambda connection: [queries.facts_of(connection, each) for each in run_ids])
 
+    async def times(self, run_id: str) -> list[tuple[int, float]]:
+        return await self._readers.query(partial(queries.times_of, run_id=run_id))
+
     async def _fold_log(self, run_id: str) -> Fold:
         return await self._readers.query(partial(queries.folded, run_id=run_id))
 
-    async def _compaction(self, run_id: str) -> tuple[Row, list[Row]]:
+    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
         return await self._readers.query(partial(queries.compacted, run_id=run_id))
 
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]:

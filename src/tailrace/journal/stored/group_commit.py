@@ -22,7 +22,7 @@ from tailrace.journal.stored.rows import rows_of, without_outputs
 from tailrace.ports import Batch, Lease
 
 OnLag: TypeAlias = Callable[[float], None]
-BoundRow: TypeAlias = tuple[int | bytes | None, ...]  # run, first_seq, last_seq, attempt, crc, events, epoch
+BoundRow: TypeAlias = tuple[int | float | bytes | None, ...]  # run, the fields of a `TimedRow`, epoch
 
 
 class StoredLog(OpenLog):
@@ -62,8 +62,9 @@ class PendingAppend:
     def fsync(self) -> bool:
         return self.log.fsync
 
-    def freeze(self) -> None:
-        """Encodes the entries. On the loop: two threads that run much Python code only slow each other down."""
+    def freeze(self, at: float) -> None:
+        """Encodes the entries; `at` is the time of their commit. On the loop: two threads that run much Python code
+        only slow each other down."""
         self.batch = self.log.take_pending()
         entries: Sequence[Entry] = self.batch
         repeats = bool(entries) and isinstance(entries[-1].event, RunFinished) and self.log.fold.output_seqs is not None
@@ -74,7 +75,7 @@ class PendingAppend:
         except (TypeError, ValueError, OverflowError, RecursionError) as exc:  # a lone surrogate, a strange object
             self.error = JournalError(f"run {self.log.run_id}: an event cannot be written as JSON: {exc}")
             return
-        self.rows = [(self.log.num, *row, self.log.epoch) for row in rows]
+        self.rows = [(self.log.num, *row, at, self.log.epoch) for row in rows]
         if not repeats:
             self.batch.stored = b"".join([row.events for row in rows])
 
@@ -126,10 +127,11 @@ class PendingCall(Generic[Work]):
 class GroupCommit(ABC, Generic[Work]):
     """Queues writes, hands over one group at a time, settles it when it is committed."""
 
-    def __init__(self, on_lag: OnLag | None) -> None:
-        """`on_lag` is called once the entries of a group are shown, with the seconds since the oldest of them was
-        appended."""
+    def __init__(self, clock: Callable[[], float], on_lag: OnLag | None) -> None:
+        """`clock` is the wall clock. `on_lag` is called once the entries of a group are shown, with the seconds since
+        the oldest of them was appended."""
         self._loop = asyncio.get_running_loop()
+        self._clock = clock
         self._on_lag = on_lag
         self._waiting_since: float | None = None  # when the oldest entry of the next group was appended
         self._in_flight_since: float | None = None  # the same of the group in flight
@@ -177,9 +179,10 @@ class GroupCommit(ABC, Generic[Work]):
     def _send_group(self) -> None:
         group, self._waiting = self._waiting, []
         self._in_flight_since, self._waiting_since = self._waiting_since, None
+        at = self._clock()
         for part in group:
             if isinstance(part, PendingAppend):
-                part.freeze()
+                part.freeze(at)
         self._write(group)
 
     def _settle(self, group: Sequence[PendingAppend | PendingCall[Work]]) -> None:

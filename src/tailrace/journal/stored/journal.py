@@ -21,7 +21,7 @@ from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Ta
 from tailrace.journal.page_cache import PageCache
 from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
-from tailrace.journal.stored.rows import Row
+from tailrace.journal.stored.rows import Row, TimedRow
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
 
 logger = logging.getLogger("tailrace.journal")
@@ -65,7 +65,7 @@ class Database(ABC):
     async def _insert_signal(self, run_id: str, signal: Signal) -> Signal: ...
 
     @abstractmethod
-    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[Row]) -> Run: ...
+    async def _compact_run(self, run_id: str, snapshot: Row, kept: Sequence[TimedRow]) -> Run: ...
 
     @abstractmethod
     async def _delete_run(self, run_id: str) -> None: ...
@@ -95,7 +95,7 @@ class Database(ABC):
     async def _fold_log(self, run_id: str) -> Fold: ...
 
     @abstractmethod
-    async def _compaction(self, run_id: str) -> tuple[Row, list[Row]]:
+    async def _compaction(self, run_id: str) -> tuple[Row, list[TimedRow]]:
         """The snapshot before the last entry, and the rows that are kept."""
 
     @abstractmethod

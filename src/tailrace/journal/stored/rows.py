@@ -19,6 +19,7 @@ from tailrace.errors import CorruptLog, RunNotFound
 from tailrace.events import AnyEvent, Entry, RunFailure, RunFinished, Snapshot, StepFinished, from_json
 from tailrace.journal.fold import Fold, is_fact, is_progress, outputs_text
 from tailrace.journal.live_tail import PAGE_BYTES, PAGE_LINES, next_page_end
+from tailrace.journal.stored.commit_times import Times, timed_stretches
 from tailrace.messages import JsonObject
 from tailrace.ports import CRASH_LOOP, NewRun, Run, RunState, StoredLine
 
@@ -39,6 +40,17 @@ class Row(NamedTuple):
     attempt: int
     crc: int
     events: bytes
+
+
+class TimedRow(NamedTuple):
+    """A row as it is written. `at` is the wall clock's time of the commit; None where it is not known."""
+
+    first_seq: int
+    last_seq: int
+    attempt: int
+    crc: int
+    events: bytes
+    at: float | None
 
 
 class RunRow(NamedTuple):
@@ -82,6 +94,11 @@ def rows_of(entries: Sequence[Entry]) -> Iterator[Row]:
             some = stretch[start : start + PAGE_LINES]
             events = _ENCODER.encode_lines([entry.event for entry in some])
             yield Row(some[0].seq, some[-1].seq, attempt, crc32(events), events)
+
+
+def timed_rows(entries: Iterable[Entry], times: Times) -> list[TimedRow]:
+    """The rows of entries of several commits. There may be gaps between the entries."""
+    return [TimedRow(*row, at) for at, stretch in timed_stretches(entries, times) for row in rows_of(stretch)]
 
 
 def entries_of(run_id: str, row: Row) -> list[Entry]:
@@ -259,16 +276,11 @@ class Compaction:
             if is_fact(entry.event):
                 self._kept.append(entry)
 
-    def rows(self, *, outputs_in_steps: bool) -> tuple[Row, list[Row]]:
-        """The snapshot before the last entry, and the rows that are kept: the facts and that entry."""
+    def rows(self, times: Times, *, outputs_in_steps: bool) -> tuple[Row, list[TimedRow]]:
+        """The snapshot before the last entry, and the rows that are kept: the facts and that entry, each with its own
+        time."""
         snapshot, kept = self._state.entry(), self._kept
         if outputs_in_steps:
             kept[-1], snapshot = without_outputs(kept[-1]), without_outputs(snapshot)
         (snapshot_row,) = rows_of([snapshot])
-        return snapshot_row, [row for stretch in _stretches(kept) for row in rows_of(stretch)]
-
-
-def _stretches(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Groups of consecutive entries: compaction leaves gaps between them."""
-    for _, group in groupby(enumerate(entries), lambda pair: pair[1].seq - pair[0]):
-        yield [entry for _, entry in group]
+        return snapshot_row, timed_rows(kept, times)

@@ -13,12 +13,14 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
-from tailrace.app.models import dialect_of, named
+from tailrace.app.costs import Costs
+from tailrace.app.models import named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
+from tailrace.flows.engine.instance_state import instance_states
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
-from tailrace.providers.prices import load_prices
+from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -30,7 +32,6 @@ from tailrace.server.routes.runs_schemas import (
     ForkBody,
     ForkStatusBody,
     NewRunBody,
-    Page,
     RunList,
     RunQuery,
     RunsQuery,
@@ -38,6 +39,7 @@ from tailrace.server.routes.runs_schemas import (
     RunStatusBody,
     RunStreamQuery,
     forked_from,
+    page_of,
     question_of,
     state_of,
     summary_of,
@@ -53,7 +55,7 @@ class Runs:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
-        self._dialect_of = partial(dialect_of, pipeline.app.config)
+        self._costs = Costs(pipeline.app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -76,7 +78,7 @@ class Runs:
         )
         if key and not self._is_of(run, spec, body.session):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
-        return json_response(RunStatusBody(run.id, run.state), status=201)
+        return json_response(RunStatusBody(public_id(run), run.state), status=201)
 
     async def fork(self, request: web.Request) -> web.Response:
         """Starts a run that begins from the facts of this one up to an event, in a session of its own.
@@ -88,7 +90,7 @@ class Runs:
         check_name(body.idempotency_key, "idempotency_key")
         spec = await agents.forked_turn(
             ForkRequest(
-                request.match_info["id"],
+                _run_id(request),
                 body.after,
                 question_of(body),
                 turn_model(self._app, body.model) if body.model else None,
@@ -116,40 +118,40 @@ class Runs:
             session=query.session,
             kind=query.kind,
             states=[query.status] if query.status is not None else None,
-            before=query.before,
+            before=run_id_of(query.before) if query.before is not None else None,
             limit=query.limit + 1,
         )
-        page = runs[: query.limit]
-        more = len(runs) > len(page)
-        await load_prices()
-        summaries = tuple(summary_of(run, self._dialect_of) for run in page)
-        return json_response(RunList(summaries, Page(more, page[-1].id if more else None)))
+        shown = runs[: query.limit]
+        states = await instance_states(self._journal, shown)
+        await self._costs.load(each for run in shown if run.finished for each in run.finished.spent or ())
+        summaries = tuple(summary_of(run, self._costs, states.get(run.id)) for run in shown)
+        return json_response(RunList(summaries, page_of([run.id for run in summaries], more=len(runs) > len(shown))))
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
         query = query_of(request, RunQuery)
-        run = await self._journal.get(request.match_info["id"])
+        run = await self._journal.get(_run_id(request))
         entry = await self._journal.snapshot(run.id)
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        await load_prices()
-        return json_response(state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=query.reasoning))
+        await self._costs.load(entry.event.spent)
+        return json_response(state_of(run, entry.seq, entry.event, self._costs, reasoning=query.reasoning))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
 
         200 with the state after the stop; a no-op for an ended run."""
-        run_id = request.match_info["id"]
+        run_id = _run_id(request)
         await self._app.agents.stop(run_id, by=request[IDENTITY].name)
         run = await self._journal.get(run_id)
-        return json_response(RunStatusBody(run.id, run.state))
+        return json_response(RunStatusBody(public_id(run), run.state))
 
     async def approve(self, request: web.Request) -> web.Response:
         """Answers an approval of a run that this key started.
 
         Any other key may not (J110)."""
         answer = await read_as(request, ApprovalAnswer)
-        run_id, identity = request.match_info["id"], request[IDENTITY]
+        run_id, identity = _run_id(request), request[IDENTITY]
         approval = await self._approval(run_id, answer.approval_id)
         if approval.asked.requester != identity.name:
             raise ApiError(403, "only the key that started this run may answer its approvals", code="not_the_requester")
@@ -157,7 +159,7 @@ class Runs:
             raise ApiError(409, f"this approval was answered already: {approval.decision}", param="approval_id")
         await self._app.agents.answer(run_id, answer.approval_id, answer.decision, by=identity.name)
         run = await self._journal.get(run_id)
-        return json_response(RunStatusBody(run.id, run.state))
+        return json_response(RunStatusBody(public_id(run), run.state))
 
     async def _approval(self, run_id: str, approval_id: str) -> ApprovalSoFar:
         run = await self._journal.get(run_id)
@@ -174,9 +176,13 @@ class Runs:
 
         A cursor at compacted entries gets a `snapshot` in their place, a cursor ahead of the log 409 (H98)."""
         query = query_of(request, RunStreamQuery)
-        log = log_end(await self._journal.get(request.match_info["id"]))
+        log = log_end(await self._journal.get(_run_id(request)))
         frame = sse_with_reasoning if query.reasoning else sse_without_reasoning
         return await stream_log(self._pipeline, request, log, frame, after=query.after, snapshot=query.snapshot)
+
+
+def _run_id(request: web.Request) -> str:
+    return run_id_of(request.match_info["id"])
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
-from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
-from tailrace.journal.sessions.session_search import question_text
-from tailrace.messages import Dialect, Message, Text, Usage
+from tailrace.app.costs import Costs
+from tailrace.events import ApprovalSoFar, Decision, InstanceState, RunFailure, Snapshot, TextSoFar, ToolSoFar
+from tailrace.journal.fold import SEQUENCE
+from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
-from tailrace.runs.run_summary import cost_of, duration_s, ended_at
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.run_summary import duration_s, ended_at
+from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
 
-DialectOf: TypeAlias = Callable[[str], Dialect | None]  # by the name of a provider
 Name = Annotated[str, Meta(max_length=256)]
 
 # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +118,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     model: str
     session: str
-    input: str  # the text of the question
+    input: str  # the text of the question; of a sequence its name
     created_at: float  # seconds since the epoch
     ended_at: float | None = None
     duration_s: float | None = None  # from the question to the end
@@ -127,6 +129,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None  # an estimate by list prices; null where one of the models has none
     error: RunFailure | None = None
     forked_from: ForkedFrom | None = None
+    state: InstanceState | None = None  # of an instance of a sequence: it may be paused while its run is `running`
 
 
 class RunState(RunSummary, frozen=True, kw_only=True):
@@ -144,20 +147,25 @@ class Page(msgspec.Struct, frozen=True):
     next: str | None = None  # `before` of the next page
 
 
+def page_of(ids: Sequence[str], *, more: bool) -> Page:
+    """`ids` are those of the page; `more`: there are others after them."""
+    return Page(more, ids[-1] if more else None)
+
+
 class RunList(msgspec.Struct, frozen=True):
     data: tuple[RunSummary, ...]
     page: Page
 
 
-def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
+def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> RunSummary:
     finished = run.finished
     return RunSummary(
-        id=run.id,
+        id=public_id(run),
         status=run.state,
         kind=run.new.kind,
         model=run.new.model,
         session=run.new.session,
-        input=question_text(run.new.input),
+        input=question_of_run(run),
         created_at=run.created_at,
         ended_at=ended_at(run),
         duration_s=duration_s(run),
@@ -165,9 +173,10 @@ def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
         first_seq=run.first_seq,
         output=finished.output if finished else None,
         usage=finished.usage if finished else None,
-        cost_usd=cost_of(finished.spent or (), dialect_of) if finished else None,
+        cost_usd=costs.of(finished.spent or ()) if finished else None,
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
+        state=state,
     )
 
 
@@ -176,10 +185,12 @@ def forked_from(run: Run) -> ForkedFrom | None:
     return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
-def state_of(run: Run, seq: int, state: Snapshot, dialect_of: DialectOf, *, reasoning: bool) -> RunState:
-    summary = msgspec.structs.asdict(summary_of(run, dialect_of))
+def state_of(run: Run, seq: int, state: Snapshot, costs: Costs, *, reasoning: bool) -> RunState:
+    summary = msgspec.structs.asdict(summary_of(run, costs))
+    if run.new.kind == SEQUENCE:
+        summary.update(state="paused" if run.state == "parked" else state.state or "scheduled")
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
-    summary.update(cost_usd=cost_of(state.spent, dialect_of))
+    summary.update(cost_usd=costs.of(state.spent))
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
         summary.update(status=state.status, last_seq=seq)
     return RunState(

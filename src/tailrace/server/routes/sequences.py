@@ -17,17 +17,21 @@ from msgspec import Meta
 from tailrace.errors import ConfigError
 from tailrace.events import InstanceState, RunFailure
 from tailrace.flows.definition.definition import Definition, DefinitionError, parsed
+from tailrace.flows.definition.graph import Graph, graph_of
 from tailrace.flows.definition.sequence_store import SequenceVersion
 from tailrace.flows.definition.source import MAX_BYTES, parse_yaml
-from tailrace.flows.engine.instance_events import ENDINGS, instance_frame
-from tailrace.flows.engine.service import Instance
+from tailrace.flows.engine.instance_events import instance_frame
+from tailrace.flows.engine.instance_state import instance_states
+from tailrace.flows.engine.service import Instance, InstanceGraph
 from tailrace.messages import JsonObject
 from tailrace.ports import Run
+from tailrace.runs.public_ids import public_id, run_id_of
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as, read_body, read_object
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.routes.log_stream import CursorQuery, log_end, log_route, stream_log
+from tailrace.server.routes.runs_schemas import Page, page_of
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -43,6 +47,7 @@ class SequenceDetail(SequenceBody, frozen=True):
 
 class SequenceList(msgspec.Struct, frozen=True):
     data: tuple[SequenceDetail, ...]
+    page: Page
 
 
 class NewInstance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,7 +70,8 @@ class InstanceSummary(InstanceStatus, frozen=True, kw_only=True):
 
 class InstanceList(msgspec.Struct, frozen=True):
     data: tuple[InstanceSummary, ...]
-    next: str | None = None  # `before` of the next page
+    page: Page
+    next: str | None = None  # the same as `page.next`, for older clients
 
 
 class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,12 +108,18 @@ class Sequences:
     async def show_sequences(self, request: web.Request) -> web.Response:
         """The latest versions, newest first."""
         query = query_of(request, ListQuery)
-        versions = await self._flows.library.list(query.limit, query.before)
-        return json_response(SequenceList(tuple(map(_detail, versions))))
+        versions = await self._flows.library.list(query.limit + 1, query.before)
+        shown = versions[: query.limit]
+        page = page_of([version.id for version in shown], more=len(versions) > len(shown))
+        return json_response(SequenceList(tuple(map(_detail, shown)), page))
 
     async def show_sequence(self, request: web.Request) -> web.Response:
         """One version of a sequence."""
         return json_response(_detail(await self._flows.library.get(request.match_info["id"])))
+
+    async def sequence_graph(self, request: web.Request) -> web.Response:
+        """The blocks of a sequence as a graph, for whoever draws it."""
+        return json_response(graph_of((await self._flows.library.get(request.match_info["id"])).definition))
 
     # ── instances ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,19 +139,29 @@ class Sequences:
             raise _invalid_definition(exc) from exc
         if key and not _same_request(run, body):
             raise ApiError(409, "this idempotency key was used for another request", param="idempotency_key")
-        return json_response(_status(run), status=201)
+        return json_response(await self._status(run), status=201)
+
+    async def _status(self, run: Run) -> InstanceStatus:
+        states = await instance_states(self._pipeline.app.journal, [run]) if run.last_seq > 1 else {}
+        return InstanceStatus(public_id(run), states.get(run.id, "scheduled"))
 
     async def show_instances(self, request: web.Request) -> web.Response:
         """The latest instances, newest first; with `failed`, those alone."""
         query = query_of(request, ListQuery)
         find = self._flows.failed if query.failed else self._flows.instances
         runs = await find(limit=query.limit + 1, before=query.before)
-        page = runs[: query.limit]
-        return json_response(InstanceList(tuple(map(_summary, page)), page[-1].id if len(runs) > len(page) else None))
+        shown = runs[: query.limit]
+        states = await instance_states(self._pipeline.app.journal, shown)
+        page = page_of(list(map(public_id, shown)), more=len(runs) > len(shown))
+        return json_response(InstanceList(tuple(_summary(run, states[run.id]) for run in shown), page, page.next))
 
     async def show(self, request: web.Request) -> web.Response:
         """One instance: its state and the outputs of its blocks."""
         return json_response(await self._flows.instance(request.match_info["id"]))
+
+    async def graph(self, request: web.Request) -> web.Response:
+        """The blocks of an instance as a graph, with the state of each node so far."""
+        return json_response(await self._flows.graph(request.match_info["id"]))
 
     async def signal(self, request: web.Request) -> web.Response:
         """Sends `pause`, `resume`, `cancel` or a signal of the sequence's own to the instance.
@@ -157,7 +179,7 @@ class Sequences:
             run = await self._pipeline.run_to_end(self._flows.retry(request.match_info["id"]))
         except DefinitionError as exc:
             raise ApiError(409, exc.message) from exc
-        return json_response(_status(run), status=201)
+        return json_response(await self._status(run), status=201)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """`state`, `step`, `llm_delta`, `attempt_discarded` and `output` as they happen, then `done`.
@@ -188,8 +210,9 @@ def _invalid_definition(error: DefinitionError) -> ApiError:
 
 def _same_request(run: Run, body: NewInstance) -> bool:
     stored: dict[str, Any] = run.new.input
-    return (stored.get("sequence_id"), stored.get("input", {}), stored.get("dry_run", False)) == (
-        body.sequence_id,
+    sequence = run_id_of(stored.get("sequence_id", ""))
+    return (sequence, stored.get("input", {}), stored.get("dry_run", False)) == (
+        run_id_of(body.sequence_id),
         body.input,
         body.dry_run,
     )
@@ -199,26 +222,10 @@ def _detail(version: SequenceVersion) -> SequenceDetail:
     return SequenceDetail(version.id, version.version, version.definition)
 
 
-def _state(run: Run) -> InstanceState:
-    if run.finished is not None:
-        return ENDINGS[run.finished.status]
-    match run.state:
-        case "pending":
-            return "scheduled"
-        case "parked":
-            return "paused"
-        case _:
-            return "running"
-
-
-def _status(run: Run) -> InstanceStatus:
-    return InstanceStatus(run.id, "scheduled" if run.last_seq == 1 else _state(run))
-
-
-def _summary(run: Run) -> InstanceSummary:
+def _summary(run: Run, state: InstanceState) -> InstanceSummary:
     name = run.new.session.removeprefix("instances/")
     error = run.finished.error if run.finished is not None else run.parked
-    return InstanceSummary(run.id, _state(run), name=name, created_at=run.created_at, error=error)
+    return InstanceSummary(public_id(run), state, name=name, created_at=run.created_at, error=error)
 
 
 def routes(pipeline: RequestPipeline) -> Sequence[Route]:
@@ -227,11 +234,13 @@ def routes(pipeline: RequestPipeline) -> Sequence[Route]:
         route("POST", "/sequences", api.create, status=201, body=Definition, answer=SequenceBody, errors=(413,)),
         route("GET", "/sequences", api.show_sequences, query=ListQuery, answer=SequenceList),
         route("GET", "/sequences/{id}", api.show_sequence, answer=SequenceDetail, errors=(404,)),
+        route("GET", "/sequences/{id}/graph", api.sequence_graph, answer=Graph, errors=(404,)),
         route(
             "POST", "/instances", api.start, status=201, body=NewInstance, answer=InstanceStatus, errors=(404, 409, 413)
         ),
         route("GET", "/instances", api.show_instances, query=ListQuery, answer=InstanceList),
         route("GET", "/instances/{id}", api.show, answer=Instance, errors=(404,)),
+        route("GET", "/instances/{id}/graph", api.graph, answer=InstanceGraph, errors=(404,)),
         log_route("/instances/{id}/stream", api.stream, CursorQuery),
         route("POST", "/instances/{id}/signals", api.signal, body=SignalBody, answer=InstanceStatus, errors=(404, 409)),
         route("POST", "/instances/{id}/retry", api.retry, status=201, answer=InstanceStatus, errors=(404, 409)),

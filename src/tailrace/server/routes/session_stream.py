@@ -53,7 +53,7 @@ class SessionFeed:
         pipeline: RequestPipeline,
         stream: EventStream,
         session: str,
-        summary: Callable[[Run], msgspec.Struct],
+        summary: Callable[[Run], Awaitable[msgspec.Struct]],
         *,
         reasoning: bool,
     ) -> None:
@@ -70,7 +70,7 @@ class SessionFeed:
         while True:
             run = await self._or_stopping(self._journal.next_run(self._session, TURN_KIND, after))
             after = run.id
-            body = msgspec.json.encode(self._summary(run))
+            body = msgspec.json.encode(await self._summary(run))
             await self._stream.send_pieces(b"id: %b:0\nevent: run\ndata: %b\n\n" % (run.id.encode(), body))
             await self._send_run(run.id, 0)
 

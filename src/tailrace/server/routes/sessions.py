@@ -15,20 +15,19 @@ from aiohttp import web
 
 from tailrace.agent.client_thread import requester
 from tailrace.agent.session import TURN_KIND
+from tailrace.app.costs import Costs
 from tailrace.app.housekeeping import EDITOR_SESSIONS
-from tailrace.app.models import dialect_of
 from tailrace.delivery.ledger import DELIVERY_KIND
 from tailrace.errors import RunNotFound
 from tailrace.events import Snapshot
 from tailrace.ports import ENDED, Run, SessionRuns
 from tailrace.ports import RunState as State
-from tailrace.providers.prices import load_prices
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of
 from tailrace.server.http.route import Route, json_response
 from tailrace.server.http.session_access import check_name, check_session
-from tailrace.server.routes.runs_schemas import Page, RunState, state_of, summary_of
+from tailrace.server.routes.runs_schemas import Page, RunState, RunSummary, state_of, summary_of
 from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
 from tailrace.server.routes.sessions_schemas import (
     SessionList,
@@ -49,7 +48,7 @@ class Sessions:
     def __init__(self, pipeline: RequestPipeline) -> None:
         self._pipeline = pipeline
         self._journal = pipeline.app.journal
-        self._dialect_of = partial(dialect_of, pipeline.app.config)
+        self._costs = Costs(pipeline.app.config)
 
     async def show_all(self, request: web.Request) -> web.Response:
         """The conversations, the one that was asked last first.
@@ -57,10 +56,9 @@ class Sessions:
         A search (`q`) that takes long ends early: `page.more` says so, and `page.next` goes on with it."""
         query = query_of(request, SessionsQuery)
         page = await self._journal.sessions(TURN_KIND, search=query.q, before=query.before, limit=query.limit)
-        await load_prices()
+        await self._costs.load(each for session in page.sessions for each in session.spent or ())
         data = [
-            session_summary(session, self._dialect_of, waiting=await self._is_waiting(session))
-            for session in page.sessions
+            session_summary(session, self._costs, waiting=await self._is_waiting(session)) for session in page.sessions
         ]
         return json_response(SessionList(tuple(data), Page(page.next is not None, page.next)))
 
@@ -71,11 +69,11 @@ class Sessions:
         if session is None:
             raise _no_such_session(name)
         runs = await self._journal.runs(session=name, kind=TURN_KIND, before=query.before, limit=query.limit + 1)
-        await load_prices()
+        await self._costs.load(session.spent or ())
         states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
         shown = [state for state in reversed(states) if state is not None]
         more = len(runs) > query.limit
-        summary = session_summary(session, self._dialect_of, waiting=await self._is_waiting(session))
+        summary = session_summary(session, self._costs, waiting=await self._is_waiting(session))
         return json_response(
             SessionState(
                 **msgspec.structs.asdict(summary),
@@ -111,11 +109,9 @@ class Sessions:
             cursor = parse_cursor(query.after, "after")
         if cursor is not None:
             await self._check_cursor(name, cursor.run_id, cursor.seq)
-        await load_prices()
         stream = self._pipeline.stream(request)
         stream.begin()
-        summary = partial(summary_of, dialect_of=self._dialect_of)
-        feed = SessionFeed(self._pipeline, stream, name, summary, reasoning=query.reasoning)
+        feed = SessionFeed(self._pipeline, stream, name, self._summary, reasoning=query.reasoning)
         await feed.send_all(cursor)
         return await stream.end()
 
@@ -129,7 +125,12 @@ class Sessions:
             return None
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        return state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=reasoning)
+        await self._costs.load(entry.event.spent)
+        return state_of(run, entry.seq, entry.event, self._costs, reasoning=reasoning)
+
+    async def _summary(self, run: Run) -> RunSummary:
+        await self._costs.load(run.finished.spent or () if run.finished is not None else ())
+        return summary_of(run, self._costs)
 
     async def _is_waiting(self, session: SessionRuns) -> bool:
         """Whether one of its runs asks for an approval."""

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.app.costs import Costs
 from tailrace.config.sections import Platforms
 from tailrace.messages import Usage
 from tailrace.ports import RunState as State
 from tailrace.ports import SessionRuns
-from tailrace.runs.run_summary import answering_model, cost_of, ended_at, title_of
-from tailrace.server.routes.runs_schemas import DialectOf, Page, RunState
+from tailrace.runs.run_summary import answering_model, ended_at, title_of
+from tailrace.server.routes.runs_schemas import Page, RunState
 
 _PLACES = {"cli": "terminal", "editor": "editor", "mcp": "mcp", "python": "python"}  # by who asks
 
@@ -64,7 +65,7 @@ class SessionList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def session_summary(session: SessionRuns, dialect_of: DialectOf, *, waiting: bool) -> SessionSummary:
+def session_summary(session: SessionRuns, costs: Costs, *, waiting: bool) -> SessionSummary:
     newest = session.newest
     return SessionSummary(
         id=session.id,
@@ -77,7 +78,7 @@ def session_summary(session: SessionRuns, dialect_of: DialectOf, *, waiting: boo
         model=answering_model(newest),
         place=_place(session),
         usage=session.usage,
-        cost_usd=cost_of(session.spent, dialect_of),
+        cost_usd=costs.of(session.spent),
     )
 
 

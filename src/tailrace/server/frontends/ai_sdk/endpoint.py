@@ -18,14 +18,13 @@ from aiohttp import web
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
-from tailrace.app.models import dialect_of
+from tailrace.app.costs import Costs
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
 from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow_pages
-from tailrace.runs.run_summary import cost_of
 from tailrace.server.frontends.ai_sdk.encoder import DONE, UiMessageEncoder
 from tailrace.server.frontends.ai_sdk.request import (
     ApprovalResponse,
@@ -275,7 +274,7 @@ class UiChat:
         if encoder.finished is None and not encoder.paused:
             raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
         await prices
-        return await stream.end(encoder.close(cost_usd=cost_of(encoder.spent, partial(dialect_of, self._app.config))))
+        return await stream.end(encoder.close(cost_usd=Costs(self._app.config).of(encoder.spent)))
 
     async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
         """Sends the entries after this one, to the end or to an open question. True where that was answered before:

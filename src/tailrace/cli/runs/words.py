@@ -1,0 +1,78 @@
+"""Times, numbers and states of runs as people read them. Pure."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from tailrace.messages import Usage
+
+STYLES: Final[dict[str, str]] = {  # of a state
+    "completed": "green",
+    "running": "cyan",
+    "stopping": "cyan",
+    "scheduled": "cyan",
+    "pending": "cyan",
+    "asking": "bold yellow",
+    "waiting": "yellow",
+    "paused": "yellow",
+    "incomplete": "yellow",
+    "stopped": "yellow",
+    "cancelled": "yellow",
+    "parked": "bold red",
+    "orphaned": "bold red",
+    "failed": "red",
+}
+_DAY_S = 86_400.0
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
+
+
+def when(at: float, now: float) -> str:
+    """`14:02` today, `Mon 14:02` within the last six days, else `2025-11-15`; of the local time zone."""
+    then, today = time.localtime(at), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    if 0 <= now - at < 6 * _DAY_S:
+        return time.strftime("%a %H:%M", then)
+    return time.strftime("%Y-%m-%d", then)
+
+
+def duration(seconds: float | None) -> str:
+    """`0.3s`, `12s`, `4m 05s`, `3h 12m`, `2d 4h`."""
+    if seconds is None:
+        return ""
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3_600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    unit, below = ((86_400, "d"), (3_600, "h")) if whole >= 86_400 else ((3_600, "h"), (60, "m"))
+    return f"{whole // unit[0]}{unit[1]} {whole % unit[0] // below[0]}{below[1]}"
+
+
+def count(number: int) -> str:
+    """`950`, `1.2k`, `31k`, `4.5M`."""
+    if number < 1_000:
+        return str(number)
+    for size, unit in ((1_000, "k"), (1_000_000, "M")):
+        if number < size * 9.95:
+            return f"{number / size:.1f}{unit}"
+        if number < size * 999.5:
+            return f"{number / size:.0f}{unit}"
+    return f"{number / 1e9:.1f}G"
+
+
+def tokens(usage: Usage) -> str:
+    """In and out; empty where none were counted."""
+    return f"{count(usage.input_tokens)}/{count(usage.output_tokens)}" if usage != Usage() else ""
+
+
+def dollars(cost: float | None) -> str:
+    """`$0.0021`, `$0.14`, `$12.30`; empty where the cost is not known."""
+    if cost is None:
+        return ""
+    if cost and cost < 0.0001:
+        return "<$0.0001"
+    return f"${cost:.4f}" if 0 < cost < 0.01 else f"${cost:.2f}"

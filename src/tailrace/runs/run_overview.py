@@ -1,0 +1,129 @@
+"""What people are told of a run in one line: what it was asked, by whom it is answered, how it stands, what it cost.
+
+Pure: made of the run and its facts. Every list of runs is made of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from tailrace.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    AttemptStarted,
+    Entry,
+    InstanceState,
+    RunForked,
+    StateChanged,
+    UsageRecorded,
+)
+from tailrace.journal.fold import SEQUENCE
+from tailrace.messages import SpentTokens, Usage
+from tailrace.ports import Run, RunState
+from tailrace.runs.public_ids import public_id
+from tailrace.runs.timeline.question import question_of
+
+OWN_RECORDS = frozenset({"delivery", "definition"})  # kinds of runs that the program keeps for itself
+ShownState = RunState | InstanceState | Literal["orphaned", "asking"]
+
+
+class RunOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """`state` is that of the instance where the run is a sequence; "orphaned" where no living process executes it,
+    "asking" while it waits for an approval."""
+
+    id: str  # the journal's
+    public_id: str
+    kind: str
+    state: ShownState
+    question: str  # of a sequence: its name
+    models: tuple[str, ...]  # that were asked, as `provider/model`; the run's own where none was
+    created_at: float
+    duration_s: float | None  # until its end, or until now; None where its end has no time
+    usage: Usage
+    spent: tuple[SpentTokens, ...]
+    approvals: tuple[ApprovalAsked, ...] = ()  # that it waits for
+    problem: str = ""  # why it failed, or is set aside
+
+
+def overview_of(run: Run, facts: Iterable[Entry], *, now: float, orphaned: bool = False) -> RunOverview:
+    """`now` is the wall clock. `orphaned`: the journal lists the run among its orphans."""
+    open_approvals: dict[str, ApprovalAsked] = {}
+    models: dict[str, None] = {}
+    spent: dict[tuple[str, str], Usage] = {}
+    instance: InstanceState | None = None
+    for entry in facts:
+        match entry.event:
+            case AttemptStarted(provider, model):
+                models[_full_name(provider, model)] = None
+            case UsageRecorded(usage, provider, model):
+                spent[provider, model] = spent.get((provider, model), Usage()) + usage
+            case RunForked():  # what stands before it is another run's
+                models.clear()
+                spent.clear()
+            case ApprovalAsked() as asked:
+                open_approvals[asked.approval_id] = asked
+            case ApprovalAnswered(approval_id):
+                open_approvals.pop(approval_id, None)
+            case StateChanged(state):
+                instance = state
+            case _:
+                pass
+    finished = run.finished
+    if finished is not None and not spent and finished.usage != Usage():
+        name = next(reversed(models), run.new.model)
+        spent[_provider_and_model(name)] = finished.usage
+    if finished is not None or run.parked is not None:
+        open_approvals.clear()
+    failure = finished.error if finished is not None else run.parked
+    return RunOverview(
+        id=run.id,
+        public_id=public_id(run),
+        kind=run.new.kind,
+        state=_shown_state(run, instance, orphaned=orphaned, asking=bool(open_approvals)),
+        question=question_of(run),
+        models=tuple(filter(None, models)) or tuple(filter(None, [run.new.model])),
+        created_at=run.created_at,
+        duration_s=_duration_s(run, now),
+        usage=finished.usage if finished is not None else sum(spent.values(), Usage()),
+        spent=tuple(SpentTokens(*who, usage) for who, usage in spent.items()),
+        approvals=tuple(open_approvals.values()),
+        problem=failure.message if failure is not None else "",
+    )
+
+
+def cost_of(spent: Sequence[SpentTokens], price: Callable[[SpentTokens], float | None]) -> float | None:
+    """In dollars; None where no model was asked or one of them has no price."""
+    costs = [price(each) for each in spent]
+    known = [cost for cost in costs if cost is not None]
+    return round(sum(known), 9) if known and len(known) == len(costs) else None
+
+
+def _full_name(provider: str, model: str) -> str:
+    return f"{provider}/{model}" if provider and model else provider or model
+
+
+def _provider_and_model(name: str) -> tuple[str, str]:
+    provider, slash, model = name.partition("/")
+    return (provider, model) if slash else ("", name)
+
+
+def _duration_s(run: Run, now: float) -> float | None:
+    if run.finished is None:
+        return max(0.0, now - run.created_at)
+    return max(0.0, run.finished.at - run.created_at) if run.finished.at else None
+
+
+def _shown_state(run: Run, instance: InstanceState | None, *, orphaned: bool, asking: bool) -> ShownState:
+    if run.new.kind == SEQUENCE:
+        if run.state == "stopped":
+            return "cancelled"
+        if run.state in ("pending", "running") and instance in ("paused", "waiting"):
+            return instance
+        if run.state == "pending":
+            return "scheduled"
+    if run.state == "running":
+        return "orphaned" if orphaned else "asking" if asking else "running"
+    return run.state

@@ -1,0 +1,314 @@
+"""The attempts of model calls in a timeline, and the stretches of text and thought that they gave.
+
+A run has one model that speaks; in a sequence each step has one of its own, told by its block id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tailrace.events import AttemptDiscarded, AttemptStarted, RunFailure, UsageRecorded
+from tailrace.messages import Dialect, Usage
+from tailrace.providers.prices import cost_usd
+from tailrace.runs.timeline.board import Board
+from tailrace.runs.timeline.items import (
+    AttemptItem,
+    AttemptOutcome,
+    FailoverItem,
+    ReasoningItem,
+    StallItem,
+    TakeoverItem,
+    TextItem,
+)
+
+STALL_S = 2.0  # a pause between two pieces of one answer that is worth showing
+_CHARS_PER_TOKEN = 4
+
+
+class _Span:
+    """A stretch that may still grow."""
+
+    __slots__ = ("last", "last_seq", "pieces", "place", "thinking")
+
+    def __init__(self, place: int, *, thinking: bool) -> None:
+        self.place = place
+        self.thinking = thinking
+        self.pieces: list[str] = []
+        self.last: float | None = None  # when its newest piece came
+        self.last_seq = 0
+
+
+class _Attempt:
+    __slots__ = ("asked", "chars", "dialect", "discarded", "open", "place", "spans", "start", "usage")
+
+    def __init__(self, place: int, asked: AttemptStarted, start: float | None) -> None:
+        self.place = place
+        self.asked = asked
+        self.dialect = asked.dialect
+        self.start = start
+        self.open = True
+        self.discarded = False
+        self.chars = 0  # of the answer's text
+        self.spans: list[int] = []
+        self.usage: Usage | None = None
+
+
+class _Speaker:
+    """The model of the run or of one step: its attempts by number, the newest one, the text under way."""
+
+    __slots__ = ("attempts", "last", "newest", "shown", "span")
+
+    def __init__(self) -> None:
+        self.attempts: dict[int, _Attempt] = {}
+        self.newest: _Attempt | None = None
+        self.span: _Span | None = None
+        self.last: float | None = None  # when anything of it last came
+        self.shown = 0  # characters that stand and are not yet part of a recorded message
+
+
+class Attempts:
+    def __init__(self, board: Board, *, claims: int, reasoning: bool, dialects: Mapping[str, Dialect]) -> None:
+        self._board = board
+        self._claims = claims
+        self._shows_reasoning = reasoning
+        self._dialects = dialects
+        self._speakers: dict[str, _Speaker] = {}
+        self._unpaid: dict[tuple[int, str, str], list[_Attempt]] = {}  # without usage, by number, provider and model
+        self.compacted = False  # the pieces of the texts are gone, and when they came
+        self.first_token: float | None = None
+        self.usage = Usage()
+        self._cost: float | None = 0.0
+
+    @property
+    def model(self) -> str:
+        """Who answered last: `provider/model`."""
+        newest = next(reversed(self._speakers.values()), _Speaker()).newest
+        return f"{newest.asked.provider}/{newest.asked.model}" if newest is not None else ""
+
+    @property
+    def cost(self) -> float | None:
+        return self._cost if self.usage != Usage() else None
+
+    def _speaker(self, block_id: str) -> _Speaker:
+        if (speaker := self._speakers.get(block_id)) is None:
+            speaker = self._speakers[block_id] = _Speaker()
+        return speaker
+
+    # ── attempts ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, event: AttemptStarted, number: int) -> None:
+        board, speaker = self._board, self._speaker(event.block_id)
+        self.close_span(event.block_id)
+        before = speaker.newest
+        same_call = before is not None and (before.open or before.discarded)
+        goes_on = restarts = False
+        if before is not None and same_call:
+            self._end_before(before, event, speaker)
+            goes_on = speaker.shown > 0
+            restarts = not goes_on
+            if (before.asked.provider, before.asked.model) != (event.provider, event.model):
+                board.add(_failover(board, before.asked, event))
+        place = board.add(
+            AttemptItem(
+                seq=board.seq,
+                end_seq=board.seq,
+                start=board.now,
+                number=number,
+                provider=event.provider,
+                model=event.model,
+                block_id=event.block_id,
+                goes_on=goes_on,
+                restarts=restarts,
+                ignored=event.ignored,
+            )
+        )
+        attempt = speaker.newest = speaker.attempts[number] = _Attempt(place, event, board.now)
+        speaker.last = board.now
+        self._unpaid.setdefault((number, event.provider, event.model), []).append(attempt)
+
+    def _end_before(self, before: _Attempt, event: AttemptStarted, speaker: _Speaker) -> None:
+        """The attempt before it in the same call has failed, or its process has ended."""
+        if not before.open:
+            return
+        before.open = False
+        if event.previous_failure or self._claims <= 1:
+            self._board.end(before.place, outcome="failed", reason=event.previous_failure)
+            return
+        self._board.change(before.place, outcome="interrupted", end=speaker.last, end_seq=self._board.seq - 1)
+        self.taken_over(speaker.last, event.block_id)
+
+    def taken_over(self, since: float | None, block_id: str) -> None:
+        board = self._board
+        board.add(
+            TakeoverItem(
+                seq=board.seq, end_seq=board.seq, start=since, end=board.now, claims=self._claims, block_id=block_id
+            )
+        )
+
+    def discard(self, event: AttemptDiscarded, number: int) -> None:
+        self.close_span(event.block_id)
+        speaker = self._speaker(event.block_id)
+        attempt = speaker.attempts.get(number)
+        if attempt is None:
+            return
+        speaker.shown -= min(speaker.shown, attempt.chars)
+        if attempt.open:
+            attempt.open = False
+            self._board.end(attempt.place)
+        attempt.discarded = True
+        self._board.change(attempt.place, outcome="discarded", reason=event.reason)
+        for place in attempt.spans:
+            self._board.change(place, withdrawn=True)
+
+    def end(self, outcome: AttemptOutcome, reason: str = "", *, block_id: str = "") -> None:
+        """The attempt under way ends; a no-op where none is."""
+        self.close_span(block_id)
+        speaker = self._speaker(block_id)
+        speaker.shown, attempt = 0, speaker.newest
+        if attempt is not None and attempt.open:
+            attempt.open = False
+            self._board.end(attempt.place, outcome=outcome, reason=reason)
+
+    def end_all(self, outcome: AttemptOutcome, error: RunFailure | None) -> None:
+        """With the run. A cut answer learns here why it was cut."""
+        for block_id, speaker in self._speakers.items():
+            self.end(outcome, error.message if error is not None else "", block_id=block_id)
+            attempt = speaker.newest
+            item = self._board.items[attempt.place] if attempt is not None else None
+            if isinstance(item, AttemptItem) and item.outcome == "failed" and not item.reason and error is not None:
+                self._board.change(attempt.place if attempt is not None else 0, reason=error.message)
+
+    def spend(self, event: UsageRecorded, number: int) -> None:
+        waiting = self._unpaid.get((number, event.provider, event.model))
+        attempt = waiting.pop() if waiting else None
+        dialect = (attempt.dialect if attempt is not None else None) or self._dialects.get(event.provider, "chat")
+        cost = cost_usd(event.model, event.usage, dialect)
+        self.usage += event.usage
+        self._cost = self._cost + cost if self._cost is not None and cost is not None else None
+        if attempt is not None:
+            attempt.usage = event.usage
+            self._board.change(attempt.place, usage=event.usage, cost_usd=cost)
+
+    # ── text and thoughts ────────────────────────────────────────────────────────────────────────────────────
+
+    def said(self, block_id: str = "") -> bool:
+        """Whether the answer under way has shown a text that stands."""
+        return self._speaker(block_id).shown > 0
+
+    def add(self, text: str, number: int, *, block_id: str = "", thinking: bool = False) -> None:
+        board, speaker = self._board, self._speaker(block_id)
+        self._token(speaker)
+        span = speaker.span
+        if span is not None and self._is_stall(span):
+            self._stall(span, speaker)
+            span = None
+        if span is None or span.thinking is not thinking:
+            self.close_span(block_id)
+            span = speaker.span = self._open_span(speaker, number, block_id, thinking=thinking)
+        span.pieces.append(text)
+        span.last, span.last_seq = board.now, board.seq
+        if thinking:
+            return
+        speaker.shown += len(text)
+        if (attempt := speaker.attempts.get(number)) is not None:
+            attempt.chars += len(text)
+
+    def add_whole(self, text: str, number: int, *, commentary: bool = False, thinking: bool = False) -> None:
+        """A text that did not come in pieces, or whose pieces are gone."""
+        self.close_span("")
+        self.add(text, number, thinking=thinking)
+        if (span := self._speaker("").span) is not None and commentary:
+            self._board.change(span.place, commentary=True)
+        self.close_span("")
+
+    def token(self, block_id: str = "") -> None:
+        """A piece of the answer that is no text: arguments of a call."""
+        self.close_span(block_id)
+        self._token(self._speaker(block_id))
+
+    def _token(self, speaker: _Speaker) -> None:
+        speaker.last, newest, now = self._board.now, speaker.newest, self._board.now
+        if self.compacted or now is None or newest is None or newest.start is None:
+            return
+        item = self._board.items[newest.place]
+        if isinstance(item, AttemptItem) and item.first_token_s is None:
+            self._board.change(newest.place, first_token_s=round(now - newest.start, 3))
+            if self.first_token is None:
+                self.first_token = now
+
+    def _open_span(self, speaker: _Speaker, number: int, block_id: str, *, thinking: bool) -> _Span:
+        board = self._board
+        kind = ReasoningItem if thinking else TextItem
+        place = board.add(kind(seq=board.seq, end_seq=board.seq, start=board.now, attempt=number, block_id=block_id))
+        if (attempt := speaker.attempts.get(number)) is not None:
+            attempt.spans.append(place)
+        return _Span(place, thinking=thinking)
+
+    def _is_stall(self, span: _Span) -> bool:
+        now = self._board.now
+        return now is not None and span.last is not None and now - span.last >= STALL_S
+
+    def _stall(self, span: _Span, speaker: _Speaker) -> None:
+        board = self._board
+        silent_s = round((board.now or 0.0) - (span.last or 0.0), 3)
+        self._close(span)
+        speaker.span = None
+        provider = speaker.newest.asked.provider if speaker.newest is not None else ""
+        board.add(
+            StallItem(
+                seq=board.seq, end_seq=board.seq, start=span.last, end=board.now, silent_s=silent_s, provider=provider
+            )
+        )
+
+    def close_span(self, block_id: str = "") -> None:
+        speaker = self._speaker(block_id)
+        if speaker.span is not None:
+            self._close(speaker.span)
+            speaker.span = None
+
+    def _close(self, span: _Span) -> None:
+        text = "".join(span.pieces)
+        shown = text if not span.thinking or self._shows_reasoning else ""
+        self._board.change(
+            span.place, text=shown, chars=len(text), chunks=len(span.pieces), end=span.last, end_seq=span.last_seq
+        )
+
+    # ── at the end ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def finish(self) -> None:
+        """Closes what is open and works out how fast the texts came."""
+        for block_id, speaker in self._speakers.items():
+            self.close_span(block_id)
+            for attempt in speaker.attempts.values():
+                self._board.change(attempt.place, text_chars=attempt.chars)
+                for place in attempt.spans:
+                    self._measure(place, attempt)
+
+    def _measure(self, place: int, attempt: _Attempt) -> None:
+        item = self._board.items[place]
+        if not isinstance(item, TextItem | ReasoningItem):
+            return
+        tokens = item.chars // _CHARS_PER_TOKEN
+        if isinstance(item, TextItem) and attempt.usage is not None and attempt.chars:
+            counted = max(0, attempt.usage.output_tokens - attempt.usage.reasoning_tokens)
+            tokens = round(counted * item.chars / attempt.chars) or tokens
+        took = item.end - item.start if item.end is not None and item.start is not None else 0.0
+        rate = round(tokens / took, 1) if took > 0 else None
+        self._board.items[place] = msgspec.structs.replace(item, tokens=tokens, tokens_per_s=rate)
+
+
+def _failover(board: Board, before: AttemptStarted, event: AttemptStarted) -> FailoverItem:
+    return FailoverItem(
+        seq=board.seq,
+        end_seq=board.seq,
+        start=board.now,
+        end=board.now,
+        from_provider=before.provider,
+        from_model=before.model,
+        to_provider=event.provider,
+        to_model=event.model,
+        reason=event.previous_failure,
+        block_id=event.block_id,
+    )

@@ -1,0 +1,42 @@
+"""What a run was asked, in one text: the user's message, a client's input, or the name of a sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.journal.fold import SEQUENCE
+from tailrace.messages import JsonObject, Message
+from tailrace.ports import Run
+
+
+def question_of(run: Run) -> str:
+    """Empty where the run keeps no question, as a fork does that goes on with another run's."""
+    given = run.new.input
+    if run.new.kind == SEQUENCE:
+        definition = given.get("definition")
+        return str(definition.get("name", "")) if isinstance(definition, dict) else ""
+    try:
+        return msgspec.convert(given.get("message"), Message).text
+    except msgspec.ValidationError:
+        body = given.get("body") or given.get("request")
+        return _asked_of_model(body) if isinstance(body, dict) else ""
+
+
+def _asked_of_model(body: JsonObject) -> str:
+    """The last thing that the user says in a client's request, in whichever dialect."""
+    said = body.get("input", body.get("messages"))
+    if isinstance(said, str):
+        return said
+    for message in reversed(said) if isinstance(said, list) else ():
+        if isinstance(message, dict) and message.get("role") == "user":
+            return _text(message.get("content"))
+    return ""
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return "".join(part.get("text") or "" for part in parts if isinstance(part, dict))

@@ -1,0 +1,220 @@
+"""The tool calls of a timeline, and the approvals that they waited for."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tailrace.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    NotExecuted,
+    ToolArgumentsChunk,
+    ToolCallChunk,
+    ToolCallFinished,
+    ToolOutputRecorded,
+    ToolSoFar,
+)
+from tailrace.messages import JsonObject, ToolCall
+from tailrace.runs.timeline.board import Board
+from tailrace.runs.timeline.items import ApprovalItem, ToolCallItem, ToolState
+
+_EXIT: Final = re.compile(r"\[(?:exit code (\d+)|ended by signal (\d+))\]\s*\Z")
+_PATCHED: Final = re.compile(r"\A.*, from line \d+:\n")  # the first line of what `patch` says before its diff
+_CREATED: Final = "Created "
+_OPEN: Final = frozenset({"writing", "waiting", "running"})
+
+
+class ToolCalls:
+    """Calls by index and by id. The index of a call counts the calls of the recorded messages."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._by_index: dict[int, int] = {}  # places of items
+        self._by_id: dict[str, int] = {}
+        self._recorded = 0
+        self._written: dict[int, list[str]] = {}  # arguments of the calls that the model writes, by index
+        self._approvals: dict[str, int] = {}
+        self._known: dict[int, ToolSoFar] = {}  # from the snapshot of a compacted log
+
+    def restore(self, tools: tuple[ToolSoFar, ...]) -> None:
+        self._known = {tool.index: tool for tool in tools}
+
+    def _item(self, place: int) -> ToolCallItem:
+        item = self._board.items[place]
+        if not isinstance(item, ToolCallItem):
+            raise TypeError(item)
+        return item
+
+    def _add(self, name: str, index: int, attempt: int, state: ToolState) -> int:
+        board = self._board
+        known = self._known.get(index)
+        place = self._by_index[index] = board.add(
+            ToolCallItem(
+                seq=board.seq,
+                end_seq=board.seq,
+                tool_name=name,
+                index=index,
+                attempt=attempt,
+                state=state,
+                preview=(known.preview or "") if known is not None else "",
+                arguments=known.args if known is not None else None,
+                duration_s=known.duration if known is not None and known.ok is not None else None,
+            )
+        )
+        return place
+
+    # ── the model asks ───────────────────────────────────────────────────────────────────────────────────────
+
+    def write(self, event: ToolArgumentsChunk, attempt: int) -> None:
+        if event.index not in self._written:
+            self._written[event.index] = []
+            place = self._add(event.tool_name, event.index, attempt, "writing")
+            self._board.change(place, writing_start=self._board.now, start=self._board.now)
+        self._written[event.index].append(event.text)
+        self._board.change(self._by_index[event.index], writing_end=self._board.now, end_seq=self._board.seq)
+
+    def record(self, calls: tuple[ToolCall, ...], attempt: int) -> None:
+        """The calls of a recorded answer. One that was being written and is not among them broke off."""
+        for call in calls:
+            index, self._recorded = self._recorded, self._recorded + 1
+            place = self._by_index.get(index)
+            if place is None or index not in self._written:
+                place = self._add(call.name, index, attempt, "waiting")
+                self._board.change(place, start=self._board.now)
+            self._written.pop(index, None)
+            self._by_id[call.id] = place
+            item, parsed = self._item(place), call.parsed()
+            shown = item.arguments if item.arguments is not None else parsed
+            rest = "" if parsed is not None else call.arguments
+            self._board.change(place, state="waiting", call_id=call.id, arguments=shown, arguments_text=rest)
+        self.break_off()
+
+    def break_off(self) -> None:
+        """What is still being written will never be whole: the attempt has ended."""
+        for index, pieces in self._written.items():
+            place = self._by_index.pop(index)
+            self._board.end(place, state="broken_off", arguments_text="".join(pieces))
+        self._written = {}
+
+    # ── the tool runs ────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self, event: ToolCallChunk, attempt: int) -> None:
+        place = self._by_index.get(event.index)
+        if place is None:
+            place = self._add(event.tool_name, event.index, attempt, "running")
+            self._recorded = max(self._recorded, event.index + 1)
+        args = event.args if event.args is not None else self._item(place).arguments
+        self._board.change(
+            place, state="running", start=self._board.now, preview=event.preview or "", arguments=args, attempt=attempt
+        )
+
+    def output(self, event: ToolOutputRecorded) -> None:
+        place = self._by_id.get(event.call_id)
+        if place is None:
+            place = self._add(event.tool_name, self._recorded, 1, "running")
+            self._recorded += 1
+            self._board.change(place, call_id=event.call_id, start=self._board.now)
+        item = self._item(place)
+        diff = _diff(event, item.arguments)
+        self._board.end(
+            place,
+            state=_state(event.not_executed, ok=event.ok),
+            start=_start_of(item, self._board.now),
+            output=event.output,
+            ok=event.ok,
+            exit_code=_exit_code(event),
+            files=tuple(file.name for file in event.files),
+            not_executed=event.not_executed,
+            diff=diff,
+            added=sum(line.startswith("+") for line in diff.splitlines()),
+            removed=sum(line.startswith("-") for line in diff.splitlines()),
+        )
+
+    def finish(self, event: ToolCallFinished) -> None:
+        place = self._by_index.get(event.index)
+        if place is None:
+            return
+        item = self._item(place)
+        state = item.state if item.state not in _OPEN else _state(item.not_executed, ok=event.ok)
+        ran = event.duration or item.start is None or self._board.now is None
+        duration = event.duration if ran else round((self._board.now or 0.0) - (item.start or 0.0), 3)
+        duration = 0.0 if state == "not_executed" else duration
+        self._board.end(place, ok=event.ok, state=state, duration_s=duration)
+
+    # ── the user is asked ────────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, event: ApprovalAsked) -> None:
+        board = self._board
+        self._approvals[event.approval_id] = board.add(
+            ApprovalItem(
+                seq=board.seq,
+                end_seq=board.seq,
+                start=board.now,
+                approval_id=event.approval_id,
+                tool_name=event.tool_name,
+                command=event.command,
+                directory=event.directory,
+                reason=event.reason,
+                requester=event.requester,
+                call_id=event.call_id,
+            )
+        )
+
+    def answer(self, event: ApprovalAnswered) -> None:
+        place = self._approvals.get(event.approval_id)
+        if place is None:
+            return
+        item, now = self._board.items[place], self._board.now
+        waited = round(now - item.start, 3) if now is not None and item.start is not None else None
+        self._board.end(place, decision=event.decision, by=event.by, waited_s=waited)
+
+    # ── the run ends ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def end_all(self, *, completed: bool) -> None:
+        """A call that was never begun in a run that completed is the client's to run."""
+        self.break_off()
+        for place in self._by_index.values():
+            item = self._item(place)
+            if item.state in _OPEN:
+                state: ToolState = "returned" if completed and item.state == "waiting" else "failed"
+                self._board.end(place, state=state)
+        for place in self._approvals.values():
+            approval = self._board.items[place]
+            if isinstance(approval, ApprovalItem) and approval.decision is None:
+                self._board.end(place)
+
+    def unfinished_arguments(self) -> None:
+        """Of a run under way: what the model has written of its calls so far."""
+        for index, pieces in self._written.items():
+            self._board.change(self._by_index[index], arguments_text="".join(pieces))
+
+
+def _state(not_executed: NotExecuted | None, *, ok: bool) -> ToolState:
+    return "not_executed" if not_executed is not None else "done" if ok else "failed"
+
+
+def _start_of(item: ToolCallItem, end: float | None) -> float | None:
+    """In a compacted log the beginning of a tool is gone, but not how long it took."""
+    if item.state == "waiting" and item.duration_s is not None and end is not None:
+        return max(0.0, round(end - item.duration_s, 3))
+    return item.start
+
+
+def _exit_code(event: ToolOutputRecorded) -> int | None:
+    found = _EXIT.search(event.output[-64:])
+    if found is None or event.not_executed is not None:
+        return None
+    return int(found[1]) if found[1] is not None else -int(found[2])
+
+
+def _diff(event: ToolOutputRecorded, args: JsonObject | None) -> str:
+    """What a write changed, as the tool tells it; of a new file all of it."""
+    if not event.ok:
+        return ""
+    if event.tool_name == "patch" and (first := _PATCHED.match(event.output)):
+        return event.output[first.end() :]
+    content = (args or {}).get("content")
+    if event.tool_name == "write_file" and event.output.startswith(_CREATED) and isinstance(content, str):
+        return "\n".join(f"+{line}" for line in content.splitlines())
+    return ""
