@@ -1,42 +1,25 @@
-"""What runs cost by list prices. The prices are loaded only where tokens were spent: that takes a while."""
+"""What the listed runs cost by list prices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tailrace.app import costs
 from tailrace.config.load import Config
-from tailrace.config.sections import ProviderSettings
-from tailrace.messages import Usage
-from tailrace.providers.presets import PRESETS, Preset
-from tailrace.providers.prices import cost_usd, load_prices
-from tailrace.runs.run_overview import RunOverview, SpentTokens, cost_of
-
-LOCAL = "local"
+from tailrace.runs.run_overview import RunOverview
 
 
 class Costs:
     """Costs of runs, as this config asks its providers."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._costs = costs.Costs(config)
+        self.price = self._costs.price
 
     async def load(self, overviews: Iterable[RunOverview]) -> None:
         """To be awaited before `of`."""
-        if any(_may_be_priced(each) for overview in overviews for each in overview.spent):
-            await load_prices()
+        await self._costs.load(each for overview in overviews for each in overview.spent)
 
     def of(self, overview: RunOverview) -> float | None:
         """In dollars; None where one of its models has no price."""
-        return cost_of(overview.spent, self.price)
-
-    def price(self, spent: SpentTokens) -> float | None:
-        """Of one model's tokens, in dollars."""
-        if not _may_be_priced(spent):
-            return None
-        settings = self._config.providers.get(spent.provider, ProviderSettings())
-        dialect = settings.dialect or PRESETS.get(spent.provider, Preset("")).dialect
-        return cost_usd(spent.model, spent.usage, dialect)
-
-
-def _may_be_priced(spent: SpentTokens) -> bool:
-    return spent.usage != Usage() and bool(spent.model) and spent.provider != LOCAL
+        return self._costs.of(overview.spent)

@@ -96,6 +96,9 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE batches ADD COLUMN at double precision;
     """,
+    """
+    CREATE INDEX runs_by_kind ON runs (kind, session, id);
+    """,
 )
 
 

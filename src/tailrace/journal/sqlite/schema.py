@@ -103,6 +103,9 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE batches ADD COLUMN at REAL
     """,
+    """
+    CREATE INDEX runs_by_kind ON runs (kind, session, id)
+    """,
 )
 
 

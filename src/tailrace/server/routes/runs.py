@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.app.costs import Costs
 from tailrace.app.models import named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
@@ -54,6 +55,7 @@ class Runs:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._costs = Costs(pipeline.app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -121,7 +123,8 @@ class Runs:
         )
         shown = runs[: query.limit]
         states = await instance_states(self._journal, shown)
-        summaries = tuple(summary_of(run, states.get(run.id)) for run in shown)
+        await self._costs.load(each for run in shown if run.finished for each in run.finished.spent or ())
+        summaries = tuple(summary_of(run, self._costs, states.get(run.id)) for run in shown)
         return json_response(RunList(summaries, page_of([run.id for run in summaries], more=len(runs) > len(shown))))
 
     async def show(self, request: web.Request) -> web.Response:
@@ -131,7 +134,8 @@ class Runs:
         entry = await self._journal.snapshot(run.id)
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
+        await self._costs.load(entry.event.spent)
+        return json_response(state_of(run, entry.seq, entry.event, self._costs, reasoning=query.reasoning))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.

@@ -10,13 +10,15 @@ from msgspec import Meta
 
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
+from tailrace.app.costs import Costs
 from tailrace.events import ApprovalSoFar, Decision, InstanceState, RunFailure, Snapshot, TextSoFar, ToolSoFar
 from tailrace.journal.fold import SEQUENCE
 from tailrace.messages import Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.runs.public_ids import public_id
-from tailrace.runs.run_overview import question_of as question_of_run
+from tailrace.runs.run_summary import duration_s, ended_at
+from tailrace.runs.timeline.question import question_of as question_of_run
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
@@ -118,10 +120,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     input: str  # the text of the question; of a sequence its name
     created_at: float  # seconds since the epoch
+    ended_at: float | None = None
+    duration_s: float | None = None  # from the question to the end
     last_seq: int
     first_seq: int  # token-level entries before it are gone
     output: str | None = None  # once it has ended
     usage: Usage | None = None
+    cost_usd: float | None = None  # an estimate by list prices; null where one of the models has none
     error: RunFailure | None = None
     forked_from: ForkedFrom | None = None
     state: InstanceState | None = None  # of an instance of a sequence: it may be paused while its run is `running`
@@ -152,7 +157,7 @@ class RunList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def summary_of(run: Run, state: InstanceState | None = None) -> RunSummary:
+def summary_of(run: Run, costs: Costs, state: InstanceState | None = None) -> RunSummary:
     finished = run.finished
     return RunSummary(
         id=public_id(run),
@@ -162,10 +167,13 @@ def summary_of(run: Run, state: InstanceState | None = None) -> RunSummary:
         session=run.new.session,
         input=question_of_run(run),
         created_at=run.created_at,
+        ended_at=ended_at(run),
+        duration_s=duration_s(run),
         last_seq=run.last_seq,
         first_seq=run.first_seq,
         output=finished.output if finished else None,
         usage=finished.usage if finished else None,
+        cost_usd=costs.of(finished.spent or ()) if finished else None,
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
         state=state,
@@ -177,11 +185,12 @@ def forked_from(run: Run) -> ForkedFrom | None:
     return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
-def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
-    summary = msgspec.structs.asdict(summary_of(run))
+def state_of(run: Run, seq: int, state: Snapshot, costs: Costs, *, reasoning: bool) -> RunState:
+    summary = msgspec.structs.asdict(summary_of(run, costs))
     if run.new.kind == SEQUENCE:
         summary.update(state="paused" if run.state == "parked" else state.state or "scheduled")
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
+    summary.update(cost_usd=costs.of(state.spent))
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
         summary.update(status=state.status, last_seq=seq)
     return RunState(
