@@ -13,11 +13,12 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
-from tailrace.app.models import named
+from tailrace.app.models import dialect_of, named
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
+from tailrace.providers.prices import load_prices
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -52,6 +53,7 @@ class Runs:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._dialect_of = partial(dialect_of, pipeline.app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -119,7 +121,9 @@ class Runs:
         )
         page = runs[: query.limit]
         more = len(runs) > len(page)
-        return json_response(RunList(tuple(map(summary_of, page)), Page(more, page[-1].id if more else None)))
+        await load_prices()
+        summaries = tuple(summary_of(run, self._dialect_of) for run in page)
+        return json_response(RunList(summaries, Page(more, page[-1].id if more else None)))
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
@@ -128,7 +132,8 @@ class Runs:
         entry = await self._journal.snapshot(run.id)
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
+        await load_prices()
+        return json_response(state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=query.reasoning))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
