@@ -1,13 +1,8 @@
 // One run on the screen: the same fold over its events that the server does, and the nodes that show it.
 
+import { RunApprovals } from "../approvals/run_approvals.js";
 import { render } from "./markdown.js";
 
-const CHOICES = [
-  ["once", "Approve once"],
-  ["session", "Approve for session"],
-  ["always", "Always"],
-  ["deny", "Deny"],
-];
 const ENDINGS = {
   failed: "The run failed",
   incomplete: "The answer is incomplete",
@@ -16,9 +11,7 @@ const ENDINGS = {
 };
 
 export class RunView {
-  /** `answer(approvalId, decision)` is called when the user decides; it resolves to whether the server accepted it. */
-  constructor(question, answer) {
-    this.answer = answer;
+  constructor(question) {
     this.seq = 0;
     this.status = "running";
     this.node = make("article", "run");
@@ -50,7 +43,8 @@ export class RunView {
     this.texts = [];
     this.open = null;
     this.tools = new Map();
-    this.approvals = new Map();
+    this.approvals?.forget();
+    this.approvals = new RunApprovals(() => this.id);
     this.dirty = new Set();
   }
 
@@ -115,7 +109,7 @@ export class RunView {
       case "approval_asked":
         return this.ask(event);
       case "approval_answered":
-        return this.decided(event.approval_id, event.decision);
+        return this.approvals.answered(event);
       case "history_compressed":
         if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
         return undefined;
@@ -169,50 +163,9 @@ export class RunView {
     row.textContent += event.ok === false ? " — failed" : ` — ${(event.duration ?? 0).toFixed(1)} s`;
   }
 
-  ask(event) {
-    const box = make("section", "approval");
-    box.setAttribute("aria-label", "Approval");
-    const why = make("p");
-    why.textContent = `${event.tool_name}: ${event.reason || "needs your approval"}`;
-    const what = make("pre");
-    what.textContent = event.command;
-    const scope = make("p");
-    scope.textContent = [
-      event.directory && `in ${event.directory}`,
-      event.requester && `for ${event.requester}`,
-      event.session && `session ${event.session}`,
-    ]
-      .filter(Boolean)
-      .join(", ");
-    const buttons = make("div", "choices");
-    for (const [decision, label] of CHOICES) {
-      const button = make("button");
-      button.type = "button";
-      button.textContent = label;
-      button.addEventListener("click", () => this.decide(event.approval_id, decision, buttons));
-      buttons.append(button);
-    }
-    box.append(why, what, scope, buttons);
-    this.approvals.set(event.approval_id, box);
-    this.body.append(box);
+  ask(asked, answered = null) {
+    this.body.append(this.approvals.ask(asked, answered));
     this.open = null;
-  }
-
-  /** Once is enough; the buttons go when the run has heard of it. */
-  async decide(id, decision, buttons) {
-    for (const button of buttons.childNodes) button.disabled = true;
-    const heard = await this.answer(id, decision);
-    if (!heard) for (const button of buttons.childNodes) button.disabled = false;
-  }
-
-  decided(id, decision) {
-    this.settle(id, decision === "deny" ? "Denied" : `Approved (${decision})`);
-  }
-
-  settle(id, outcome) {
-    const said = make("p");
-    said.textContent = outcome;
-    this.approvals.get(id)?.querySelector(".choices")?.replaceWith(said);
   }
 
   restore(state) {
@@ -234,9 +187,8 @@ export class RunView {
     this.draw(); // with the frame that shows its tools
   }
 
-  restoreApproval({ asked, decision }) {
-    this.ask(asked);
-    if (decision) this.decided(asked.approval_id, decision);
+  restoreApproval(approval) {
+    this.ask(approval.asked, approval.decision ? approval : null);
   }
 
   restoreText(text) {
@@ -254,7 +206,7 @@ export class RunView {
     this.actions.hidden = false;
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
-    for (const id of this.approvals.keys()) this.settle(id, "Not answered");
+    this.approvals.end();
     for (const row of this.tools.values()) if (row.dataset.state === "running") row.dataset.state = "failed";
   }
 }

@@ -57,9 +57,7 @@ async function watch(id, view, { whole = false } = {}) {
 }
 
 function show(question, id) {
-  const view = new RunView(question, (approval, decision) =>
-    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, complain),
-  );
+  const view = new RunView(question);
   view.id = id;
   view.offer("Ask again", (button) => startFork(view, { after: 0 }, button));
   view.offer("Fork from here", () => {
