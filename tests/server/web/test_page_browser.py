@@ -237,7 +237,7 @@ HOSTILE = """<script>window.pwned = 1; alert(1)</script>
 ONE_LINE = '<img src=x onerror="window.pwned=8"><script>window.pwned=9</script>'
 HARMLESS = {
     *("ARTICLE", "DIV", "P", "UL", "OL", "LI", "PRE", "CODE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "A"),
-    *("SECTION", "BUTTON", "STRONG", "EM"),
+    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN"),
 }
 
 
