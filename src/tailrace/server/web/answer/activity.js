@@ -60,6 +60,13 @@ export class Activity {
     this.set("Thinking");
   }
 
+  /** Nothing is done until somebody decides. */
+  rest() {
+    this.doing = "";
+    this.since = Infinity;
+    this.draw();
+  }
+
   end() {
     clearInterval(this.timer);
     this.ended = true;

@@ -1,5 +1,6 @@
 // One run on the screen: the same fold over its events that the server does, and the nodes that show it.
 
+import { RunApprovals } from "../approvals/run_approvals.js";
 import { Activity } from "./activity.js";
 import { AnswerText } from "./answer_text.js";
 import { make } from "./dom.js";
@@ -10,12 +11,6 @@ import { ToolCards } from "./tool_cards.js";
 
 export { make };
 
-const CHOICES = [
-  ["once", "Approve once"],
-  ["session", "Approve for session"],
-  ["always", "Always"],
-  ["deny", "Deny"],
-];
 const ENDINGS = {
   failed: "The run failed",
   incomplete: "The answer is incomplete",
@@ -25,11 +20,9 @@ const ENDINGS = {
 
 export class RunView {
   /**
-   * `answer(approvalId, decision)` is called when the user decides; it resolves to whether the server accepted it.
    * `load(query)` resolves to the run's state, where there is a server to ask; `now()` is the time in seconds.
    */
-  constructor(question, answer, { load = null, now = () => Date.now() / 1000 } = {}) {
-    this.answer = answer;
+  constructor(question, { load = null, now = () => Date.now() / 1000 } = {}) {
     this.question = question ?? "";
     this.load = load;
     this.now = now;
@@ -69,7 +62,8 @@ export class RunView {
     this.thought = null;
     this.tools = new ToolCards(this.body, this.load);
     this.output = null; // what was recorded of the tool whose end comes next
-    this.approvals = new Map();
+    this.approvals?.forget();
+    this.approvals = new RunApprovals(() => this.id);
     this.dirty = new Set(); // what has something to draw
   }
 
@@ -162,11 +156,11 @@ export class RunView {
       case "attempt_discarded":
         return this.withdraw(event.attempt);
       case "approval_asked":
-        this.activity.set("Waiting for your approval");
+        this.activity.rest();
         return this.ask(event);
       case "approval_answered":
         this.activity.set(this.tools.doing());
-        return this.decided(event.approval_id, event.decision);
+        return this.approvals.answered(event);
       case "history_compressed":
         if (event.seq === 2) this.inherit(event.messages); // else a long conversation was summarised
         return undefined;
@@ -281,50 +275,9 @@ export class RunView {
 
   // ── approvals ────────────────────────────────────────────────────────────────────────────────────────────
 
-  ask(event) {
-    const box = make("section", "approval");
-    box.setAttribute("aria-label", "Approval");
-    const why = make("p");
-    why.textContent = `${event.tool_name}: ${event.reason || "needs your approval"}`;
-    const what = make("pre");
-    what.textContent = event.command;
-    const scope = make("p");
-    scope.textContent = [
-      event.directory && `in ${event.directory}`,
-      event.requester && `for ${event.requester}`,
-      event.session && `session ${event.session}`,
-    ]
-      .filter(Boolean)
-      .join(", ");
-    const buttons = make("div", "choices");
-    for (const [decision, label] of CHOICES) {
-      const button = make("button");
-      button.type = "button";
-      button.textContent = label;
-      button.addEventListener("click", () => this.decide(event.approval_id, decision, buttons));
-      buttons.append(button);
-    }
-    box.append(why, what, scope, buttons);
-    this.approvals.set(event.approval_id, box);
-    this.body.append(box);
+  ask(asked, answered = null) {
+    this.body.append(this.approvals.ask(asked, answered));
     this.open = null;
-  }
-
-  /** Once is enough; the buttons go when the run has heard of it. */
-  async decide(id, decision, buttons) {
-    for (const button of buttons.childNodes) button.disabled = true;
-    const heard = await this.answer(id, decision);
-    if (!heard) for (const button of buttons.childNodes) button.disabled = false;
-  }
-
-  decided(id, decision) {
-    this.settle(id, decision === "deny" ? "Denied" : `Approved (${decision})`);
-  }
-
-  settle(id, outcome) {
-    const said = make("p");
-    said.textContent = outcome;
-    this.approvals.get(id)?.querySelector(".choices")?.replaceWith(said);
   }
 
   // ── the state of a run that was not watched from its beginning ───────────────────────────────────────────
@@ -354,9 +307,8 @@ export class RunView {
     this.draw(); // with the frame that shows its tools
   }
 
-  restoreApproval({ asked, decision }) {
-    this.ask(asked);
-    if (decision) this.decided(asked.approval_id, decision);
+  restoreApproval(approval) {
+    this.ask(approval.asked, approval.decision ? approval : null);
   }
 
   restoreText(text) {
@@ -378,8 +330,7 @@ export class RunView {
     this.facts.show();
     this.note.textContent = "";
     if (ENDINGS[status]) this.note.textContent = error?.message ? `${ENDINGS[status]}: ${error.message}` : ENDINGS[status];
-    for (const id of this.approvals.keys()) this.settle(id, "Not answered");
-    this.tools.dropWritten();
+    this.approvals.end();
     this.tools.interrupt();
   }
 

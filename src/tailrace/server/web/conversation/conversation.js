@@ -58,10 +58,8 @@ async function watch(id, view, { whole = false } = {}) {
 }
 
 function show(question, id) {
-  const decide = (approval, decision) =>
-    post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, complain);
   const load = (query) => ask(`/runs/${encodeURIComponent(view.id)}?${query}`).then((answer) => answer.json());
-  const view = new RunView(question, decide, { load });
+  const view = new RunView(question, { load });
   view.id = id;
   offerActions(view, startFork);
   log.append(view.node);
