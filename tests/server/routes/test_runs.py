@@ -165,6 +165,25 @@ async def test_what_the_model_thought_is_shown_to_whoever_asks(tmp_path: Path) -
     assert with_reasoning["reasoning"] == "Hidden thoughts."
 
 
+async def test_what_the_tools_gave_is_shown_to_whoever_asks(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    calls = (call("terminal", {"command": "echo hi; exit 3"}), call("launch", {"what": "it"}))
+    write = call("write_file", {"path": "notes.txt", "content": "one\nTWO\n"})
+    script = (reply(*calls), reply(write), reply("Done."))
+    async with running_server(tmp_path, *script, tools=(Launch(),), config="approvals: {timeout_s: 0.01}\n") as server:
+        run_id = await server.start()
+        await server.events(f"/runs/{run_id}/stream")
+        _, plain = await server.json("GET", f"/runs/{run_id}")
+        _, shown = await server.json("GET", f"/runs/{run_id}?outputs=true")
+    assert plain["outputs"] is None
+    failed, denied, written = shown["outputs"]
+    assert [failed["index"], denied["index"], written["index"]] == [0, 1, 2]
+    assert [tool["tool_name"] for tool in shown["tools"]] == ["terminal", "launch", "write_file"]
+    assert (failed["output"], failed["ok"]) == ("hi\n[exit code 3]", False)
+    assert (denied["ok"], denied["not_executed"]["kind"]) == (False, "no_answer")
+    assert (written["change"]["added"], written["change"]["removed"]) == (1, 1)
+
+
 async def test_F68_a_viewer_that_leaves_does_not_stop_the_run(tmp_path: Path) -> None:
     async with running_server(tmp_path, Scenario(reply=reply(TEXT), pace_s=0.01)) as server:
         run = await server.start()

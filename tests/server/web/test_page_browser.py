@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -153,10 +154,9 @@ async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
         await tab.send("Which way?")
         assert await answer(tab) == "Left."
         await tab.press("Fork from here")
-        await tab.until_shown("Your next message begins another conversation")
-        assert await tab.value("document.activeElement.id") == "message"
+        await tab.write("Next message", "And if not?")
         assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
-        await tab.follow(tab.send("And if not?"))
+        await tab.follow(tab.press("Send in a new conversation"))
         await tab.until_shown("Forked from another conversation")
         assert await answer(tab) == "Right."
         earlier = await tab.value("document.querySelector('details.earlier').textContent")
@@ -166,7 +166,7 @@ async def test_a_turn_is_forked_and_both_conversations_lead_to_each_other(
         assert await tab.text("article .answer") == "Left."
         await tab.follow(tab.value("document.querySelector('.fork a').click()"))
         await tab.until_shown("Right.")
-        asked = [message["content"] for message in server.provider.requests[1].json()["messages"]]
+        asked = [message["content"] for message in server.provider.requests[-1].json()["messages"]]
     assert asked[-3:] == ["Which way?", "Left.", "And if not?"]
     assert earlier == "Earlier conversationWhich way?Left."
     assert questions == ["And if not?"]
@@ -179,7 +179,7 @@ async def test_a_question_is_asked_again_in_a_conversation_of_its_own(devtools: 
         assert await answer(tab) == "Left."
         await tab.reload()
         await tab.until_shown("Left.")
-        await tab.follow(tab.press("Ask again"))
+        await tab.follow(tab.press("Regenerate"))
         await tab.until_shown("Right.")
         await tab.until_shown("Forked from another conversation")
         assert "Left." not in await tab.text("main")
@@ -236,7 +236,7 @@ HOSTILE = """<script>window.pwned = 1; alert(1)</script>
 ONE_LINE = '<img src=x onerror="window.pwned=8"><script>window.pwned=9</script>'
 HARMLESS = {
     *("ARTICLE", "DIV", "P", "UL", "OL", "LI", "PRE", "CODE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "A"),
-    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN"),
+    *("SECTION", "BUTTON", "STRONG", "EM", "SPAN", "DETAILS", "SUMMARY"),
 }
 
 
@@ -250,7 +250,7 @@ async def test_J123_what_is_shown_is_never_run(devtools: str, tmp_path: Path) ->
         shown = await tab.text("#log")
         for _ in range(2):  # as it came, and as it is found again
             tags = set(await tab.value("[...document.querySelectorAll('#log *')].map((node) => node.tagName)"))
-            links = await tab.value("[...document.querySelectorAll('#log a')].map((node) => node.protocol)")
+            links = await tab.value("[...document.querySelectorAll('.answer a')].map((node) => node.protocol)")
             assert tags <= HARMLESS
             assert set(links) <= {"https:"}
             assert await tab.value("window.pwned ?? null") is None
@@ -286,7 +286,7 @@ class Hold(TypedTool[What]):
 async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(devtools: str, tmp_path: Path) -> None:
     rounds = [reply(say(f"The {what} step."), call("hold", {"what": what})) for what in ("first", "second", "third")]
     hold = Hold()
-    waiting = "/third step\\.\\s+hold third$/.test(document.querySelector('.answer')?.innerText)"
+    waiting = "/third step\\.\\s+hold\\s+third$/.test(document.querySelector('.answer')?.innerText)"
     async with page(devtools, tmp_path, *rounds, reply("All done."), tools=(hold,)) as (_, _, tab):
         await tab.send("Three steps.")
         await tab.until(waiting)
@@ -298,8 +298,8 @@ async def test_a_reload_finds_texts_and_tools_in_the_order_in_which_they_came(de
         whole = await answer(tab)
         await tab.reload()
         assert await answer(tab) == whole
-    steps = [line.partition(" — ")[0].split(" ")[0] for line in whole.splitlines() if line]
-    assert steps == ["The", "hold", "The", "hold", "The", "hold", "All"]
+    steps = [line for line in whole.splitlines() if re.fullmatch("The .*|hold|All .*", line)]
+    assert [step.split(" ")[0] for step in steps] == ["The", "hold", "The", "hold", "The", "hold", "All"]
 
 
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
+from tailrace.agent.tool_outputs import tool_outputs
 from tailrace.app.models import named
 from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
@@ -37,7 +38,9 @@ from tailrace.server.routes.runs_schemas import (
     RunState,
     RunStatusBody,
     RunStreamQuery,
+    ToolOutput,
     forked_from,
+    output_of,
     question_of,
     state_of,
     summary_of,
@@ -129,7 +132,12 @@ class Runs:
         entry = await self._journal.snapshot(run.id)
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
-        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning))
+        outputs = await self._outputs(run.id) if query.outputs else None
+        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning, outputs=outputs))
+
+    async def _outputs(self, run_id: str) -> tuple[ToolOutput, ...]:
+        recorded = tool_outputs(await self._journal.facts(run_id))
+        return tuple(output_of(index, output) for index, output in sorted(recorded.items()))
 
     async def stop(self, request: web.Request) -> web.Response:
         """Ends the run as `stopped`.
