@@ -16,12 +16,12 @@ import msgspec
 from aiohttp import web
 
 from tailrace.agent.safety.waiting_approvals import WaitingApproval
+from tailrace.agent.service import TurnSpec
 from tailrace.config.sections import Platforms
 from tailrace.server.http.auth import Identity
 from tailrace.server.http.pipeline import RequestPipeline, stopping
 from tailrace.server.http.request_body import IDENTITY
 from tailrace.server.http.route import Route, json_response
-from tailrace.server.routes.runs_schemas import summary_of
 from tailrace.tools.typed import preview_line
 from tailrace.wire.sse import encode_event
 
@@ -108,7 +108,7 @@ def _body(identity: Identity, waiting: WaitingApproval) -> WaitingBody:
         approval_id=asked.approval_id,
         run_id=run.id,
         session=run.new.session,
-        title=preview_line(summary_of(run).input),
+        title=preview_line(msgspec.convert(run.new.input, TurnSpec).message.text),
         place=_place(run.new.session, asked.requester),
         tool_name=asked.tool_name,
         command=asked.command,
