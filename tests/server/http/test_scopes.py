@@ -40,6 +40,7 @@ NEEDS: dict[str, str | None] = {
     "/instances": "runs",
     "/ag-ui": "runs",
     "/about": "runs",
+    "/approvals": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,

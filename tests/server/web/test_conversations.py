@@ -150,7 +150,7 @@ async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str
         await tab.until("document.title === '● Count. · Tailrace'")
         await tab.until("document.querySelector('#conversations .badge')?.textContent === 'running'")
         await tab.send("Launch it.")
-        await tab.until("document.title === 'Approval needed · Count. · Tailrace'")
+        await tab.until("document.title.endsWith('Approval needed · Count. · Tailrace')")
         await tab.until("document.querySelector('#conversations .badge')?.textContent === 'approval'")
         await tab.press("Approve once")
         await tab.until("document.title === 'Count. · Tailrace'")

@@ -1,6 +1,7 @@
 // The entry of the page: the address says what is opened. Owns what all views share: the list of conversations, the
 // message box, the status line and the tab's title.
 
+import { startInbox } from "./approvals/inbox.js";
 import { Composer } from "./conversation/composer.js";
 import { Conversation, place } from "./conversation/conversation.js";
 import { drawEmpty, drawMissing } from "./conversation/empty.js";
@@ -130,6 +131,7 @@ async function start() {
   await meetServer();
   new ModelPicker(byId("model"), about?.model);
   sidebar.start();
+  startInbox();
   await openAddress();
 }
 

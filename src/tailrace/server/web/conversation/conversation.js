@@ -1,6 +1,8 @@
 // One conversation, live: its runs so far, and whatever happens in its session from now on, whoever asks. A
 // connection that breaks is taken up again after the last event that was seen.
 
+import { offerActions } from "../answer/actions.js";
+import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
 import { newId, post, read } from "../net/api.js";
 import { follow } from "../net/follow.js";
@@ -28,13 +30,12 @@ export class Conversation {
     this.resting = new AbortController(); // ends the stream alone
     this.touched = new Set(); // views that have changed since they were drawn
     this.drawing = false;
-    this.forked = null; // the run after whose end the next message begins a fork
   }
 
   /** Its runs so far, then what happens. Resolves to whether there is such a conversation. */
   async open() {
     if (!this.session) return true;
-    const path = `/sessions/${encodeURIComponent(this.session)}?limit=${SHOWN_RUNS}`;
+    const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}`);
     const found = await read(path, { signal: this.closing.signal }).catch((error) => {
       if (error.status === 404) return null;
       throw error;
@@ -52,6 +53,10 @@ export class Conversation {
     this.follow();
     this.linkForks(found.data).catch(() => {}); // the conversation is whole without its links
     return true;
+  }
+
+  path(rest) {
+    return `/sessions/${encodeURIComponent(this.session)}${rest}`;
   }
 
   close() {
@@ -86,9 +91,9 @@ export class Conversation {
     this.following = true;
     this.resting = new AbortController();
     const { signal } = this.resting;
-    const after = () => (this.cursor ? `?after=${encodeURIComponent(this.cursor)}` : "");
+    const after = () => (this.cursor ? `&after=${encodeURIComponent(this.cursor)}` : "");
     await follow({
-      place: () => [`/sessions/${encodeURIComponent(this.session)}/stream${after()}`, {}],
+      place: () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}],
       hear: (event) => this.hear(event),
       wanted: () => !this.closed && !signal.aborted,
       say: (words) => this.closed || this.say(words),
@@ -145,7 +150,10 @@ export class Conversation {
   async watchAlone(id, run) {
     run.alone = true;
     await follow({
-      place: () => [`/runs/${encodeURIComponent(id)}/stream`, run.view.seq ? { "Last-Event-ID": String(run.view.seq) } : {}],
+      place: () => {
+        const seen = run.view.seq ? { "Last-Event-ID": String(run.view.seq) } : {};
+        return [`/runs/${encodeURIComponent(id)}/stream?reasoning=${wantsReasoning()}`, seen];
+      },
       hear: ({ event, data }) => {
         if (event === "missed") run.view.seq = 0; // it has ended and we missed how: begin anew
         else this.applyTo(run, JSON.parse(data));
@@ -160,16 +168,10 @@ export class Conversation {
 
   show(question, { above = null } = {}) {
     const { text, files } = filesOf(question);
-    const view = new RunView(text, (approval, decision) =>
-      post(`/runs/${encodeURIComponent(view.id)}/approval`, { approval_id: approval, decision }).then(() => true, this.complain),
-    );
+    const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
+    const view = new RunView(text, { load });
     if (files.length) view.node.querySelector(".question")?.append(chips(files));
-    view.offer("Ask again", (button) => this.startFork(view, { after: 0 }, button));
-    view.offer("Fork from here", () => {
-      this.forked = this.forked === view ? null : view;
-      this.say(this.forked ? "Your next message begins another conversation, from here." : "");
-      document.getElementById("message").focus();
-    });
+    offerActions(view, (...wanted) => this.startFork(...wanted));
     if (above) above.before(view.node);
     else this.log.append(view.node);
     return view;
@@ -226,7 +228,8 @@ export class Conversation {
   async showEarlier(button) {
     button.disabled = true;
     try {
-      const path = `/sessions/${encodeURIComponent(this.session)}?limit=${SHOWN_RUNS}&before=${encodeURIComponent(this.earlier)}`;
+      const before = `&before=${encodeURIComponent(this.earlier)}`;
+      const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}${before}`);
       const found = await read(path, { signal: this.closing.signal });
       const below = this.log.scrollHeight - this.log.scrollTop;
       const later = [...this.runs];
@@ -250,7 +253,6 @@ export class Conversation {
   /** Asks. `parts` are what is attached. Rejects where the server did not take it; then nothing is shown. */
   async send(text, parts, model) {
     const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
-    if (this.forked) return this.fork(this.forked, { after: this.forked.seq, input });
     const question = text + parts.map((part) => part.text ?? "").join("");
     const run = this.begin(question, "");
     addImages(run.view, parts);
@@ -271,7 +273,6 @@ export class Conversation {
     this.cursor ||= `${id}:0`;
     this.changed();
     this.follow();
-    return undefined;
   }
 
   stop() {
@@ -283,17 +284,13 @@ export class Conversation {
   async startFork(view, body, button) {
     button.disabled = true;
     try {
-      await this.fork(view, body);
+      const response = await post(`/runs/${encodeURIComponent(view.id)}/fork`, { ...body, idempotency_key: newId() });
+      location.assign(place((await response.json()).session));
     } catch (error) {
       this.complain(error);
     } finally {
       button.disabled = false;
     }
-  }
-
-  async fork(view, body) {
-    const response = await post(`/runs/${encodeURIComponent(view.id)}/fork`, { ...body, idempotency_key: newId() });
-    location.assign(place((await response.json()).session));
   }
 
   /** Links between a fork and the run that it came from, both ways. */
