@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from tailrace.messages import JsonObject, ToolFile, ToolSpec
+from tailrace.messages import FileChange, JsonObject, ToolFile, ToolSpec
 
 EffectKind = Literal["none", "command", "write", "external"]
 
@@ -24,12 +24,13 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """`output` is what the model reads, `files` what the user gets beside it. A tool that failed is an outcome, not an
-    exception."""
+    """`output` is what the model reads, `files` what the user gets beside it, `change` what the user is shown of a file
+    that was written. A tool that failed is an outcome, not an exception."""
 
     output: str
     ok: bool = True
     files: tuple[ToolFile, ...] = ()
+    change: FileChange | None = None
 
 
 class ToolContext(Protocol):

@@ -39,6 +39,8 @@ NEEDS: dict[str, str | None] = {
     "/sequences": "runs",
     "/instances": "runs",
     "/ag-ui": "runs",
+    "/about": "runs",
+    "/approvals": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,
