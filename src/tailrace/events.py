@@ -20,7 +20,7 @@ from tailrace.attempt_events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.messages import Message, ToolFile, Usage
+from tailrace.messages import FileChange, Message, ToolFile, Usage
 
 __all__ = [
     "AnswerKept",
@@ -225,6 +225,7 @@ class ToolOutputRecorded(Event):
     ok: bool = True
     files: tuple[ToolFile, ...] = ()
     not_executed: NotExecuted | None = None  # where the action was denied or refused
+    change: FileChange | None = None  # where a file was written
 
 
 class ApprovalAsked(Event):

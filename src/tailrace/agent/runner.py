@@ -114,7 +114,7 @@ class TurnRunner:
             if message is not None:
                 self._begin(message)
             unwanted = self.turn.kept
-            self._record.add(*self.turn.last_words())
+            self._record.add(*self._tools.with_durations(self.turn.last_words()))
             finish = self._end("stopped", RunFailure("stopped", "interrupted"))
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))

@@ -19,6 +19,7 @@ from tailrace.agent.safety.redact import Redactor
 from tailrace.agent.turn import RunTool, SettleTool, Turn
 from tailrace.errors import TailraceError
 from tailrace.events import (
+    AnyEvent,
     ApprovalAnswered,
     ApprovalAsked,
     Decision,
@@ -30,7 +31,7 @@ from tailrace.events import (
     ToolCallFinished,
     ToolOutputRecorded,
 )
-from tailrace.messages import JsonObject, ToolCall, ToolFile
+from tailrace.messages import FileChange, JsonObject, ToolCall, ToolFile
 from tailrace.ports import Tool, ToolOutcome
 from tailrace.runs.record import RecordedFold
 from tailrace.wire.peer_json import without_lone_surrogates
@@ -96,6 +97,17 @@ class ToolRunner:
         self._redactor = redactor
         self._settings = settings
         self._snapshots = snapshots
+        self._began: dict[int, float] = {}  # the calls that run, by index, and since when on the loop's clock
+
+    def with_durations(self, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """The same events; the ends of calls that were cut off while they ran say how long they had run."""
+        now = asyncio.get_running_loop().time()
+        return [
+            msgspec.structs.replace(event, duration=round(now - self._began[event.index], 3))
+            if isinstance(event, ToolCallFinished) and event.index in self._began
+            else event
+            for event in events
+        ]
 
     async def run_all(self, commands: Sequence[RunTool | SettleTool]) -> None:
         """Runs what is due. Neighbours that may run side by side do."""
@@ -212,7 +224,7 @@ class ToolRunner:
 
     async def _execute(self, index: int, call: ToolCall, tool: Tool, args: JsonObject) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self._began[index] = loop.time()
         hint = loop.call_later(
             self._settings.long_after_s,
             lambda: self._record.add(LongToolHint(call.name, round(loop.time() - began, 3))),
@@ -226,6 +238,7 @@ class ToolRunner:
             outcome = ToolOutcome(f"{type(exc).__name__}: {exc}", ok=False)
         finally:
             hint.cancel()
+        del self._began[index]
         self._settle(index, call, outcome, loop.time() - began)
         await self._record.commit()
 
@@ -254,13 +267,21 @@ class ToolRunner:
         files, left_out = self._storable_files(outcome.files)
         output = self._storable(outcome.output + left_out)
         self._record.add(
-            ToolOutputRecorded(call.id, call.name, output, outcome.ok, files, not_executed),
+            ToolOutputRecorded(
+                call.id, call.name, output, outcome.ok, files, not_executed, self._storable_change(outcome)
+            ),
             ToolCallFinished(call.name, round(duration, 3), outcome.ok, index),
         )
 
     def _storable(self, text: str) -> str:
         """A tool's text without secrets (J114) and lone surrogates, which neither log nor request takes (A18)."""
         return without_lone_surrogates(self._redactor.redact(text))
+
+    def _storable_change(self, outcome: ToolOutcome) -> FileChange | None:
+        if outcome.change is None:
+            return None
+        path, diff = self._storable(outcome.change.path), self._storable(outcome.change.diff)
+        return msgspec.structs.replace(outcome.change, path=path, diff=diff)
 
     def _storable_files(self, files: Sequence[ToolFile]) -> tuple[tuple[ToolFile, ...], str]:
         """The files that fit into the log, those of text without secrets, and a line about each that does not fit."""

@@ -23,13 +23,14 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
-from tailrace.server.routes import health, openapi, page, run_timeline, runs, sequences
+from tailrace.server.routes import about, health, openapi, page, run_timeline, runs, sequences
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
 RouteModule: TypeAlias = Callable[[RequestPipeline], Sequence[Route]]
 MODULES: tuple[RouteModule, ...] = (
     health.routes,
+    about.routes,
     models.routes,
     chat_completions.routes,
     responses.routes,
