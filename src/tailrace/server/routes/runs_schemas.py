@@ -7,10 +7,20 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from tailrace.agent.safety.approval import MAX_REASON
 from tailrace.agent.service import TurnSpec
 from tailrace.agent.session import TURN_KIND
-from tailrace.events import ApprovalSoFar, Decision, RunFailure, Snapshot, TextSoFar, ToolSoFar
-from tailrace.messages import Message, Text, Usage
+from tailrace.events import (
+    ApprovalSoFar,
+    Decision,
+    NotExecuted,
+    RunFailure,
+    Snapshot,
+    TextSoFar,
+    ToolOutputRecorded,
+    ToolSoFar,
+)
+from tailrace.messages import FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
 from tailrace.server.http.api_errors import ApiError
@@ -65,8 +75,11 @@ class ForkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reason`: what the model is told about a denial."""
+
     approval_id: Name
     decision: Decision
+    reason: Annotated[str, Meta(max_length=MAX_REASON)] = ""
 
 
 class RunsQuery(msgspec.Struct, frozen=True):
@@ -78,7 +91,10 @@ class RunsQuery(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True):
+    """`reasoning`: what the model thought. `outputs`: what the tools gave."""
+
     reasoning: bool = False
+    outputs: bool = False
 
 
 class RunStreamQuery(CursorQuery, frozen=True):
@@ -122,6 +138,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     forked_from: ForkedFrom | None = None
 
 
+class OutputFile(msgspec.Struct, frozen=True):
+    """A file that a tool gave, without its content."""
+
+    name: str
+    media_type: str
+    size: int  # bytes
+
+
+class ToolOutput(msgspec.Struct, frozen=True):
+    """What is recorded of a tool call that has ended; `index` is that of the call among `tools`."""
+
+    index: int
+    tool_name: str
+    output: str
+    ok: bool
+    files: tuple[OutputFile, ...] = ()
+    not_executed: NotExecuted | None = None  # where the action was denied or refused
+    change: FileChange | None = None  # where a file was written
+
+
 class RunState(RunSummary, frozen=True, kw_only=True):
     """The same, and the state that its log folds to at `seq`."""
 
@@ -130,6 +166,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     reasoning: str | None = None
     tools: tuple[ToolSoFar, ...] = ()
     approvals: tuple[ApprovalSoFar, ...] = ()
+    outputs: tuple[ToolOutput, ...] | None = None
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -174,7 +211,15 @@ def _question(run: Run) -> str:
         return ""
 
 
-def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunState:
+def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
+    files = tuple(OutputFile(file.name, file.media_type, len(file.data)) for file in recorded.files)
+    not_executed, change = recorded.not_executed, recorded.change
+    return ToolOutput(index, recorded.tool_name, recorded.output, recorded.ok, files, not_executed, change)
+
+
+def state_of(
+    run: Run, seq: int, state: Snapshot, *, reasoning: bool, outputs: tuple[ToolOutput, ...] | None = None
+) -> RunState:
     summary = msgspec.structs.asdict(summary_of(run))
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
@@ -186,6 +231,7 @@ def state_of(run: Run, seq: int, state: Snapshot, *, reasoning: bool) -> RunStat
         reasoning=state.reasoning.text if reasoning else None,
         tools=state.tools,
         approvals=state.approvals,
+        outputs=outputs,
     )
 
 
