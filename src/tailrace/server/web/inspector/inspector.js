@@ -16,6 +16,7 @@ export async function openInspector(address = new URLSearchParams(location.searc
   const root = make("main");
   root.id = "inspector";
   document.body.dataset.view = "inspector";
+  document.getElementById("waiting")?.remove(); // a replay asks nobody
   document.body.append(root);
   await new Inspector(root, ids, { thinking: address.get("thinking") === "true" }).open();
 }
@@ -73,7 +74,7 @@ class Inspector {
         await followEvents(run.id, run.events.at(-1)?.seq ?? 0, this, (batch) => {
           failures = 0;
           this.say("");
-          run.events = [...run.events, ...batch];
+          for (const event of batch) run.events.push(event);
           this.grown(run, index, ended());
         });
       } catch (error) {

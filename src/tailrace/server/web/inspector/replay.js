@@ -17,20 +17,23 @@ export class Replay {
     this.at = 0;
   }
 
-  /** The events of the run so far, and its timeline: `timed` says whether moments are seconds or numbers of events. */
+  /** The events of the run so far, in one array that may grow, and its timeline: `timed` says whether moments are seconds
+   *  or numbers of events. */
   load(events, timeline) {
-    const times = timeline.times ?? [];
-    const before = this.events;
+    const isNew = this.events !== events;
+    if (isNew || this.timeline !== timeline) this.moments = [];
     this.events = events;
     this.timeline = timeline;
-    this.moments = events.map(({ seq }) => (timeline.timed ? momentOf(times, seq) : seq));
-    if (before.length > events.length || before[0] !== events[0] || !this.view) this.restart();
+    const times = timeline.times ?? [];
+    for (let at = this.moments.length; at < events.length; at++) {
+      this.moments.push(timeline.timed ? momentOf(times, events[at].seq) : events[at].seq);
+    }
+    if (isNew || !this.view) this.restart();
   }
 
   restart() {
     const { kind, question } = this.timeline;
-    // Nothing can be decided in a replay.
-    this.view = kind === "sequence" ? new StepsView() : new RunView(question, async () => false, { now: () => this.at });
+    this.view = kind === "sequence" ? new StepsView() : new RunView(question, { now: () => this.at });
     this.applied = 0;
     this.panel.replaceChildren(this.view.node);
   }
@@ -43,7 +46,6 @@ export class Replay {
     if (wanted < this.applied) this.restart();
     for (; this.applied < wanted; this.applied++) this.view.apply(this.events[this.applied]);
     this.view.draw();
-    for (const box of this.panel.querySelectorAll(".approval")) box.inert = true;
   }
 
   /** How many events had come by this moment. */

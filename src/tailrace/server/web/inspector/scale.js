@@ -17,7 +17,7 @@ export class Scale {
   /** `moments` in order; `compress`: pauses are shortened. */
   constructor(moments, compress) {
     const end = Math.max(moments.at(-1) ?? 0, 0.001);
-    const limit = compress ? pauseLimit(moments, end) : Infinity;
+    const limit = compress ? pauseLimit(moments) : Infinity;
     this.end = end;
     this.gaps = []; // { from, to } of what was cut
     this.from = [0]; // knots: moments, and where they are drawn
@@ -70,12 +70,14 @@ export class Scale {
   }
 }
 
-/** A pause longer than this is cut to it: a twentieth of the time in which things happen. */
-function pauseLimit(moments, end) {
-  let busy = 0;
-  const long = Math.max(SHORTEST, end / 15);
-  for (let at = 1; at < moments.length; at++) busy += Math.min(moments[at] - moments[at - 1], long);
-  return Math.max(SHORTEST, busy / 12);
+/** A pause longer than this is cut to it: several usual ones, and a part of the time in which things happen. */
+function pauseLimit(moments) {
+  const pauses = [];
+  for (let at = 1; at < moments.length; at++) if (moments[at] > moments[at - 1]) pauses.push(moments[at] - moments[at - 1]);
+  const usual = Float64Array.from(pauses).sort()[pauses.length >> 1] ?? 0;
+  const short = Math.max(SHORTEST, 4 * usual);
+  const busy = pauses.reduce((sum, pause) => sum + Math.min(pause, short), 0);
+  return Math.max(short, busy / 12);
 }
 
 /** Whether cutting the pauses would tell more. */

@@ -54,6 +54,7 @@ export class InspectorView {
     const panes = this.panes;
     const columns = (name, ...nodes) => make("div", `${name} of-${count}`, ...nodes);
     this.root.replaceChildren(
+      ...(count > 1 ? [make("h1", "", "Two runs side by side")] : []),
       columns("heads", ...panes.map(({ header }) => header.node)),
       this.parting,
       make("section", "timelines", this.toolbar(), ...panes.map(({ lanes }) => lanes.node), this.scrubber.node),
