@@ -135,4 +135,14 @@ async function start() {
   await openAddress();
 }
 
-start();
+// ── other views ─────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Each takes the whole page, and is loaded when the address names it. */
+const VIEWS = {
+  run: () => import("./inspector/inspector.js").then((view) => view.openInspector()),
+  instance: () => import("./instance/instance.js").then((view) => view.openInstance()),
+};
+const address = new URLSearchParams(location.search);
+const named = Object.keys(VIEWS).find((name) => address.has(name));
+if (named) VIEWS[named]();
+else start();
