@@ -34,6 +34,7 @@ ENV = {f"{name.upper()}_KEY": f"secret-of-{name}" for name in SCOPES}
 NEEDS: dict[str, str | None] = {
     "/v1/": "models",
     "/runs": "runs",
+    "/sessions": "runs",
     "/ui/chat": "runs",
     "/sequences": "runs",
     "/instances": "runs",
