@@ -20,7 +20,7 @@ from tailrace.attempt_events import (
     ToolArgumentsChunk,
     UsageRecorded,
 )
-from tailrace.messages import FileChange, Message, ToolFile, Usage
+from tailrace.messages import FileChange, Message, SpentTokens, ToolFile, Usage
 
 __all__ = [
     "AnswerKept",
@@ -179,13 +179,15 @@ class RunFailure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunFinished(Event):
-    """Last of every log. `output` is what a non-streaming call would have returned."""
+    """Last of every log. `output` is what a non-streaming call would have returned. `spent` is the usage by model; the
+    journal adds it from the entries before. It is unset where nothing was used."""
 
     status: RunStatus
     output: str = ""
     usage: Usage = Usage()
     error: RunFailure | None = None
     at: float = 0.0
+    spent: tuple[SpentTokens, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReasoningChunk(Event):
@@ -432,6 +434,7 @@ class Snapshot(Event):
     steps: tuple[StepSoFar, ...] = ()
     state: InstanceState | None = None  # of a sequence
     calls: tuple[CallSoFar, ...] = ()  # being written: a whole one is among the tools once it begins
+    spent: tuple[SpentTokens, ...] = ()  # `usage` by model
 
 
 # Kinds of facts, for readers of logs that ignore a whole kind. A `match` over events names every kind and ends in

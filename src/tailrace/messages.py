@@ -33,6 +33,14 @@ class Usage(Value):
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
+class SpentTokens(Value):
+    """Tokens that were used at one model of one provider."""
+
+    provider: str
+    model: str
+    usage: Usage
+
+
 # ── parts of a message ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -4,12 +4,13 @@ Protocols and their values; no implementation. A new adapter is one new file tha
 an edit anywhere else, the port is wrong.
 """
 
+# ruff: noqa: PLC0414 - the ports of tools are handed on
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
-from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
@@ -22,7 +23,12 @@ from tailrace.events import (
     RunStatus,
     to_json,
 )
-from tailrace.messages import AnyDelta, Completion, Dialect, FileChange, JsonObject, ModelRequest, ToolFile, ToolSpec
+from tailrace.messages import AnyDelta, Completion, Dialect, JsonObject, ModelRequest, SpentTokens, Usage
+from tailrace.tool_port import Effect as Effect
+from tailrace.tool_port import EffectKind as EffectKind
+from tailrace.tool_port import Tool as Tool
+from tailrace.tool_port import ToolContext as ToolContext
+from tailrace.tool_port import ToolOutcome as ToolOutcome
 
 # ── providers ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,76 +126,6 @@ class AnswerKeeper(Protocol):
         """Tells the provider to stop making the answer. Raises `ProviderError`."""
 
 
-# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-EffectKind = Literal["none", "command", "write", "external"]
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """What a call would do, so that the user can be asked first. `text` is exactly what would run or change, in full:
-    the approval shows it and is bound to it. `directory` is where it would happen, relative to the working directory;
-    the approval shows that and is bound to it too."""
-
-    kind: EffectKind = "none"
-    text: str = ""
-    directory: str = "."
-    shell: str = "bash"  # that reads the text of a command: "sh" may read it otherwise
-
-
-class ToolOutcome(msgspec.Struct, frozen=True):
-    """`output` is what the model reads, `files` what the user gets beside it, `change` what the user is shown of a file
-    that was written. A tool that failed is an outcome, not an exception."""
-
-    output: str
-    ok: bool = True
-    files: tuple[ToolFile, ...] = ()
-    change: FileChange | None = None
-
-
-class ToolContext(Protocol):
-    """What a tool may know of the run that calls it."""
-
-    @property
-    def directory(self) -> Path:
-        """The working directory; file tools stay inside it and the allowed roots."""
-
-    @property
-    def roots(self) -> tuple[Path, ...]:
-        """Further directories that the user has allowed."""
-
-    def progress(self, text: str) -> None:
-        """A progress line while the tool runs: shown to live viewers, never stored."""
-
-
-class Tool(Protocol):
-    """A function that a model may call. Cancelling `run` ends every process that it started."""
-
-    @property
-    def spec(self) -> ToolSpec:
-        """As it is offered to the model."""
-
-    @property
-    def repeatable(self) -> bool:
-        """Running it twice does no more than running it once: after a crash it may run again."""
-
-    @property
-    def parallel(self) -> bool:
-        """It may run beside other tools of the same answer."""
-
-    def invalid(self, args: JsonObject) -> str:
-        """Why these arguments violate the spec's schema, for the model to read; empty when they are valid."""
-
-    def preview(self, args: JsonObject) -> str:
-        """One short line for people."""
-
-    def effect(self, args: JsonObject) -> Effect:
-        """What this call would do. Raises nothing: invalid arguments have no effect."""
-
-    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
-        """Executes the call. `args` are valid by the spec's schema. Any exception but `CancelledError` is reported to
-        the model as a failure."""
-
-
 # ── the journal ──────────────────────────────────────────────────────────────────────────────────────────────
 
 Durability = Literal["memory", "committed", "fsync"]
@@ -238,6 +174,25 @@ class RunFilter(TypedDict, total=False):
 
 
 RUNS_LIMIT = 50
+
+
+class SessionRuns(msgspec.Struct, frozen=True):
+    """The runs of one kind in one session, as the journal knows them now."""
+
+    id: str
+    runs: int
+    first: Run
+    newest: Run
+    under_way: tuple[str, ...]  # the runs that are neither ended nor parked, oldest first
+    usage: Usage  # of the runs that have ended
+    spent: tuple[SpentTokens, ...] | None  # the same by model; None where that is not known of one of them
+
+
+class SessionPage(NamedTuple):
+    sessions: list[SessionRuns]
+    next: str | None  # `before` of the next page; None: there is none
+
+
 CRASH_LOOP = "crash_loop"  # the kind of a failure: a run is parked because its owners died
 
 
@@ -404,6 +359,21 @@ class Journal(Protocol):
 
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         """Newest first."""
+
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        """The sessions with runs of this kind, the one with the newest run first. `before` is the newest run of the
+        last session that was looked at. With `search`, those in which a question or an answer has this text, in upper
+        or lower case; a search that takes long ends early, and its page may be short of `limit` although there is a
+        next one."""
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        """None where it has no run of this kind."""
+
+    async def next_run(self, session: str, kind: str, after: str) -> Run:
+        """Waits until the session has a run of this kind whose id is greater than `after`, begun in this process or
+        another one, and returns the oldest of them. Never polls."""
 
     async def orphans(self) -> list[Run]:
         """Unfinished runs that any owner may claim, oldest first: never claimed, given back, lease run out, owner

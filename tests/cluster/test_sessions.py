@@ -89,6 +89,8 @@ async def test_stop_and_approval_from_another_node(tmp_path: Path, store: Shared
             async with watching(cluster, other, run_id) as until:
                 seen = await until(lambda seen: any(event.type == "approval_asked" for event in seen))
                 [asked] = [event for event in seen if event.type == "approval_asked"]
+                listed = (await cluster.get(other, "/approvals"))["data"]
+                assert [each["approval_id"] for each in listed] == [asked["approval_id"]]
                 if decision == "stop":
                     await cluster.post(other, f"/runs/{run_id}/stop", {})
                 else:
@@ -97,3 +99,4 @@ async def test_stop_and_approval_from_another_node(tmp_path: Path, store: Shared
                 seen = await until(has_ended)
             assert seen[-1]["status"] == status
             assert not (owner.home / "build").exists()
+            assert (await cluster.get(other, "/approvals"))["data"] == []

@@ -38,7 +38,7 @@ from tailrace.events import (
     to_json,
 )
 from tailrace.journal.fold import Fold, fold, is_fact
-from tailrace.messages import Usage, assistant
+from tailrace.messages import SpentTokens, Usage, assistant
 
 
 def numbered(*events: AnyEvent | tuple[AnyEvent, int]) -> list[Entry]:
@@ -89,6 +89,7 @@ def test_a_whole_run() -> None:
         Usage(4, 6),
         "Done.",
         RunFailure("cut", "it was cut"),
+        spent=(SpentTokens("", "", Usage(4, 6)),),
     )
     assert state.seq == 21
 

@@ -128,6 +128,7 @@ class TurnRunner:
         if not self.turn.stopped:
             self._record.add(MessageStop(final=True))
         await self._journal.seal(self._lease, finish)
+        await self._settings.asker.take_down()  # what was asked when the turn was stopped
         if unwanted is not None:
             await self._model.cancel_kept(unwanted)
         return finish

@@ -203,13 +203,16 @@ class ToolRunner:
     async def _ask(self, asked: ApprovalAsked, *, is_put: bool) -> ApprovalAnswered:
         """A question that was put before a crash stands: its answer, given meanwhile or later, counts."""
         with self._asker.expecting(asked) as answer:
+            await self._asker.post(asked)
             if not is_put:
                 self._record.add(asked)
                 await self._record.commit()
+            await self._asker.tell()
             given = await answer()
         answered = msgspec.structs.replace(given, reason=self._storable(escaped(given.reason)))
         self._record.add(answered)
         await self._record.commit()
+        await self._asker.take_down()
         return answered
 
     async def _snapshot(self, tool: Tool, call: ToolCall, args: JsonObject) -> _Refusal | None:

@@ -16,7 +16,7 @@ import msgspec
 from tailrace import events
 from tailrace.attempt_text import AttemptText
 from tailrace.events import AnyEvent, Entry
-from tailrace.messages import Usage
+from tailrace.messages import SpentTokens, Usage
 
 _SHOWN_ONLY = (
     *get_args(events.StreamEvent),
@@ -91,6 +91,7 @@ class Fold:
         self._arguments: dict[int, list[str]] = {}
         self._approvals: dict[str, events.ApprovalSoFar] = {}
         self._usage = Usage()
+        self._spent: dict[tuple[str, str], Usage] = {}  # by provider and model, in the order of their first use
         self._error: events.RunFailure | None = None
         self._steps = defaultdict[str, _Step](_Step)  # by block id, in the order of their first entry
         self._state: events.InstanceState | None = None
@@ -128,7 +129,13 @@ class Fold:
                 msgspec.structs.replace(call, arguments="".join(self._arguments[index]))
                 for index, call in self._calls.items()
             ),
+            self.spent,
         )
+
+    @property
+    def spent(self) -> tuple[SpentTokens, ...]:
+        """The usage by model."""
+        return tuple(SpentTokens(*who, usage) for who, usage in self._spent.items())
 
     def entry(self) -> Entry:
         """The snapshot at its seq: it stands for every entry up to here."""
@@ -186,8 +193,9 @@ class Fold:
             case events.ApprovalAnswered(approval_id=approval_id, decision=decision, by=by, reason=reason):
                 if approval := self._approvals.get(approval_id):
                     self._approvals[approval_id] = events.ApprovalSoFar(approval.asked, decision, by, reason)
-            case events.UsageRecorded(usage=usage):
+            case events.UsageRecorded(usage=usage, provider=provider, model=model):
                 self._usage += usage
+                self._spent[provider, model] = self._spent.get((provider, model), Usage()) + usage
             case events.RunStarted():
                 self._started = event
             case events.RunFinished(status=status, error=error):
@@ -247,6 +255,7 @@ class Fold:
         self._arguments = {call.index: [call.arguments] for call in state.calls}
         self._approvals = {approval.asked.approval_id: approval for approval in state.approvals}
         self._usage, self._error = state.usage, state.error
+        self._spent = {(each.provider, each.model): each.usage for each in state.spent}
         self._steps = defaultdict(_Step, {known.block_id: _Step(known) for known in state.steps})
         self._state = state.state
 

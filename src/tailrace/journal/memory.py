@@ -19,7 +19,23 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal.fold import Fold, fold, is_fact, is_progress
 from tailrace.journal.live_tail import NOTHING, EntryViewer, PageViewer, Tail, Waiters, next_page_end
 from tailrace.journal.open_log import OpenLog, new_run_id
-from tailrace.ports import CRASH_LOOP, ENDED, RUNS_LIMIT, Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+from tailrace.journal.sessions.session_runs import session_of
+from tailrace.journal.sessions.session_search import TextSearch, question_text
+from tailrace.journal.sessions.session_watch import SessionWatch
+from tailrace.ports import (
+    CRASH_LOOP,
+    ENDED,
+    RUNS_LIMIT,
+    Batch,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Signal,
+)
 
 
 class _MemoryRun:
@@ -82,6 +98,7 @@ class MemoryJournal:
         self._signal_id = 0
         self._values: dict[tuple[str, str], bytes] = {}  # by namespace and key
         self._value_changed = Waiters()
+        self._sessions = SessionWatch()
 
     # ── a run's life ──
 
@@ -101,6 +118,7 @@ class MemoryJournal:
         self._runs[known.run.id] = known
         if new.idempotency_key:
             self._by_key[new.idempotency_key] = known.run.id
+        self._sessions.begun(new.session)
         return known, True
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
@@ -178,6 +196,8 @@ class MemoryJournal:
         known = self._held(lease)
         self._publish()
         entry = known.log.finish(finished)
+        if isinstance(entry.event, RunFinished):
+            finished = entry.event  # with what was spent
         if self._record_end is not None:
             ended = msgspec.structs.replace(known.run, state=finished.status, owner="", finished=finished)
             try:
@@ -238,6 +258,35 @@ class MemoryJournal:
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         found = [known.run for known in self._runs.values() if known.matches(wanted)]
         return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
+
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        wanted, found = TextSearch(search), list[SessionRuns]()
+        names = {known.run.new.session for known in self._runs.values() if known.run.new.kind == kind} - {""}
+        for name in names:
+            runs = sorted(await self.runs(session=name, kind=kind, limit=len(self._runs)), key=attrgetter("id"))
+            if (before is None or runs[-1].id < before) and any(
+                wanted.is_in(question_text(run.new.input)) or (run.finished and wanted.is_in(run.finished.output))
+                for run in runs
+            ):
+                found.append(session_of(name, runs))
+        found.sort(key=lambda session: session.newest.id, reverse=True)
+        more = len(found) > limit
+        return SessionPage(found[:limit], found[limit - 1].newest.id if more else None)
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        runs = await self.runs(session=session, kind=kind, limit=len(self._runs))
+        return session_of(session, reversed(runs)) if session and runs else None
+
+    async def next_run(self, session: str, kind: str, after: str) -> Run:
+        watched = self._sessions.watch(session)
+        while True:
+            begun = watched.next_time()
+            runs = await self.runs(session=session, kind=kind, limit=len(self._runs))
+            if later := [run for run in runs if run.id > after]:
+                return later[-1]
+            await begun.wait()
 
     async def orphans(self) -> list[Run]:
         now = self._clock()

@@ -6,6 +6,7 @@ process dies before that, the run is lost, as its durability says.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import wraps
@@ -16,8 +17,22 @@ from tailrace.events import AnyEvent, Entry, RunFinished
 from tailrace.journal.bus import Bus, bus_of
 from tailrace.journal.live_tail import EntryViewer, PageViewer, Source
 from tailrace.journal.memory import MemoryJournal
-from tailrace.ports import RUNS_LIMIT, Batch, Journal, Lease, LogPage, NewRun, Run, RunFilter, Versioned
+from tailrace.journal.sessions.session_runs import joined
+from tailrace.ports import (
+    RUNS_LIMIT,
+    Batch,
+    Journal,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Versioned,
+)
 
+_ALL = 1_000_000  # sessions: what lives in memory is little
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -125,6 +140,37 @@ class MemoryFirst:
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         found = [run for journal in (self._memory, self._storage) for run in await journal.runs(**wanted)]
         return sorted(found, key=attrgetter("id"), reverse=True)[: wanted.get("limit", RUNS_LIMIT)]
+
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        stored = await self._storage.sessions(kind, search=search, before=before, limit=limit)
+        in_memory = {session.id for session in (await self._memory.sessions(kind, limit=_ALL)).sessions}
+        if not in_memory:
+            return stored
+        found = (await self._memory.sessions(kind, search=search, limit=_ALL)).sessions
+        wanted = {session.id for session in found} | {session.id for session in stored.sessions}
+        whole = [await self.session(name, kind) if name in in_memory else None for name in wanted]
+        listed = [session for session in stored.sessions if session.id not in in_memory]
+        listed += [each for each in whole if each is not None and (before is None or each.newest.id < before)]
+        listed.sort(key=lambda session: session.newest.id, reverse=True)
+        last = listed[limit - 1].newest.id if len(listed) > limit else stored.next
+        return SessionPage(listed[:limit], last)
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        live, stored = await self._memory.session(session, kind), await self._storage.session(session, kind)
+        return joined(live, stored) if live is not None and stored is not None else live or stored
+
+    async def next_run(self, session: str, kind: str, after: str) -> Run:
+        waiting = [
+            asyncio.ensure_future(journal.next_run(session, kind, after)) for journal in (self._memory, self._storage)
+        ]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            return min((task.result() for task in done), key=attrgetter("id"))
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def orphans(self) -> list[Run]:
         return [*await self._storage.orphans(), *await self._memory.orphans()]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+import msgspec
+
 from tailrace.errors import JournalError, OutputMismatch, RunSealed
 from tailrace.events import AnyEvent, Entry, RunFinished, Snapshot
 from tailrace.journal.fold import Fold
@@ -56,7 +58,8 @@ class OpenLog:
         return seq
 
     def finish(self, finished: RunFinished) -> Entry:
-        """The last entry. Raises `OutputMismatch` where `finished.output` is not what the entries say."""
+        """The last entry, with what was spent. Raises `OutputMismatch` where `finished.output` is not what the entries
+        say."""
         if self.refusal is not None:
             raise self.refusal
         output = self.fold.output
@@ -66,6 +69,8 @@ class OpenLog:
                 f"run {self.run_id} cannot be sealed: its output ({len(finished.output)} characters) is not what its "
                 f"log shows ({len(output)} characters); they differ from character {at} on"
             )
+        if spent := self.fold.spent:
+            finished = msgspec.structs.replace(finished, spent=spent)
         entry = Entry(self.seq + 1, finished, self.fold.attempt)
         self.seq = entry.seq
         self.fold.apply(entry)

@@ -32,11 +32,22 @@ def sse_with_reasoning(line: StoredLine) -> bytes:
 
 def sse_without_reasoning(line: StoredLine) -> bytes:
     """The same for a viewer that did not ask what the model thought: empty for such an entry."""
+    shown = line_without_reasoning(line)
+    return b"" if shown is None else sse_with_reasoning(shown)
+
+
+def line_with_reasoning(line: StoredLine) -> StoredLine | None:
+    """The entry as it is stored."""
+    return line
+
+
+def line_without_reasoning(line: StoredLine) -> StoredLine | None:
+    """The same without what the model thought: None for an entry that is nothing else."""
     if line.type not in _WITH_REASONING:
-        return sse_with_reasoning(line)
+        return line
     entry = Entry(line.seq, from_json(line.json), line.attempt)
     shown = [StoredLine(line.seq, line.attempt, to_json(each.event)) for each in without_reasoning([entry])]
-    return b"".join(map(sse_with_reasoning, shown))
+    return shown[0] if shown else None
 
 
 _WITH_REASONING = frozenset(

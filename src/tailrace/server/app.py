@@ -23,7 +23,7 @@ from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.route import Route
 from tailrace.server.http.sse_stream import StreamTiming
 from tailrace.server.metrics.registry import Metrics
-from tailrace.server.routes import about, health, openapi, page, runs, sequences
+from tailrace.server.routes import about, approvals, health, openapi, page, runs, sequences, sessions
 from tailrace.server.v1 import anthropic_messages, chat_completions, models, relayed, responses
 
 BODIES_AT_ONCE = 4  # of the largest size
@@ -37,6 +37,8 @@ MODULES: tuple[RouteModule, ...] = (
     anthropic_messages.routes,
     relayed.routes,
     runs.routes,
+    sessions.routes,
+    approvals.routes,
     ai_sdk.routes,
     sequences.routes,
     ag_ui.routes,

@@ -34,11 +34,13 @@ ENV = {f"{name.upper()}_KEY": f"secret-of-{name}" for name in SCOPES}
 NEEDS: dict[str, str | None] = {
     "/v1/": "models",
     "/runs": "runs",
+    "/sessions": "runs",
     "/ui/chat": "runs",
     "/sequences": "runs",
     "/instances": "runs",
     "/ag-ui": "runs",
     "/about": "runs",
+    "/approvals": "runs",
     "/metrics": "admin",
     "/readyz": None,
     "/openapi.json": None,

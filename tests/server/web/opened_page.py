@@ -22,6 +22,9 @@ new MutationObserver(() => {
   if (shown !== (seen.at(-1) ?? "")) seen.push(shown);
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """
+# Resolves once what moves has arrived; a mark that blinks for ever does not count.
+SETTLED = """Promise.all(document.getAnimations().filter((moving) => moving.effect.getTiming().iterations !== Infinity)
+  .map((moving) => moving.finished)).then(() => undefined)"""
 ENDED = 'document.querySelector("article:last-child .answer")?.ariaBusy === "false"'
 WAITS = "document.querySelector('#waiting button')"  # a question that can be answered is in view
 

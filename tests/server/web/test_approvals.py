@@ -171,3 +171,86 @@ async def test_a_question_that_nobody_answered_cannot_be_answered_after_the_end(
             assert "Not answered" in await answer(tab)
             assert await tab.value("document.querySelectorAll('#waiting button').length") == 0
             await tab.reload()
+
+
+# ── the inbox ────────────────────────────────────────────────────────────────────────────────────────────────
+
+KEYS = "server: {drain_s: 0.05, keys: [{name: ann, key_env: ANN}, {name: bob, key_env: BOB}]}\n"
+ENV = {"ANN": "the-key-of-ann", "BOB": "the-key-of-bob"}
+# Notifications as the page makes them, and a tab that nobody sees.
+NOTIFIED = """
+window.notified = [];
+window.Notification = class extends EventTarget {
+  static permission = "default";
+  static async requestPermission() { return (Notification.permission = "granted"); }
+  constructor(title, options) { super(); notified.push([title, options.body]); }
+};
+"""
+HIDDEN = """{
+  Object.defineProperty(document, "hidden", { value: %s, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+async def test_what_waits_anywhere_is_decided_from_any_view(
+    devtools: str, tmp_path: Path, size: tuple[int, int]
+) -> None:
+    async with page(devtools, tmp_path, LAUNCH, LAUNCH, reply("Done."), reply("Done."), tools=(Launch(),)) as (
+        server,
+        _,
+        tab,
+    ):
+        await tab.size(*size)
+        _, run = await server.json("POST", "/runs", {"input": "Launch it elsewhere.", "session": "another"})
+        await tab.until("document.querySelector('.inbox-badge')?.textContent === '1 waiting'")
+        assert await tab.value("document.title.startsWith('(1) ')")
+        assert await tab.value("document.querySelectorAll('#waiting button').length") == 0, "of another conversation"
+        await server.json("POST", "/runs", {"input": "And once more.", "session": "a third"})
+        await tab.until("document.querySelector('.inbox-badge').textContent === '2 waiting'")
+        await tab.press("2 waiting")
+        shown = await tab.text("#inbox")
+        assert await tab.value("document.querySelector('#inbox').contains(document.activeElement)")
+        assert await tab.value("document.querySelector('#inbox').scrollWidth <= innerWidth")
+        await tab.value("document.querySelectorAll('#inbox .danger')[1].click()")
+        await tab.until("document.querySelectorAll('#inbox .approval-card').length === 1")
+        await tab.press("Approve once")
+        await tab.until_shown("Nothing waits.")
+        await server.app.agents.finished(run["id"])
+        await tab.key("Escape", 27)
+        assert not await tab.value("document.querySelector('#inbox').open")
+        assert await tab.value("document.querySelector('.inbox-badge').hidden && !document.title.startsWith('(')")
+    assert shown.index("Launch it elsewhere.") < shown.index("And once more.")
+    assert tab.complaints == []
+
+
+async def test_J110_another_keys_question_is_shown_with_who_can_answer_it(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, LAUNCH, reply("Done."), tools=(Launch(),), config=KEYS, env=ENV) as (
+        server,
+        _,
+        tab,
+    ):
+        headers = {"x-api-key": ENV["ANN"]}
+        await server.json("POST", "/runs", {"input": "Launch it.", "session": "of-ann"}, headers=headers)
+        await tab.value(f"sessionStorage.setItem('tailrace.key', {ENV['BOB']!r})")
+        await tab.go(server.url + "/?session=of-ann")
+        await tab.until_shown("Only ann can answer this.")
+        assert await tab.value("document.querySelectorAll('#waiting button').length") == 0
+        await tab.press("1 waiting")
+        assert "Only ann can answer this." in await tab.text("#inbox")
+
+
+async def test_a_hidden_tab_notifies_whoever_has_asked_for_it(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, LAUNCH, LAUNCH, LAUNCH, tools=(Launch(),)) as (server, browser, _):
+        tab = await browser.tab(server.url + "/", script=NOTIFIED)
+        for number in (1, 2, 3):
+            if number == 2:
+                await tab.press("1 waiting")
+                await tab.press("Notify me when this tab is hidden")
+                await tab.until_shown("Stop notifying me")
+            if number == 3:
+                await tab.value(HIDDEN % "true")
+            await server.json("POST", "/runs", {"input": "Launch it.", "session": f"s{number}"})
+            await tab.until(f"document.querySelector('.inbox-badge').textContent === '{number} waiting'")
+        notified = await tab.value("notified")
+    assert notified == [["launch asks for approval", "launch it\nLaunch it."]]

@@ -1,13 +1,15 @@
-"""The web page's files: what is served, and that it loads nothing of others."""
+"""The web page's files: what is served, how much it is, and that it loads nothing of others."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
 from server.http_server import running_server
 
+MOST_BYTES = 200_000  # of the whole page, compressed
 WEB = Path(__file__).parents[3] / "src/tailrace/server/web"
 
 
@@ -30,3 +32,8 @@ async def test_every_file_that_the_page_names_is_served(tmp_path: Path) -> None:
             due += set(named) - seen
             seen.update(named)
     assert seen == {f"/web/{file.relative_to(WEB)}" for kind in ("js", "css") for file in WEB.rglob(f"*.{kind}")}
+
+
+def test_the_whole_page_stays_small() -> None:
+    sizes = {file.name: len(gzip.compress(file.read_bytes())) for file in WEB.rglob("*") if file.is_file()}
+    assert sum(sizes.values()) < MOST_BYTES, sizes

@@ -195,12 +195,17 @@ async def test_the_key_is_asked_for_once_and_kept_for_the_tab(devtools: str, tmp
     asked = "document.querySelector('#key-dialog').open"
     env = {"TAILRACE_API_KEY": KEY}
     async with page(devtools, tmp_path, reply("Hello."), reply("Again."), env=env) as (server, browser, tab):
+        await tab.until(asked)
+        assert await tab.text("#key-dialog [role=alert]") == ""
+        await tab.write("API key", "wrong")
+        await tab.press("Continue")
+        await tab.until("document.querySelector('#key-dialog [role=alert]').textContent === 'This key was refused.'")
+        assert await tab.value("document.querySelector('#key').value") == ""
+        await tab.write("API key", KEY)
+        await tab.press("Continue")
+        await tab.until_shown("What shall I do?")
+        assert await tab.value("document.activeElement.id") == "message"
         await tab.send("Hi.")
-        for key in ("wrong", KEY):
-            await tab.until(asked)
-            assert await tab.value("document.querySelector('#key').value") == ""
-            await tab.write("API key", key)
-            await tab.press("Continue")
         assert await answer(tab) == "Hello."
         await tab.reload()
         await tab.until_shown("Hello.")

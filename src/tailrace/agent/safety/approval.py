@@ -13,9 +13,9 @@ import os
 import secrets
 import time
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -153,13 +153,34 @@ def _resolved(working_directory: str, directory: str) -> str:
         return directory
 
 
-class Asker:
-    """The open questions of one run. `reachable` says whether any surface can answer at all."""
+class QuestionBoard(Protocol):
+    """Where open questions are listed, for whoever looks for them. One is posted right before it is recorded; `tell`
+    wakes who waits for a change, once it is."""
 
-    def __init__(self, requester: str = "", *, reachable: bool = True, timeout_s: float = 60.0) -> None:
+    async def post(self, approval_id: str) -> None: ...
+
+    async def tell(self) -> None: ...
+
+    async def take_down(self, approval_ids: Iterable[str]) -> None: ...
+
+
+class Asker:
+    """The open questions of one run. `reachable` says whether any surface can answer at all. What waits for an answer
+    is posted on the `board`."""
+
+    def __init__(
+        self,
+        requester: str = "",
+        *,
+        reachable: bool = True,
+        timeout_s: float = 60.0,
+        board: QuestionBoard | None = None,
+    ) -> None:
         self.requester = requester
         self._reachable = reachable
         self._timeout_s = timeout_s
+        self._board = board
+        self._posted: set[str] = set()
         self._open: dict[str, asyncio.Future[ApprovalAnswered]] = {}
         self._early: dict[str, ApprovalAnswered] = {}  # answers by the requester to questions that are not open yet
 
@@ -193,6 +214,22 @@ class Asker:
             yield answer
         finally:
             del self._open[asked.approval_id]
+
+    async def post(self, asked: ApprovalAsked) -> None:
+        """Lists a question that will wait for an answer. Comes before it is recorded, and `tell` after it."""
+        if self._board is not None and self._reachable and not self._open[asked.approval_id].done():
+            self._posted.add(asked.approval_id)
+            await self._board.post(asked.approval_id)
+
+    async def tell(self) -> None:
+        if self._board is not None and self._posted:
+            await self._board.tell()
+
+    async def take_down(self) -> None:
+        """Removes what no longer waits from the list: its answer is on record, or the run has ended."""
+        if self._board is not None and (closed := self._posted - self._open.keys()):
+            self._posted -= closed
+            await self._board.take_down(closed)
 
     def _left_s(self, asked: ApprovalAsked) -> float:
         """The question keeps its time when another process takes the run over. `LEAST_S` lets an answer arrive that was

@@ -170,7 +170,7 @@ async def _serve(args: argparse.Namespace, config: Config, worker: _Worker | Non
                 for task in tasks:
                     task.cancel()
             log.info("stopping; requests in flight have %g s to end", config.server.drain_s)
-            server.pipeline.draining = True
+            server.pipeline.begin_drain()
             if worker is not None and worker.link.told_to_stop:
                 app.processes.end_with_group()
             elif worker is not None:

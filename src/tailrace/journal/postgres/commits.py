@@ -32,6 +32,7 @@ from tailrace.journal.postgres.address import (
 from tailrace.journal.postgres.outage import Outage
 from tailrace.journal.postgres.statements import entries_gone
 from tailrace.journal.postgres.wakeups import Wakeup, channel_of
+from tailrace.journal.sessions.session_watch import mark_of
 from tailrace.journal.stored.group_commit import BoundRow, GroupCommit, OnLag, PendingAppend, PendingCall
 
 log = logging.getLogger("tailrace.journal")
@@ -47,11 +48,12 @@ FAIL_AGAIN_S = 0.25  # while the database is away for longer, a connection is tr
 
 
 class Write(NamedTuple):
-    """A write that is no append. `signals` is the run that it leaves a signal for; `changes_values` says that it is
-    about the small state."""
+    """A write that is no append. `signals` is the run that it leaves a signal for, `begins` the session that it creates
+    a run in; `changes_values` says that it is about the small state."""
 
     work: Callable[[Connection], Awaitable[Any]]
     signals: str = ""
+    begins: str = ""
     changes_values: bool = False
 
 
@@ -135,12 +137,13 @@ class Commits(GroupCommit[Write]):
         *,
         fsync: bool = False,
         signals: str = "",
+        begins: str = "",
         changes_values: bool = False,
         patience_s: float | None = None,
     ) -> T:
         """Runs `work` in the transaction of the next group, after everything queued before it. With `patience_s`,
         raises `StorageFailed` where the database has not answered for so long and the work was certainly not done."""
-        call = self._call(Write(work, signals, changes_values), fsync=fsync)
+        call = self._call(Write(work, signals, begins, changes_values), fsync=fsync)
         timer = None if patience_s is None else self._loop.call_later(patience_s, self._withdraw, call, patience_s)
         try:
             result: T = await call.future
@@ -402,5 +405,6 @@ class Commits(GroupCommit[Write]):
         grown = [part.log.run_id for part in group if isinstance(part, PendingAppend) and part.rows]
         calls = [part.work for part in group if isinstance(part, PendingCall) and not part.withdrawn]
         signalled = [write.signals for write in calls if write.signals]
+        begun = [mark_of(write.begins) for write in calls if write.begins]
         values_changed = any(write.changes_values for write in calls)
-        return Wakeup(self.token, grown if self._names_runs() else [], signalled, values_changed).encoded()
+        return Wakeup(self.token, grown if self._names_runs() else [], signalled, begun, values_changed).encoded()

@@ -28,7 +28,7 @@ from tailrace.journal.stored.rows import (
     step_finished,
     with_outputs,
 )
-from tailrace.ports import RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
 MOST_BYTES = 1 << 20  # of a page of decoded entries, but for one row
 FOLLOWED_ROWS = 64  # of each run, when several are followed at once
@@ -96,6 +96,8 @@ async def list_runs(connection: Connection, wanted: RunFilter) -> list[Run]:
     if (states := wanted.get("states")) is not None:
         values.append(list(states))
         conditions.append(f"h.state = ANY(${len(values)}::text[])")
+        if not ENDED.intersection(states):
+            conditions.append("h.ended_at IS NULL")  # there is an index of these
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
     rows = await connection.fetch(f"{_RUN}{where} ORDER BY r.id DESC LIMIT {int(limit)}", *values)

@@ -92,6 +92,9 @@ MIGRATIONS: tuple[str, ...] = (
         END
     $$;
     """,
+    """
+    CREATE INDEX runs_by_kind ON runs (kind, session, id);
+    """,
 )
 
 

@@ -19,7 +19,7 @@ from tailrace.events import AnyEvent, Entry, RunFailure
 from tailrace.journal.bus import Bus
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES, Tail
-from tailrace.journal.postgres import queries, statements
+from tailrace.journal.postgres import queries, session_queries, statements
 from tailrace.journal.postgres.address import Address, Connection, connect, parse_address, translated
 from tailrace.journal.postgres.commits import Commits
 from tailrace.journal.postgres.following import Following
@@ -32,7 +32,18 @@ from tailrace.journal.storage_wait import PATIENCE_S
 from tailrace.journal.stored.group_commit import OnLag, StoredLog
 from tailrace.journal.stored.journal import StoredJournal
 from tailrace.journal.stored.rows import Row
-from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+from tailrace.ports import (
+    RUNS_LIMIT,
+    Batch,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Signal,
+)
 
 CHECK_S = 1.0  # how long a check of the database waits before it says why it cannot be written
 MAX_UNRELEASED = 4096  # runs that are given back later; the leases of more run out
@@ -111,13 +122,16 @@ class PostgresJournal(StoredJournal):
     async def _insert_run(self, new: NewRun, owner: str | None, lease_s: float) -> tuple[Run, int | None]:
         claimant = None if owner is None else Claimant(owner, lease_s)
         create = partial(statements.create, new=new, at=self._now(), claimant=claimant, now=self._test_now)
-        return await self._commits.call(create, fsync=new.durability == "fsync", patience_s=PATIENCE_S.get())
+        return await self._commits.call(
+            create, fsync=new.durability == "fsync", begins=new.session, patience_s=PATIENCE_S.get()
+        )
 
     async def record(self, run: Run, entries: Sequence[Entry]) -> None:
         """Stores a whole run that has ended in memory."""
         await self._commits.call(
             partial(statements.record, run=run, entries=entries, ended_at=self._now()),
             fsync=run.new.durability == "fsync",
+            begins=run.new.session,
         )
 
     async def _claim_run(self, run_id: str, owner: str, lease_s: float) -> tuple[int, Lease]:
@@ -200,6 +214,18 @@ class PostgresJournal(StoredJournal):
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         return await self._readers.query(partial(queries.list_runs, wanted=wanted))
 
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        page = partial(session_queries.list_sessions, kind=kind, search=search, before=before, limit=limit)
+        return await self._readers.query(page)
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        return await self._readers.query(partial(session_queries.session_of, session=session, kind=kind))
+
+    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
+        return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
+
     async def orphans(self) -> list[Run]:
         return await self._readers.query(partial(queries.abandoned_runs, now=self._test_now))
 
@@ -262,6 +288,8 @@ class PostgresJournal(StoredJournal):
         for run_id in list(self._logs) if ANY in wakeup.signalled else wakeup.signalled:
             if (log := self._logs.get(run_id)) is not None:
                 log.signalled.wake()
+        if wakeup.begun:
+            self._sessions.marked(None if ANY in wakeup.begun else wakeup.begun)
         if wakeup.values_changed:
             self._value_changed.wake_soon()
 

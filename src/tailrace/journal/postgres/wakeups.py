@@ -1,7 +1,7 @@
 """How processes wake each other: one NOTIFY for each group commit, one connection that listens.
 
-A wake-up says which runs grew, which have a new signal, and whether small state has changed. It may be lost with the
-connection that listens: after each gap everything that is watched is looked at.
+A wake-up says which runs grew, which have a new signal, which sessions have a new run, and whether small state has
+changed. It may be lost with the connection that listens: after each gap everything that is watched is looked at.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ class Wakeup(NamedTuple):
     sender: str
     grown: Sequence[str] = ()
     signalled: Sequence[str] = ()
+    begun: Sequence[str] = ()  # sessions that have a new run, by their `mark_of`
     values_changed: bool = False  # of the small state
 
     def encoded(self) -> str:
         """Empty where there is nothing to tell."""
-        if not self.grown and not self.signalled and not self.values_changed:
+        lists = (self.grown, self.signalled, self.begun)
+        if not any(lists) and not self.values_changed:
             return ""
-        lists, flag = (self.grown, self.signalled), "v" if self.values_changed else ""
+        flag = "v" if self.values_changed else ""
         text = ";".join([self.sender, *(",".join(dict.fromkeys(names)) for names in lists), flag])
         if len(text) > MAX_BYTES or not all(_PLAIN.fullmatch(name) for names in lists for name in names):
             return ";".join([self.sender, *(ANY if names else "" for names in lists), flag])
         return text
 
 
-EVERYTHING = Wakeup("", [ANY], [ANY], values_changed=True)
+EVERYTHING = Wakeup("", [ANY], [ANY], [ANY], values_changed=True)
 
 
 def decoded(payload: str) -> Wakeup:
     """What another version sends is taken as a wake-up for everything."""
     match payload.split(";"):
-        case [sender, grown, signalled, flag]:
-            return Wakeup(
-                sender, grown.split(",") if grown else (), signalled.split(",") if signalled else (), flag == "v"
-            )
+        case [sender, *lists, flag] if len(lists) == 3:
+            grown, signalled, begun = (names.split(",") if names else () for names in lists)
+            return Wakeup(sender, grown, signalled, begun, flag == "v")
         case _:
             return EVERYTHING
 

@@ -29,7 +29,7 @@ from tailrace.journal.stored.rows import (
     step_finished,
     with_outputs,
 )
-from tailrace.ports import RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
+from tailrace.ports import ENDED, RUNS_LIMIT, Batch, LogPage, Run, RunFilter, Signal
 
 _RUN = """
     SELECT r.num, r.id, r.new, r.created_at, h.state, h.epoch, h.kills, h.owner, h.first_seq, h.outcome, h.output_seqs,
@@ -82,6 +82,8 @@ def list_runs(connection: sqlite3.Connection, wanted: RunFilter) -> list[Run]:
     if (states := wanted.get("states")) is not None:
         conditions.append(f"h.state IN ({', '.join('?' * len(states))})")
         values += states
+        if not ENDED.intersection(states):
+            conditions.append("h.ended_at IS NULL")  # there is an index of these
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     limit = wanted.get("limit", RUNS_LIMIT)
     rows = connection.execute(f"{_RUN}{where} ORDER BY r.id DESC LIMIT ?", (*values, limit))

@@ -99,6 +99,9 @@ MIGRATIONS: tuple[str, ...] = (
     """
     ALTER TABLE heads ADD COLUMN claimed_seq INTEGER NOT NULL DEFAULT 0
     """,
+    """
+    CREATE INDEX runs_by_kind ON runs (kind, session, id)
+    """,
 )
 
 

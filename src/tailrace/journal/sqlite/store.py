@@ -21,17 +21,28 @@ from tailrace.errors import JournalError, StorageFailed
 from tailrace.events import Entry, RunFailure
 from tailrace.journal.fold import Fold
 from tailrace.journal.live_tail import PAGE_ENTRIES
-from tailrace.journal.sqlite import queries, statements
+from tailrace.journal.sqlite import queries, session_queries, statements
 from tailrace.journal.sqlite.commits import Commits
 from tailrace.journal.sqlite.integrity import NO_SPACE
 from tailrace.journal.sqlite.readers import Readers
 from tailrace.journal.sqlite.schema import MIGRATIONS, checkpoint, connect, prepare
 from tailrace.journal.sqlite.statements import Claimant
 from tailrace.journal.stored.group_commit import OnLag
-from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, StoredJournal
+from tailrace.journal.stored.journal import RETRY_FIRST_S, RETRY_MAX_S, VALUES_INTERVAL_S, StoredJournal
 from tailrace.journal.stored.rows import Row
 from tailrace.journal.wakeup_pipe import WakeupPipe
-from tailrace.ports import Batch, Lease, LogPage, NewRun, Run, RunFilter, Signal
+from tailrace.ports import (
+    RUNS_LIMIT,
+    Batch,
+    Lease,
+    LogPage,
+    NewRun,
+    Run,
+    RunFilter,
+    SessionPage,
+    SessionRuns,
+    Signal,
+)
 from tailrace.system.private_files import make_private_directory, make_private_file, tighten
 
 logger = logging.getLogger("tailrace.journal")
@@ -65,6 +76,7 @@ class SqliteJournal(StoredJournal):
         self._checkpointing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._seen_signal = 0
+        self._look_at_sessions_at = 0.0  # not before this time of the loop
         self._listening: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._listen())
 
     @classmethod
@@ -137,6 +149,18 @@ class SqliteJournal(StoredJournal):
 
     async def runs(self, **wanted: Unpack[RunFilter]) -> list[Run]:
         return await self._readers.query(partial(queries.list_runs, wanted=wanted))
+
+    async def sessions(
+        self, kind: str, *, search: str = "", before: str | None = None, limit: int = RUNS_LIMIT
+    ) -> SessionPage:
+        page = partial(session_queries.list_sessions, kind=kind, search=search, before=before, limit=limit)
+        return await self._readers.query(page)
+
+    async def session(self, session: str, kind: str) -> SessionRuns | None:
+        return await self._readers.query(partial(session_queries.session_of, session=session, kind=kind))
+
+    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
+        return await self._readers.query(partial(session_queries.run_after, session=session, kind=kind, after=after))
 
     async def orphans(self) -> list[Run]:
         now, unfinished = self._clock(), await self._readers.query(queries.unfinished_runs)
@@ -218,6 +242,7 @@ class SqliteJournal(StoredJournal):
                     if (failure := await self._follow(run_id, tail)) is not None
                 ]
                 await self._look_for_signals()
+                await self._look_for_runs()
                 self._value_changed.wake_soon()
                 self._pipe.discover_peers()
                 if failures:
@@ -239,6 +264,18 @@ class SqliteJournal(StoredJournal):
                 self._seen_signal = number
                 if (log := self._logs.get(run_id)) is not None:
                     log.signalled.wake()
+
+    async def _look_for_runs(self) -> None:
+        """Of the sessions that are waited for: one read for all of them, once in so long."""
+        if not (names := self._sessions.names):
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._look_at_sessions_at:
+            loop.call_at(self._look_at_sessions_at, self._woken.set)
+            return
+        self._look_at_sessions_at = loop.time() + VALUES_INTERVAL_S
+        with contextlib.suppress(JournalError):  # the next look finds them
+            self._sessions.looked(await self._readers.query(partial(session_queries.newest_runs, sessions=names)))
 
     # ── small state ──
 

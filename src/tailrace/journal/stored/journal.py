@@ -19,6 +19,7 @@ from tailrace.events import AnyEvent, Entry, GatewayNotice, RunFailure, RunFinis
 from tailrace.journal.fold import Fold, fold
 from tailrace.journal.live_tail import EntryViewer, PacedWaiters, PageViewer, Tail
 from tailrace.journal.page_cache import PageCache
+from tailrace.journal.sessions.session_watch import SessionWatch
 from tailrace.journal.stored.group_commit import GroupCommit, StoredLog
 from tailrace.journal.stored.rows import Row
 from tailrace.ports import ENDED, Batch, Lease, LogPage, NewRun, Run, Signal
@@ -78,6 +79,10 @@ class Database(ABC):
     async def page(self, run_id: str, after: int) -> Batch: ...
 
     @abstractmethod
+    async def _run_after(self, session: str, kind: str, after: str) -> Run | None:
+        """The oldest run of the session with a greater id."""
+
+    @abstractmethod
     def _load_lines(self, run_id: str, after: int) -> asyncio.Future[LogPage]: ...
 
     @abstractmethod
@@ -116,17 +121,21 @@ class StoredJournal(Database):
         self._tails: WeakValueDictionary[str, Tail] = WeakValueDictionary()  # kept alive by logs and viewers
         self._refusals: dict[tuple[str, int], JournalError] = {}
         self._value_changed = PacedWaiters(VALUES_INTERVAL_S)
+        self._sessions = SessionWatch()
+        self._closed = False
 
     # ── a run's life ──
 
     async def create(self, new: NewRun) -> Run:
         run, _ = await self._insert_run(new, None, 0.0)
+        self._sessions.begun(new.session)
         return run
 
     async def start(self, new: NewRun, owner: str, *, lease_s: float = 30.0) -> tuple[Run, Lease | None]:
         run, num = await self._insert_run(new, owner, lease_s)
         if num is None:
             return run, None
+        self._sessions.begun(new.session)
         lease = Lease(run.id, run.claims, owner)
         first = Entry(1, RunStarted(new.kind, new.model, new.session, run.created_at))
         self._hold(lease, num, fold([first]), fsync=new.durability == "fsync")
@@ -286,6 +295,16 @@ class StoredJournal(Database):
         self._look_at(run_id)  # another process's commits are published by the task that listens
         return seq
 
+    async def next_run(self, session: str, kind: str, after: str) -> Run:
+        watched = self._sessions.watch(session)
+        while True:
+            begun = watched.next_time()
+            if (run := await self._run_after(session, kind, after)) is not None:
+                return run
+            if self._closed:
+                raise JournalError("the journal is closed")
+            await begun.wait()
+
     # ── other processes ──
 
     def _followed(self, run_ids: Iterable[str]) -> list[tuple[str, Tail]]:
@@ -356,3 +375,5 @@ class StoredJournal(Database):
             self._drop(log, JournalError("the journal is closed"))
         for tail in list(self._tails.values()):
             tail.close()
+        self._closed = True
+        self._sessions.marked(None)

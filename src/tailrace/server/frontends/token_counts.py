@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from tailrace.app.models import dialect_of
 from tailrace.config.load import Config
 from tailrace.messages import JsonObject, Usage
-from tailrace.providers.presets import PRESETS
 
 
 def counts_cache_apart(config: Config, provider: str) -> bool:
     """Whether this provider's count of input tokens leaves out the cached ones."""
-    settings, preset = config.providers.get(provider), PRESETS.get(provider)
-    dialect = (settings.dialect if settings is not None else None) or (preset.dialect if preset is not None else "")
-    return dialect == "anthropic"
+    return dialect_of(config, provider) == "anthropic"
 
 
 def cached_tokens(usage: Usage) -> int:

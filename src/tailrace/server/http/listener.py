@@ -65,7 +65,7 @@ async def listening(
             yield address.url(server.sockets[0].getsockname()[1])
         finally:
             # The socket still listens: a new connection is told 503 and when to retry, not refused.
-            pipeline.draining = True
+            pipeline.begin_drain()
             await asyncio.gather(
                 pipeline.drain(drain_s), pipeline.app.agents.drain(drain_s), pipeline.app.calls.drain(drain_s)
             )

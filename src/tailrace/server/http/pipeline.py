@@ -58,7 +58,7 @@ class RequestPipeline:
     ) -> None:
         self.app = app
         self.metrics = metrics if metrics is not None else Metrics()
-        self.draining = False
+        self._draining = asyncio.Event()
         self._authoriser = authoriser
         self._origins = origins
         self._timing = timing if timing is not None else StreamTiming()
@@ -73,6 +73,14 @@ class RequestPipeline:
         self._idle.set()
         self._routes: dict[web.AbstractRoute, Route] = {}
         self.router: web.UrlDispatcher  # once `application` has made it
+
+    @property
+    def draining(self) -> bool:
+        """No new request is taken."""
+        return self._draining.is_set()
+
+    def begin_drain(self) -> None:
+        self._draining.set()
 
     # ── for routes ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -97,6 +105,10 @@ class RequestPipeline:
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)  # the caller is gone: the log is the only place for its error
             raise
+
+    async def until_draining(self) -> None:
+        """Returns when the server begins to stop: a stream without an end of its own ends then."""
+        await self._draining.wait()
 
     def track(self, task: asyncio.Task[Any]) -> None:
         """The drain waits for this task as for a request. The caller is responsible for cancelling it."""
@@ -136,7 +148,7 @@ class RequestPipeline:
             if not self._stopping or _client_gone(request):
                 raise
             task.uncancel()  # `stop` cancelled it, and the client is still connected
-            response = await self._answer_failure(request, _stopping())
+            response = await self._answer_failure(request, stopping())
         finally:
             if (stream := request.get(STREAM)) is not None:
                 stream.close()
@@ -193,7 +205,7 @@ class RequestPipeline:
             return
         PATIENCE_S.set(REQUEST_PATIENCE_S)  # not for a webhook: what it brings is worked on after its answer
         if self.draining:
-            raise _stopping()
+            raise stopping()
         if self.metrics.in_flight.value > self._max_requests:  # of all workers together
             raise ApiError(503, "too many requests at once", code="overloaded", headers={"Retry-After": "1"})
 
@@ -246,7 +258,7 @@ class RequestPipeline:
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests and waits for those in flight. False where the time was not enough."""
-        self.draining = True
+        self.begin_drain()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
@@ -258,7 +270,8 @@ class RequestPipeline:
 
     async def stop(self, timeout_s: float = 2.0) -> None:
         """Cancels the requests in flight; each client gets a 503 or an error event."""
-        self.draining = self._stopping = True
+        self._stopping = True
+        self.begin_drain()
         for task in self._in_flight:
             task.cancel()
         await self.drain(timeout_s)
@@ -280,7 +293,8 @@ def _client_gone(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-def _stopping() -> ApiError:
+def stopping() -> ApiError:
+    """What ends a request or a stream when the server stops."""
     headers = {"Retry-After": "5", "Connection": "close"}
     return ApiError(503, "the server is stopping; retry in a few seconds", code="server_stopping", headers=headers)
 

@@ -14,12 +14,13 @@ from aiohttp import web
 
 from tailrace.agent.service import ForkRequest, TurnSpec
 from tailrace.agent.tool_outputs import tool_outputs
-from tailrace.app.models import named
+from tailrace.app.models import dialect_of, named
 from tailrace.approval_words import outcome_words
 from tailrace.errors import RunSealed
 from tailrace.events import ApprovalSoFar, Snapshot
 from tailrace.journal.viewed_lines import sse_with_reasoning, sse_without_reasoning
 from tailrace.ports import ENDED, Run
+from tailrace.providers.prices import load_prices
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.http.pipeline import RequestPipeline
 from tailrace.server.http.request_body import IDENTITY, query_of, read_as
@@ -56,6 +57,7 @@ class Runs:
         self._pipeline = pipeline
         self._app = pipeline.app
         self._journal = pipeline.app.journal
+        self._dialect_of = partial(dialect_of, pipeline.app.config)
 
     async def create(self, request: web.Request) -> web.Response:
         """Starts a run of the agent; it goes on whether or not a client watches.
@@ -123,7 +125,9 @@ class Runs:
         )
         page = runs[: query.limit]
         more = len(runs) > len(page)
-        return json_response(RunList(tuple(map(summary_of, page)), Page(more, page[-1].id if more else None)))
+        await load_prices()
+        summaries = tuple(summary_of(run, self._dialect_of) for run in page)
+        return json_response(RunList(summaries, Page(more, page[-1].id if more else None)))
 
     async def show(self, request: web.Request) -> web.Response:
         """One run: the state that its log folds to."""
@@ -133,7 +137,10 @@ class Runs:
         if not isinstance(entry.event, Snapshot):
             raise TypeError(entry.event)
         outputs = await self._outputs(run.id) if query.outputs else None
-        return json_response(state_of(run, entry.seq, entry.event, reasoning=query.reasoning, outputs=outputs))
+        await load_prices()
+        return json_response(
+            state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=query.reasoning, outputs=outputs)
+        )
 
     async def _outputs(self, run_id: str) -> tuple[ToolOutput, ...]:
         recorded = tool_outputs(await self._journal.facts(run_id))

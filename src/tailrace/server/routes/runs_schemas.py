@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -20,13 +21,16 @@ from tailrace.events import (
     ToolOutputRecorded,
     ToolSoFar,
 )
-from tailrace.messages import FileChange, Message, Text, Usage
+from tailrace.journal.sessions.session_search import question_text
+from tailrace.messages import Dialect, FileChange, Message, Text, Usage
 from tailrace.ports import Durability, Run
 from tailrace.ports import RunState as State
+from tailrace.runs.run_summary import cost_of, duration_s, ended_at
 from tailrace.server.http.api_errors import ApiError
 from tailrace.server.routes.log_stream import CursorQuery
 from tailrace.wire.chat.messages import ChatConversation
 
+DialectOf: TypeAlias = Callable[[str], Dialect | None]  # by the name of a provider
 Name = Annotated[str, Meta(max_length=256)]
 
 # ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────
@@ -130,10 +134,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     input: str  # the text of the question
     created_at: float  # seconds since the epoch
+    ended_at: float | None = None
+    duration_s: float | None = None  # from the question to the end
     last_seq: int
     first_seq: int  # token-level entries before it are gone
     output: str | None = None  # once it has ended
     usage: Usage | None = None
+    cost_usd: float | None = None  # an estimate by list prices; null where one of the models has none
     error: RunFailure | None = None
     forked_from: ForkedFrom | None = None
 
@@ -179,7 +186,7 @@ class RunList(msgspec.Struct, frozen=True):
     page: Page
 
 
-def summary_of(run: Run) -> RunSummary:
+def summary_of(run: Run, dialect_of: DialectOf) -> RunSummary:
     finished = run.finished
     return RunSummary(
         id=run.id,
@@ -187,12 +194,15 @@ def summary_of(run: Run) -> RunSummary:
         kind=run.new.kind,
         model=run.new.model,
         session=run.new.session,
-        input=_question(run),
+        input=question_text(run.new.input),
         created_at=run.created_at,
+        ended_at=ended_at(run),
+        duration_s=duration_s(run),
         last_seq=run.last_seq,
         first_seq=run.first_seq,
         output=finished.output if finished else None,
         usage=finished.usage if finished else None,
+        cost_usd=cost_of(finished.spent or (), dialect_of) if finished else None,
         error=finished.error if finished else run.parked,
         forked_from=forked_from(run),
     )
@@ -203,14 +213,6 @@ def forked_from(run: Run) -> ForkedFrom | None:
     return msgspec.convert(point, ForkedFrom) if point is not None else None
 
 
-def _question(run: Run) -> str:
-    """Runs of other kinds keep their input in other words: of those nothing is shown."""
-    try:
-        return msgspec.convert(run.new.input.get("message"), Message).text
-    except msgspec.ValidationError:
-        return ""
-
-
 def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
     files = tuple(OutputFile(file.name, file.media_type, len(file.data)) for file in recorded.files)
     not_executed, change = recorded.not_executed, recorded.change
@@ -218,10 +220,17 @@ def output_of(index: int, recorded: ToolOutputRecorded) -> ToolOutput:
 
 
 def state_of(
-    run: Run, seq: int, state: Snapshot, *, reasoning: bool, outputs: tuple[ToolOutput, ...] | None = None
+    run: Run,
+    seq: int,
+    state: Snapshot,
+    dialect_of: DialectOf,
+    *,
+    reasoning: bool,
+    outputs: tuple[ToolOutput, ...] | None = None,
 ) -> RunState:
-    summary = msgspec.structs.asdict(summary_of(run))
+    summary = msgspec.structs.asdict(summary_of(run, dialect_of))
     summary.update(output=state.output, usage=state.usage, error=state.error or run.parked)
+    summary.update(cost_usd=cost_of(state.spent, dialect_of))
     if state.status != "running":  # it may have ended since `run` was read: status and error are of one moment (M154)
         summary.update(status=state.status, last_seq=seq)
     return RunState(

@@ -1,5 +1,138 @@
-// The entry of the page: the address says what is opened.
+// The entry of the page: the address says what is opened. Owns what all views share: the list of conversations, the
+// message box, the status line and the tab's title.
 
-import { openConversation } from "./conversation/conversation.js";
+import { startInbox } from "./approvals/inbox.js";
+import { Composer } from "./conversation/composer.js";
+import { Conversation, place } from "./conversation/conversation.js";
+import { drawEmpty, drawMissing } from "./conversation/empty.js";
+import { ModelPicker } from "./conversation/models.js";
+import { Scroll } from "./conversation/scroll.js";
+import { tellTitle } from "./conversation/title.js";
+import { newId, read, wordsOf } from "./net/api.js";
+import { Sidebar } from "./sidebar/sidebar.js";
 
-openConversation();
+const byId = (id) => document.getElementById(id);
+const scroll = new Scroll(byId("log"), byId("latest"));
+let about = null; // what the server says of itself
+let conversation = null;
+
+const say = (words) => {
+  byId("status").textContent = words;
+};
+const complain = (error) => {
+  if (error.name !== "AbortError") say(wordsOf(error));
+};
+
+const composer = new Composer({
+  send,
+  stop: () => conversation.stop(),
+  lastQuestion: () => conversation.lastQuestion,
+  say,
+  complain,
+});
+const sidebar = new Sidebar({
+  open: (session) => go(session ? place(session) : "/"),
+  removed: (session) => session === conversation?.session && go("/"),
+});
+
+// ── the conversation ────────────────────────────────────────────────────────────────────────────────────────
+
+/** Opens what the address names. */
+async function openAddress() {
+  const session = new URLSearchParams(location.search).get("session") ?? "";
+  if (conversation && session === conversation.session) return;
+  show(session);
+  composer.open(session);
+  if (!matchMedia("(pointer: coarse)").matches) composer.focus(); // there it would open the keyboard
+  const opened = conversation;
+  try {
+    if (!(await opened.open()) && opened === conversation) tellMissing();
+  } catch (error) {
+    complain(error);
+  }
+}
+
+function show(session) {
+  conversation?.close();
+  say("");
+  const opened = new Conversation(session, {
+    ...{ log: byId("log"), scroll, complain },
+    say: (words) => opened === conversation && say(words),
+    changed: () => opened === conversation && changed(),
+  });
+  conversation = opened;
+  scroll.toEnd();
+  changed();
+}
+
+/** Something has begun, ended or waits: the title, the box and the list say so. */
+function changed() {
+  const running = conversation.current !== null;
+  composer.running = running;
+  byId("heading").textContent = conversation.title || "New conversation";
+  tellTitle({ title: conversation.title, running, waits: conversation.waits });
+  sidebar.changed(conversation.session);
+  byId("empty").hidden = byId("log").childElementCount > 0 || Boolean(conversation.session);
+}
+
+function tellMissing() {
+  drawMissing(byId("empty"));
+  byId("empty").hidden = false;
+}
+
+async function send(text, parts) {
+  const began = !conversation.session;
+  if (began) {
+    conversation.session = newId();
+    history.pushState(null, "", place(conversation.session));
+    composer.rename(conversation.session);
+  }
+  byId("empty").hidden = true;
+  try {
+    await conversation.send(text, parts, byId("model").value);
+  } finally {
+    changed();
+  }
+}
+
+/** Another conversation, without loading the page again. */
+function go(address) {
+  history.pushState(null, "", address);
+  if (address === "/") conversation = conversation?.session ? conversation : null; // an empty one is opened anew
+  openAddress();
+}
+
+// ── the page ────────────────────────────────────────────────────────────────────────────────────────────────
+
+function listen() {
+  addEventListener("popstate", openAddress);
+  for (const id of ["fresh", "fresh-narrow"]) byId(id).addEventListener("click", () => sidebar.choose(""));
+  document.addEventListener("visibilitychange", () => conversation?.looked(!document.hidden));
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.isComposing || event.defaultPrevented) return;
+    if (document.querySelector("dialog[open]") || sidebar.closeDrawer()) return;
+    if (conversation?.current) composer.interrupt();
+  });
+}
+
+/** The first request: where the server wants a key, it is asked for now and not after the first message. */
+async function meetServer() {
+  about = await read("/about").catch((error) => {
+    complain(error);
+    return null;
+  });
+  drawEmpty(byId("empty"), about, (words) => composer.fill(words));
+  composer.attachments.maxBodyBytes = about?.max_body_bytes ?? 0;
+  if (about) byId("version").textContent = `Tailrace ${about.version}`;
+}
+
+async function start() {
+  listen();
+  await meetServer();
+  new ModelPicker(byId("model"), about?.model);
+  sidebar.start();
+  startInbox();
+  await openAddress();
+}
+
+start();

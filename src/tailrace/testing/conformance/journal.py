@@ -62,6 +62,7 @@ from tailrace.ports import (
     StoredLine,
 )
 from tailrace.testing.conformance.journal_claims import ClaimsConformance
+from tailrace.testing.conformance.journal_sessions import SessionsConformance
 from tailrace.testing.conformance.journal_values import KeyValuesConformance
 from tailrace.testing.conformance.wall_clock import WallClock
 
@@ -482,7 +483,9 @@ class _Keeping:
         assert again.id != run.id
 
 
-class JournalConformance(_Life, _Writing, _Viewing, _Keeping, ClaimsConformance, KeyValuesConformance):
+class JournalConformance(
+    _Life, _Writing, _Viewing, _Keeping, ClaimsConformance, KeyValuesConformance, SessionsConformance
+):
     """Needs a fixture `journal`: an empty one that takes its time from the fixture `wall_clock`."""
 
     @pytest.fixture

@@ -104,6 +104,20 @@ class SharedJournalConformance:
             assert await other.swap_value("n", "k", known, new)
             assert await waiting == new
 
+    async def test_a_run_that_another_process_begins_in_a_session_can_be_waited_for(
+        self, one: Journal, other: Journal
+    ) -> None:
+        after = ""
+        for number in range(10):
+            session = "chat ü;,*" if number % 2 else "s"  # no name breaks a wake-up
+            waiting = asyncio.ensure_future(one.next_run(session, "agent", after))
+            await asyncio.sleep(0)
+            await other.create(NewRun("agent", session="another"))
+            begun = await other.create(NewRun("agent", session=session))
+            async with asyncio.timeout(10.0):
+                assert (await waiting).id == begun.id
+            after = begun.id
+
     async def test_a_living_process_is_not_dead(self, one: Journal, other: Journal) -> None:
         assert not one.is_dead(other.process)
 

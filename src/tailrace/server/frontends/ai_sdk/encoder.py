@@ -42,9 +42,9 @@ from tailrace.events import (
     UsageRecorded,
     from_json,
 )
-from tailrace.messages import JsonObject, Message, Reasoning, ToolResult, Usage
+from tailrace.messages import JsonObject, Message, Reasoning, SpentTokens, ToolResult, Usage
 from tailrace.ports import LogPage
-from tailrace.server.frontends.ai_sdk.metadata import WAITING, SpentTokens, end_metadata, finish_reason, start_metadata
+from tailrace.server.frontends.ai_sdk.metadata import WAITING, end_metadata, finish_reason, start_metadata
 from tailrace.server.frontends.ai_sdk.parts import (
     ToolPart,
     ToolParts,

@@ -18,15 +18,15 @@ from aiohttp import web
 from tailrace.agent.client_calls import calling_run, with_recorded_calls
 from tailrace.agent.client_thread import request_key, requester, session_turns
 from tailrace.agent.service import TurnSpec
-from tailrace.app.models import LOCAL, endpoint_of
-from tailrace.errors import ConfigError, RunSealed
+from tailrace.app.models import dialect_of
+from tailrace.errors import RunSealed
 from tailrace.events import ApprovalAnswered, ApprovalAsked, Decision, Entry
 from tailrace.messages import Message, ToolResult, ToolSpec
 from tailrace.ports import ENDED, Run
-from tailrace.providers.prices import cost_usd, load_prices
+from tailrace.providers.prices import load_prices
 from tailrace.runs.recovery import follow_pages
+from tailrace.runs.run_summary import cost_of
 from tailrace.server.frontends.ai_sdk.encoder import DONE, UiMessageEncoder
-from tailrace.server.frontends.ai_sdk.metadata import SpentTokens
 from tailrace.server.frontends.ai_sdk.request import (
     ApprovalResponse,
     UiChatBody,
@@ -281,7 +281,7 @@ class UiChat:
         if encoder.finished is None and not encoder.paused:
             raise ApiError(503, "the server is stopping; the run goes on after its restart", code="server_stopping")
         await prices
-        return await stream.end(encoder.close(cost_usd=self._cost(encoder.spent)))
+        return await stream.end(encoder.close(cost_usd=cost_of(encoder.spent, partial(dialect_of, self._app.config))))
 
     async def _send(self, stream: EventStream, encoder: UiMessageEncoder, run: Run, after: int) -> bool:
         """Sends the entries after this one, to the end or to an open question. True where that was answered before:
@@ -305,20 +305,6 @@ class UiChat:
             answered={*answered, *(known.approvals if known is not None else ())},
             counts_cache_apart=partial(counts_cache_apart, self._app.config),
         )
-
-    def _cost(self, spent: Sequence[SpentTokens]) -> float | None:
-        """Of the whole message by list prices; None where one of the models has none."""
-        total = 0.0
-        for each in spent:
-            try:
-                dialect = "chat" if each.provider == LOCAL else endpoint_of(self._app.config, each.provider).dialect
-            except ConfigError:
-                return None
-            cost = cost_usd(each.model, each.usage, dialect)
-            if cost is None:
-                return None
-            total += cost
-        return round(total, 9) if spent else None
 
 
 def _question(last: UiMessage | None, where: str, replaced: Run | None) -> Message:

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from tailrace.events import RunFinished, RunStarted
-from tailrace.messages import JsonObject, Usage
+from tailrace.messages import JsonObject
 
 # Of a stream that ends with a question: it goes on when the user has answered.
 WAITING: Final[JsonObject] = {"status": "waiting", "finishReason": "tool-calls"}
 _FINISH_REASONS: Final = {"length": "length", "cut": "length", "limit": "length", "filter": "content-filter"}
-
-
-class SpentTokens(msgspec.Struct, frozen=True):
-    """What one attempt used."""
-
-    provider: str
-    model: str
-    usage: Usage
 
 
 def start_metadata(run_id: str, started: RunStarted) -> JsonObject:

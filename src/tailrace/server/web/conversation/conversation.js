@@ -1,195 +1,342 @@
-// A conversation with the agent, live. The address keeps the session, so that a reload finds its runs; a
+// One conversation, live: its runs so far, and whatever happens in its session from now on, whoever asks. A
 // connection that breaks is taken up again after the last event that was seen.
 
 import { offerActions } from "../answer/actions.js";
 import { wantsReasoning } from "../answer/reasoning.js";
 import { RunView } from "../answer/runview.js";
-import { ask, newId, post } from "../net/api.js";
-import { events } from "../net/sse.js";
+import { newId, post, read } from "../net/api.js";
+import { follow } from "../net/follow.js";
+import { filesOf, titleOf } from "./attachments.js";
 
-const byId = (id) => document.getElementById(id);
-const log = byId("log");
-const input = byId("message");
-const send = byId("send");
-const stop = byId("stop");
-const RETRY_MS = [250, 500, 1000, 2000, 5000];
-const SHOWN_RUNS = 50;
+const SHOWN_RUNS = 30;
 const HIDDEN_MS = 250;
 const LINKED_RUNS = 50; // forks are looked for among the latest
+const REST_MS = 60_000; // a browser has six connections to a server: a tab that nobody looks at gives its own back
+const RUNNING = new Set(["running", "pending"]);
 
-let session = new URLSearchParams(location.search).get("session") ?? "";
-let current = null; // { id, view } of the run that is being watched
-let drawing = false;
+export class Conversation {
+  /**
+   * `log` is where it is shown. `say(words)` tells what the connection does, `complain(error)` what went wrong;
+   * `changed()` is called when a run begins, ends, waits for an approval, or the conversation gets its name.
+   */
+  constructor(session, { log, scroll, say, complain, changed }) {
+    Object.assign(this, { session, log, scroll, say, complain, changed });
+    this.title = "";
+    this.runs = new Map(); // id → {view, question, waiting: ids of open approvals}
+    this.cursor = ""; // <run>:<seq> of the last event of the session that was seen
+    this.posting = Promise.resolve(); // the last message, until its run has an id
+    this.following = false;
+    this.closing = new AbortController();
+    this.resting = new AbortController(); // ends the stream alone
+    this.touched = new Set(); // views that have changed since they were drawn
+    this.drawing = false;
+  }
 
-// ── watching a run ──────────────────────────────────────────────────────────────────────────────────────────
+  /** Its runs so far, then what happens. Resolves to whether there is such a conversation. */
+  async open() {
+    if (!this.session) return true;
+    const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}`);
+    const found = await read(path, { signal: this.closing.signal }).catch((error) => {
+      if (error.status === 404) return null;
+      throw error;
+    });
+    if (!found || this.closed) return Boolean(found);
+    this.title = titleOf(found.title);
+    this.earlier = found.page?.more ? found.page.next : null;
+    for (const state of found.data) this.restore(state);
+    const live = found.data.find((state) => RUNNING.has(state.status)) ?? found.data.at(-1);
+    if (live) this.cursor = `${live.id}:${live.seq}`;
+    this.drawNow();
+    this.offerEarlier();
+    this.scroll.toEnd();
+    this.changed();
+    this.follow();
+    this.linkForks(found.data).catch(() => {}); // the conversation is whole without its links
+    return true;
+  }
 
-/** `whole`: from the first event on, where there is more to see than the state. */
-async function watch(id, view, { whole = false } = {}) {
-  current = { id, view };
-  stop.disabled = false;
-  let failures = 0;
-  while (!view.ended) {
-    try {
-      const headers = view.seq ? { "Last-Event-ID": String(view.seq) } : {};
-      const response = await ask(`/runs/${encodeURIComponent(id)}/stream?snapshot=${!whole}&reasoning=${wantsReasoning()}`, { headers });
-      for await (const event of events(response.body)) {
-        if (event.event === "error") break; // the server stops; another will go on
-        failures = 0;
-        say("");
-        view.apply(JSON.parse(event.data));
-        draw();
-      }
-      if (response.status === 204) view.seq = 0; // it has ended and we missed how: begin with its state
-    } catch (error) {
-      if (error.status && error.status < 500) {
-        say(error.message);
-        break;
-      }
+  path(rest) {
+    return `/sessions/${encodeURIComponent(this.session)}${rest}`;
+  }
+
+  close() {
+    clearTimeout(this.rest);
+    this.closing.abort();
+    this.log.replaceChildren();
+  }
+
+  get closed() {
+    return this.closing.signal.aborted;
+  }
+
+  // ── what it is doing ──────────────────────────────────────────────────────────────────────────────────────
+
+  /** The run that is executed, the latest where there are two: a new message interrupts. */
+  get current() {
+    return [...this.runs.values()].findLast(({ view }) => !view.ended) ?? null;
+  }
+
+  get waits() {
+    return [...this.runs.values()].some(({ view, waiting }) => !view.ended && waiting.size > 0);
+  }
+
+  get lastQuestion() {
+    return [...this.runs.values()].at(-1)?.question ?? "";
+  }
+
+  // ── watching ──────────────────────────────────────────────────────────────────────────────────────────────
+
+  async follow() {
+    if (this.following || this.closed) return;
+    this.following = true;
+    this.resting = new AbortController();
+    const { signal } = this.resting;
+    const after = () => (this.cursor ? `&after=${encodeURIComponent(this.cursor)}` : "");
+    await follow({
+      place: () => [this.path(`/stream?reasoning=${wantsReasoning()}${after()}`), {}],
+      hear: (event) => this.hear(event),
+      wanted: () => !this.closed && !signal.aborted,
+      say: (words) => this.closed || this.say(words),
+      signal: AbortSignal.any([this.closing.signal, signal]),
+    });
+    this.following = false;
+  }
+
+  /** Whether somebody looks. A tab in the background goes on while something runs, and then for a while. */
+  looked(visible) {
+    clearTimeout(this.rest);
+    if (!visible) {
+      this.rest = setTimeout(() => this.current || this.resting.abort(), REST_MS);
+      return;
     }
-    if (view.ended) break;
-    say("Connection lost. Reconnecting…");
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS[Math.min(failures++, RETRY_MS.length - 1)]));
+    if (this.drawing) this.drawNow(); // the frame that it waits for does not come in the background
+    if (this.runs.size) this.follow();
   }
-  if (current?.view === view) {
-    current = null;
-    stop.disabled = true;
+
+  async hear({ event, data, id }) {
+    const entry = JSON.parse(data);
+    if (event === "run") await this.meet(entry);
+    else await this.apply(entry);
+    if (id) this.cursor = id;
   }
-  draw();
-}
 
-function show(question, id) {
-  const load = (query) => ask(`/runs/${encodeURIComponent(view.id)}?${query}`).then((answer) => answer.json());
-  const view = new RunView(question, { load });
-  view.id = id;
-  offerActions(view, startFork);
-  log.append(view.node);
-  return view;
-}
+  /** A run of this session, perhaps one that was asked for elsewhere. */
+  async meet(summary) {
+    await this.posting; // what was asked for here is shown already, and has its id then
+    if (this.runs.has(summary.id) || this.closed) return;
+    this.begin(summary.input, summary.id);
+    this.changed();
+  }
 
-/** At most once per frame, whatever arrives in between. A tab in the background has no frames. */
-function draw() {
-  if (drawing) return;
-  drawing = true;
-  if (document.hidden) setTimeout(drawNow, HIDDEN_MS);
-  else requestAnimationFrame(drawNow);
-}
+  async apply(entry) {
+    if (!this.runs.has(entry.run_id)) await this.posting;
+    const run = this.runs.get(entry.run_id);
+    if (!run || run.alone || (entry.seq !== undefined && entry.seq <= run.view.seq)) return;
+    this.applyTo(run, entry);
+  }
 
-function drawNow() {
-  drawing = false;
-  const pinned = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-  for (const view of views) view.draw();
-  if (pinned) log.scrollTop = log.scrollHeight;
-}
+  applyTo(run, entry) {
+    const state = () => `${run.view.ended} ${run.waiting.size}`;
+    const before = state();
+    run.view.apply(entry);
+    if (entry.type === "snapshot") run.waiting = openApprovals(entry);
+    if (entry.type === "approval_asked") run.waiting.add(entry.approval_id);
+    if (entry.type === "approval_answered") run.waiting.delete(entry.approval_id);
+    if (state() !== before) this.changed();
+    this.draw(run.view);
+  }
 
-const views = new Set();
-function remember(view) {
-  views.add(view);
-  return view;
-}
+  /** A fork, from its first event on: there it says what it has from the conversation that it came from. */
+  async watchAlone(id, run) {
+    run.alone = true;
+    await follow({
+      place: () => {
+        const seen = run.view.seq ? { "Last-Event-ID": String(run.view.seq) } : {};
+        return [`/runs/${encodeURIComponent(id)}/stream?reasoning=${wantsReasoning()}`, seen];
+      },
+      hear: ({ event, data }) => {
+        if (event === "missed") run.view.seq = 0; // it has ended and we missed how: begin anew
+        else this.applyTo(run, JSON.parse(data));
+      },
+      wanted: () => !run.view.ended && !this.closed,
+      say: (words) => this.closed || this.say(words),
+      signal: this.closing.signal,
+    });
+  }
 
-// ── what people do ──────────────────────────────────────────────────────────────────────────────────────────
+  // ── showing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-async function submit(event) {
-  event.preventDefault();
-  const text = input.value.trim();
-  if (!text) return;
-  if (!session) keepSession(newId());
-  input.value = "";
-  send.disabled = true;
-  const view = remember(show(text, ""));
-  log.scrollTop = log.scrollHeight;
-  try {
+  show(question, { above = null } = {}) {
+    const { text, files } = filesOf(question);
+    const load = (query) => read(`/runs/${encodeURIComponent(view.id)}?${query}`);
+    const view = new RunView(text, { load });
+    if (files.length) view.node.querySelector(".question")?.append(chips(files));
+    offerActions(view, (...wanted) => this.startFork(...wanted));
+    if (above) above.before(view.node);
+    else this.log.append(view.node);
+    return view;
+  }
+
+  begin(question, id, place) {
+    const run = { view: this.show(question, place), question: filesOf(question).text, waiting: new Set(), alone: false };
+    run.view.id = id;
+    this.title ||= run.question;
+    if (id) this.runs.set(id, run);
+    return run;
+  }
+
+  restore(state, place) {
+    const run = this.begin(state.input, state.id, place);
+    if (state.forked_from) {
+      this.watchAlone(state.id, run);
+      return;
+    }
+    run.view.restore(state);
+    run.view.seq = state.seq;
+    run.waiting = openApprovals(state);
+    this.touched.add(run.view);
+  }
+
+  /** At most once per frame, whatever arrives in between. A tab in the background has no frames. */
+  draw(view) {
+    this.touched.add(view);
+    if (this.drawing) return;
+    this.drawing = true;
+    if (document.hidden) setTimeout(() => this.drawNow(), HIDDEN_MS);
+    else requestAnimationFrame(() => this.drawNow());
+  }
+
+  drawNow() {
+    this.drawing = false;
+    for (const view of this.touched) view.draw();
+    this.touched.clear();
+    this.scroll.keep();
+  }
+
+  // ── earlier runs ──────────────────────────────────────────────────────────────────────────────────────────
+
+  offerEarlier() {
+    if (!this.earlier) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "quiet earlier-runs";
+    button.textContent = "Earlier messages";
+    button.addEventListener("click", () => this.showEarlier(button).catch(this.complain));
+    this.log.prepend(button);
+  }
+
+  async showEarlier(button) {
+    button.disabled = true;
+    try {
+      const before = `&before=${encodeURIComponent(this.earlier)}`;
+      const path = this.path(`?limit=${SHOWN_RUNS}&reasoning=${wantsReasoning()}${before}`);
+      const found = await read(path, { signal: this.closing.signal });
+      const below = this.log.scrollHeight - this.log.scrollTop;
+      const later = [...this.runs];
+      const first = button.nextElementSibling;
+      this.runs.clear();
+      for (const state of found.data) this.restore(state, { above: first });
+      for (const [id, run] of later) this.runs.set(id, run);
+      this.earlier = found.page?.more ? found.page.next : null;
+      button.remove();
+      this.offerEarlier();
+      this.drawNow();
+      this.log.scrollTop = this.log.scrollHeight - below; // what was read stays where it is
+      this.log.focus({ preventScroll: true });
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  // ── what people do ────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Asks. `parts` are what is attached. Rejects where the server did not take it; then nothing is shown. */
+  async send(text, parts, model) {
+    const input = parts.length ? [{ role: "user", content: [{ type: "text", text }, ...parts] }] : text;
+    const question = text + parts.map((part) => part.text ?? "").join("");
+    const run = this.begin(question, "");
+    addImages(run.view, parts);
+    this.draw(run.view);
+    this.scroll.toEnd();
     // The key makes a retry by the browser harmless: it finds the run instead of starting another.
-    const response = await post("/runs", { input: text, session, idempotency_key: newId() });
-    view.id = (await response.json()).id;
-    watch(view.id, view);
-  } catch (error) {
-    view.node.remove();
-    input.value = text;
-    complain(error);
-  } finally {
-    send.disabled = false;
-    input.focus();
-  }
-}
-
-/** Another conversation from this run on; the page goes there, and Back comes here again. */
-async function startFork(view, body, button) {
-  button.disabled = true;
-  try {
-    const response = await post(`/runs/${encodeURIComponent(view.id)}/fork`, { ...body, idempotency_key: newId() });
-    location.assign(place((await response.json()).session));
-  } catch (error) {
-    complain(error);
-  } finally {
-    button.disabled = false;
-  }
-}
-
-const place = (name) => `/?session=${encodeURIComponent(name)}`;
-
-/** Links between a fork and the run that it came from, both ways. */
-async function linkForks(states) {
-  const shown = new Map([...views].map((view) => [view.id, view]));
-  for (const { id, forked_from: origin } of states) {
-    if (!origin) continue;
-    const source = await ask(`/runs/${encodeURIComponent(origin.run_id)}`).then((found) => found.json(), () => null);
-    shown.get(id).link(
-      source ? "Forked from another conversation" : "Forked from a conversation that is gone",
-      source?.session && place(source.session),
-      { above: true },
+    const body = { input, session: this.session, idempotency_key: newId(), ...(model && { model }) };
+    const posted = post("/runs", body).then((response) => response.json());
+    this.posting = posted.then(
+      ({ id }) => {
+        run.view.id = id;
+        this.runs.set(id, run);
+      },
+      () => run.view.node.remove(),
     );
+    const { id } = await posted;
+    await this.posting;
+    this.cursor ||= `${id}:0`;
+    this.changed();
+    this.follow();
   }
-  const latest = await (await ask(`/runs?kind=agent&limit=${LINKED_RUNS}`)).json();
-  for (const run of latest.data.reverse()) {
-    const view = shown.get(run.forked_from?.run_id);
-    if (view && run.session !== session) view.link(`Forked here: ${run.input}`, place(run.session));
+
+  stop() {
+    const id = this.current?.view.id;
+    return id ? post(`/runs/${encodeURIComponent(id)}/stop`, {}) : Promise.resolve();
+  }
+
+  /** Another conversation from this run on; the page goes there, and Back comes here again. */
+  async startFork(view, body, button) {
+    button.disabled = true;
+    try {
+      const response = await post(`/runs/${encodeURIComponent(view.id)}/fork`, { ...body, idempotency_key: newId() });
+      location.assign(place((await response.json()).session));
+    } catch (error) {
+      this.complain(error);
+    } finally {
+      button.disabled = false;
+    }
+  }
+
+  /** Links between a fork and the run that it came from, both ways. */
+  async linkForks(states) {
+    for (const { id, forked_from: origin } of states) {
+      if (!origin) continue;
+      const source = await read(`/runs/${encodeURIComponent(origin.run_id)}`).catch(() => null);
+      this.runs.get(id)?.view.link(
+        source ? "Forked from another conversation" : "Forked from a conversation that is gone",
+        source?.session && place(source.session),
+        { above: true },
+      );
+    }
+    const latest = await read(`/runs?kind=agent&limit=${LINKED_RUNS}`);
+    for (const run of latest.data.reverse()) {
+      const source = this.runs.get(run.forked_from?.run_id);
+      if (source && run.session !== this.session) source.view.link(`Forked here: ${run.input}`, place(run.session));
+    }
   }
 }
 
-function complain(error) {
-  say(error.status ? error.message : "The server cannot be reached.");
+export const place = (session) => `/?session=${encodeURIComponent(session)}`;
+
+function openApprovals(state) {
+  const open = (state.approvals ?? []).filter(({ decision }) => !decision);
+  return new Set(open.map(({ asked }) => asked.approval_id));
 }
 
-function say(text) {
-  byId("status").textContent = text;
-}
-
-function keepSession(id) {
-  session = id;
-  history.replaceState(null, "", `?session=${encodeURIComponent(id)}`);
-}
-
-/** The conversation so far: what has ended is shown as it is, what runs is watched. */
-async function reload() {
-  const response = await ask(`/runs?limit=${SHOWN_RUNS}&session=${encodeURIComponent(session)}`);
-  const { data } = await response.json();
-  const states = await Promise.all(
-    data.reverse().map((run) => ask(`/runs/${encodeURIComponent(run.id)}?reasoning=${wantsReasoning()}`).then((answer) => answer.json())),
-  );
-  for (const state of states) {
-    const view = remember(show(state.input, state.id));
-    if (state.forked_from) watch(state.id, view, { whole: true });
-    else if (state.status === "running" || state.status === "pending") watch(state.id, view);
-    else view.restore(state);
-    if (view.ended) view.seq = state.seq;
+function chips(files) {
+  const list = document.createElement("span");
+  list.className = "question-files";
+  for (const name of files) {
+    const chip = document.createElement("span");
+    chip.className = "chip";
+    chip.textContent = name;
+    list.append(chip);
   }
-  draw();
-  log.scrollTop = log.scrollHeight;
-  await linkForks(states);
+  return list;
 }
 
-/** The conversation that the address names, or a new one. */
-export function openConversation() {
-  byId("ask").addEventListener("submit", submit);
-  document.addEventListener("visibilitychange", () => {
-    if (drawing) drawNow(); // the frame that it waits for does not come in the background
-  });
-  input.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
-  });
-  stop.addEventListener("click", () => {
-    if (current) post(`/runs/${encodeURIComponent(current.id)}/stop`, {}).catch(complain);
-  });
-  if (session) reload().catch(complain);
+function addImages(view, parts) {
+  for (const { image_url: image } of parts) {
+    if (!image) continue;
+    const picture = document.createElement("img");
+    picture.src = image.url;
+    picture.alt = "Attached image";
+    view.node.querySelector(".question")?.append(picture);
+  }
 }

@@ -1,18 +1,17 @@
 // The server as the page talks to it: requests with the key, errors in the server's own words.
 
-const byId = (id) => document.getElementById(id);
-const KEY = "tailrace.key";
+import { askForKey, forgetKey, keptKey } from "./key.js";
 
 /** fetch with the key, which is asked for when the server wants one. Rejects with the server's own words. */
 export async function ask(path, options = {}) {
   for (;;) {
     const headers = new Headers(options.headers);
-    const key = sessionStorage.getItem(KEY);
+    const key = keptKey();
     if (key) headers.set("Authorization", `Bearer ${key}`);
     const response = await fetch(path, { ...options, headers });
     if (response.status === 401) {
-      sessionStorage.removeItem(KEY);
-      await askForKey();
+      if (key === keptKey()) forgetKey(); // else another request has asked for a new one meanwhile
+      if (!keptKey()) await askForKey({ refused: Boolean(key) });
       continue;
     }
     if (!response.ok) throw Object.assign(new Error(await reason(response)), { status: response.status });
@@ -25,28 +24,14 @@ async function reason(response) {
   return body?.error?.message ?? `the server answered ${response.status}`;
 }
 
+/** The JSON that is found at the path. */
+export const read = async (path, options) => (await ask(path, options)).json();
+
 export const post = (path, body) =>
   ask(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
 
-let asking = null;
-function askForKey() {
-  const dialog = byId("key-dialog");
-  asking ??= new Promise((resolve) => {
-    dialog.showModal();
-    dialog.addEventListener(
-      "close",
-      () => {
-        const key = byId("key").value.trim();
-        if (key) sessionStorage.setItem(KEY, key);
-        byId("key").value = "";
-        asking = null;
-        resolve();
-      },
-      { once: true },
-    );
-  });
-  return asking;
-}
+/** What to tell of a request that failed. */
+export const wordsOf = (error) => (error.status ? error.message : "The server cannot be reached.");
 
 /** A name that no one else will think of: of a session, or of a request that may be sent twice. */
 export function newId() {

@@ -1,0 +1,61 @@
+"""Who waits for the next run of a session in this process. Owns waking, nothing else: those woken read storage."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from weakref import WeakValueDictionary
+
+from tailrace.journal.live_tail import Waiters
+
+
+class WatchedSession(Waiters):
+    """Woken when the session may have another run."""
+
+    __slots__ = ("mark", "newest")
+
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self.mark = mark
+        self.newest = ""  # the newest run that a look at storage has found
+
+
+def mark_of(session: str) -> str:
+    """By this other processes are told of a session: short, and of plain characters whatever the name is."""
+    return hashlib.blake2b(session.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class SessionWatch:
+    """Costs nothing while nobody waits."""
+
+    def __init__(self) -> None:
+        self._watched: WeakValueDictionary[str, WatchedSession] = WeakValueDictionary()  # kept alive by who waits
+
+    @property
+    def names(self) -> list[str]:
+        """The sessions that are watched."""
+        return list(self._watched)
+
+    def watch(self, session: str) -> WatchedSession:
+        if (watched := self._watched.get(session)) is None:
+            watched = self._watched[session] = WatchedSession(mark_of(session))
+        return watched
+
+    def begun(self, session: str) -> None:
+        """A run of this session was created in this process."""
+        if (watched := self._watched.get(session)) is not None:
+            watched.wake()
+
+    def marked(self, marks: Collection[str] | None) -> None:
+        """Another process has created runs of the sessions with these marks; None stands for all."""
+        for watched in list(self._watched.values()):
+            if marks is None or watched.mark in marks:
+                watched.wake()
+
+    def looked(self, newest: Mapping[str, str]) -> None:
+        """The newest run of each of these sessions, as storage has it now."""
+        for session, run_id in newest.items():
+            watched = self._watched.get(session)
+            if watched is not None and watched.newest != run_id:
+                watched.newest = run_id
+                watched.wake()

@@ -1,0 +1,214 @@
+"""`/sessions`: conversations as a resource. The bodies are in `sessions_schemas`, the live stream in `session_stream`.
+
+Every key that may read runs reads every session (docs/security.md). Only the key that began one deletes it, and a
+platform's chat only an admin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from tailrace.agent.client_thread import requester
+from tailrace.agent.session import TURN_KIND
+from tailrace.app.housekeeping import EDITOR_SESSIONS
+from tailrace.app.models import dialect_of
+from tailrace.delivery.ledger import DELIVERY_KIND
+from tailrace.errors import RunNotFound
+from tailrace.events import Snapshot
+from tailrace.ports import ENDED, Run, SessionRuns
+from tailrace.ports import RunState as State
+from tailrace.providers.prices import load_prices
+from tailrace.server.http.api_errors import ApiError
+from tailrace.server.http.pipeline import RequestPipeline
+from tailrace.server.http.request_body import IDENTITY, query_of
+from tailrace.server.http.route import Route, json_response
+from tailrace.server.http.session_access import check_name, check_session
+from tailrace.server.routes.runs_schemas import Page, RunState, state_of, summary_of
+from tailrace.server.routes.session_stream import SessionFeed, parse_cursor
+from tailrace.server.routes.sessions_schemas import (
+    SessionList,
+    SessionQuery,
+    SessionsQuery,
+    SessionState,
+    SessionStreamQuery,
+    session_summary,
+)
+
+_DELETED_KINDS = (TURN_KIND, "call")  # a conversation of `/v1/responses` has calls of raw models too
+_DELETED_AT_ONCE = 200
+
+
+class Sessions:
+    """The handlers."""
+
+    def __init__(self, pipeline: RequestPipeline) -> None:
+        self._pipeline = pipeline
+        self._journal = pipeline.app.journal
+        self._dialect_of = partial(dialect_of, pipeline.app.config)
+
+    async def show_all(self, request: web.Request) -> web.Response:
+        """The conversations, the one that was asked last first.
+
+        A search (`q`) that takes long ends early: `page.more` says so, and `page.next` goes on with it."""
+        query = query_of(request, SessionsQuery)
+        page = await self._journal.sessions(TURN_KIND, search=query.q, before=query.before, limit=query.limit)
+        await load_prices()
+        data = [
+            session_summary(session, self._dialect_of, waiting=await self._is_waiting(session))
+            for session in page.sessions
+        ]
+        return json_response(SessionList(tuple(data), Page(page.next is not None, page.next)))
+
+    async def show(self, request: web.Request) -> web.Response:
+        """One conversation, with the state of its latest runs, oldest first: all that a page needs to show it again."""
+        query, name = query_of(request, SessionQuery), request.match_info["id"]
+        session = await self._journal.session(name, TURN_KIND)
+        if session is None:
+            raise _no_such_session(name)
+        runs = await self._journal.runs(session=name, kind=TURN_KIND, before=query.before, limit=query.limit + 1)
+        await load_prices()
+        states = [await self._state(run, reasoning=query.reasoning) for run in runs[: query.limit]]
+        shown = [state for state in reversed(states) if state is not None]
+        more = len(runs) > query.limit
+        summary = session_summary(session, self._dialect_of, waiting=await self._is_waiting(session))
+        return json_response(
+            SessionState(
+                **msgspec.structs.asdict(summary),
+                data=tuple(shown),
+                page=Page(more, runs[query.limit - 1].id if more else None),
+            )
+        )
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Removes the conversation: its runs, and with them what was approved for it.
+
+        204, also where there is none. 403 for another key's and for a platform's chat, 409 while one of its runs is
+        under way or still being shown in a chat."""
+        name, caller = request.match_info["id"], request[IDENTITY]
+        check_session(name, caller, "id")
+        session = await self._journal.session(name, TURN_KIND)
+        if session is not None and not caller.owns(requester(session.first)):
+            raise ApiError(403, "another key has begun this session", code="not_your_session", param="id")
+        await self._check_idle(name)
+        await self._pipeline.run_to_end(self._delete(name))
+        return web.Response(status=204)
+
+    async def stream(self, request: web.Request) -> web.StreamResponse:
+        """All that happens in a conversation, run after run, as server-sent events; never ends by itself.
+
+        `id` is `<run>:<seq>`. A run begins with an event `run`, its summary with the question; the entries of its log
+        follow as in `/runs/{id}/stream`, with the `run_id`. The conversation need not have begun yet."""
+        query, name = query_of(request, SessionStreamQuery), request.match_info["id"]
+        check_name(name, "id")
+        if last_event_id := request.headers.get("Last-Event-ID", "").strip():
+            cursor = parse_cursor(last_event_id, "Last-Event-ID")
+        else:
+            cursor = parse_cursor(query.after, "after")
+        if cursor is not None:
+            await self._check_cursor(name, cursor.run_id, cursor.seq)
+        await load_prices()
+        stream = self._pipeline.stream(request)
+        stream.begin()
+        summary = partial(summary_of, dialect_of=self._dialect_of)
+        feed = SessionFeed(self._pipeline, stream, name, summary, reasoning=query.reasoning)
+        await feed.send_all(cursor)
+        return await stream.end()
+
+    # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _state(self, run: Run, *, reasoning: bool) -> RunState | None:
+        """None where the run was deleted meanwhile."""
+        try:
+            entry = await self._journal.snapshot(run.id)
+        except RunNotFound:
+            return None
+        if not isinstance(entry.event, Snapshot):
+            raise TypeError(entry.event)
+        return state_of(run, entry.seq, entry.event, self._dialect_of, reasoning=reasoning)
+
+    async def _is_waiting(self, session: SessionRuns) -> bool:
+        """Whether one of its runs asks for an approval."""
+        for run_id in session.under_way:
+            try:
+                state = (await self._journal.snapshot(run_id)).event
+            except RunNotFound:
+                continue
+            if isinstance(state, Snapshot) and any(approval.decision is None for approval in state.approvals):
+                return state.status == "running"
+        return False
+
+    async def _check_cursor(self, session: str, run_id: str, seq: int) -> None:
+        """Raises `ApiError` 400 for a run of another session, 409 for an entry that is not there (H98). A run that is
+        no longer kept is no mistake: those after it follow."""
+        try:
+            run = await self._journal.get(run_id)
+        except RunNotFound:
+            return
+        if run.new.session != session:
+            raise ApiError(400, "the cursor is of another session", param="Last-Event-ID")
+        if seq > run.last_seq:
+            raise ApiError(409, f"the log has {run.last_seq} entries and the cursor says {seq}", code="cursor_ahead")
+
+    async def _check_idle(self, session: str) -> None:
+        """Raises `ApiError` 409."""
+        for kind in _DELETED_KINDS:
+            for run in await self._journal.runs(session=session, kind=kind, states=_UNFINISHED, limit=1):
+                raise ApiError(409, f"run {run.id} has not ended; stop it first", code="session_busy")
+        for delivery in await self._journal.runs(kind=DELIVERY_KIND, states=_UNFINISHED, limit=_DELETED_AT_ONCE):
+            shown = await self._shown_in(delivery)
+            if shown is not None and shown.new.session == session:
+                raise ApiError(409, f"run {shown.id} is still being shown in a chat", code="session_busy")
+
+    async def _shown_in(self, delivery: Run) -> Run | None:
+        """The run that a delivery shows."""
+        try:
+            return await self._journal.get(str(delivery.new.input.get("run_id", "")))
+        except RunNotFound:
+            return None
+
+    async def _delete(self, session: str) -> None:
+        """The newest first: what is left of one that broke off keeps its title."""
+        if (kept := await self._journal.get_value(EDITOR_SESSIONS, session)) is not None:
+            await self._journal.swap_value(EDITOR_SESSIONS, session, kept, None)
+        for kind in _DELETED_KINDS:
+            before: str | None = None
+            while runs := await self._journal.runs(session=session, kind=kind, before=before, limit=_DELETED_AT_ONCE):
+                before = runs[-1].id
+                for run in runs:
+                    await self._delete_run(run)
+
+    async def _delete_run(self, run: Run) -> None:
+        if run.state in ENDED:  # not one that has begun meanwhile: the conversation goes on with it
+            with suppress(RunNotFound):
+                await self._journal.delete(run.id)
+
+
+_UNFINISHED: tuple[State, ...] = ("pending", "running", "parked")
+
+
+def _no_such_session(name: str) -> ApiError:
+    return ApiError(404, f"there is no session {name[:80]!r}", code="session_not_found", param="id")
+
+
+def routes(pipeline: RequestPipeline) -> Sequence[Route]:
+    api, route = Sessions(pipeline), partial(Route, access="runs")
+    cursor = {"Last-Event-ID": "The id of the last event that the client has; wins over the query."}
+    return (
+        route("GET", "/sessions", api.show_all, query=SessionsQuery, answer=SessionList),
+        route("GET", "/sessions/{id}", api.show, query=SessionQuery, answer=SessionState, errors=(404,)),
+        route("DELETE", "/sessions/{id}", api.delete, status=204, errors=(403, 409)),
+        route(
+            "GET",
+            "/sessions/{id}/stream",
+            api.stream,
+            query=SessionStreamQuery,
+            headers=cursor,
+            streams=True,
+            errors=(409,),
+        ),
+    )

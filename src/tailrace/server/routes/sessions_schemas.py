@@ -1,0 +1,89 @@
+"""The bodies and parameters of `/sessions`. Values only."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from tailrace.config.sections import Platforms
+from tailrace.messages import Usage
+from tailrace.ports import RunState as State
+from tailrace.ports import SessionRuns
+from tailrace.runs.run_summary import answering_model, cost_of, ended_at, title_of
+from tailrace.server.routes.runs_schemas import DialectOf, Page, RunState
+
+_PLACES = {"cli": "terminal", "editor": "editor", "mcp": "mcp", "python": "python"}  # by who asks
+
+
+class SessionsQuery(msgspec.Struct, frozen=True):
+    """`q`: only sessions in which a question or an answer has this text."""
+
+    q: Annotated[str, Meta(max_length=256)] = ""
+    before: str | None = None  # `page.next` of the page before
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+
+
+class SessionQuery(msgspec.Struct, frozen=True):
+    before: str | None = None  # `page.next` of the page before: the runs before that one
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    reasoning: bool = False
+
+
+class SessionStreamQuery(msgspec.Struct, frozen=True):
+    """`after`: the stream begins with the event that follows this id; `now`, or none: with what is under way."""
+
+    after: str = ""
+    reasoning: bool = False
+
+
+class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    title: str  # the first question, in one line
+    created_at: float  # seconds since the epoch
+    updated_at: float
+    runs: int
+    status: Literal["idle", "running", "waiting"]  # waiting: for an approval
+    last_status: State  # of the newest run
+    model: str  # that answered last
+    place: str  # where it is held: the platform's name, terminal, editor, web; empty where that is not known
+    usage: Usage  # of the runs that have ended
+    cost_usd: float | None  # an estimate by list prices; null where one of the models has none
+
+
+class SessionState(SessionSummary, frozen=True, kw_only=True):
+    """The same, and its latest runs, oldest first."""
+
+    data: tuple[RunState, ...]
+    page: Page
+
+
+class SessionList(msgspec.Struct, frozen=True):
+    data: tuple[SessionSummary, ...]
+    page: Page
+
+
+def session_summary(session: SessionRuns, dialect_of: DialectOf, *, waiting: bool) -> SessionSummary:
+    newest = session.newest
+    return SessionSummary(
+        id=session.id,
+        title=title_of(session.first),
+        created_at=session.first.created_at,
+        updated_at=max(newest.created_at, ended_at(newest) or 0.0),
+        runs=session.runs,
+        status="waiting" if waiting else "running" if session.under_way else "idle",
+        last_status=newest.state,
+        model=answering_model(newest),
+        place=_place(session),
+        usage=session.usage,
+        cost_usd=cost_of(session.spent, dialect_of),
+    )
+
+
+def _place(session: SessionRuns) -> str:
+    platform, colon, _ = session.id.partition(":")
+    if colon and platform in Platforms.__struct_fields__:
+        return platform
+    requester = session.newest.new.input.get("requester")
+    return _PLACES.get(requester, "web") if isinstance(requester, str) and requester else ""

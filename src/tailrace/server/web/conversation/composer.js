@@ -1,0 +1,140 @@
+// The message box: what is written, kept and sent.
+
+import { Attachments } from "./attachments.js";
+
+const byId = (id) => document.getElementById(id);
+const DRAFT = "tailrace.draft.";
+const ASKING = "Ask anything";
+const INTERRUPTING = "A message now interrupts the answer";
+
+export class Composer {
+  /** `send(text, parts)` resolves once the server has the message; `stop()` ends the run; `lastQuestion()` is for Up. */
+  constructor({ send, stop, lastQuestion, say, complain }) {
+    Object.assign(this, { send, stop, lastQuestion, complain });
+    this.box = byId("message");
+    this.attachments = new Attachments(byId("attached"), say);
+    this.session = "";
+    this.sending = false;
+    byId("ask").addEventListener("submit", (event) => this.submit(event));
+    byId("stop").addEventListener("click", () => this.interrupt());
+    this.box.addEventListener("keydown", (event) => this.pressed(event));
+    this.box.addEventListener("input", () => this.written());
+    this.takeFiles();
+    this.running = false;
+  }
+
+  /** The draft of this conversation, "" for a new one. */
+  open(session) {
+    this.session = session;
+    this.box.value = sessionStorage.getItem(DRAFT + session) ?? "";
+    this.attachments.clear();
+    this.grow();
+  }
+
+  /** A new conversation has got its name. */
+  rename(session) {
+    sessionStorage.removeItem(DRAFT + this.session);
+    this.session = session;
+  }
+
+  set running(running) {
+    byId("stop").disabled = !running;
+    this.box.placeholder = running ? INTERRUPTING : ASKING;
+  }
+
+  fill(text) {
+    this.box.value = text;
+    this.written();
+    this.box.focus();
+  }
+
+  focus() {
+    this.box.focus({ preventScroll: true });
+  }
+
+  interrupt() {
+    this.stop().catch(this.complain);
+    this.focus();
+  }
+
+  async submit(event) {
+    event.preventDefault();
+    const parts = this.attachments.parts;
+    const text = this.box.value.trim() || this.attachments.names.join(", ");
+    if (!text || this.sending) return;
+    this.sending = true;
+    const { items } = this.attachments;
+    this.fill("");
+    this.attachments.clear();
+    byId("send").disabled = true;
+    try {
+      await this.send(text, parts);
+    } catch (error) {
+      if (!this.box.value) this.fill(text);
+      this.attachments.items = items;
+      this.attachments.draw();
+      this.complain(error);
+    } finally {
+      this.sending = false;
+      byId("send").disabled = false;
+      this.focus();
+    }
+  }
+
+  pressed(event) {
+    if (event.isComposing || event.keyCode === 229) return; // Enter and Up belong to the input method then
+    if (event.key === "Enter" && !event.shiftKey) this.submit(event);
+    if (event.key === "ArrowUp" && !this.box.value && this.lastQuestion()) {
+      event.preventDefault();
+      this.fill(this.lastQuestion());
+    }
+  }
+
+  written() {
+    if (this.box.value) sessionStorage.setItem(DRAFT + this.session, this.box.value);
+    else sessionStorage.removeItem(DRAFT + this.session);
+    this.grow();
+  }
+
+  /** The box is as high as its text; browsers with `field-sizing` do it by themselves. */
+  grow() {
+    if (CSS.supports("field-sizing", "content")) return;
+    this.box.style.height = "auto";
+    this.box.style.height = `${this.box.scrollHeight + 2}px`;
+  }
+
+  takeFiles() {
+    const files = byId("files");
+    byId("attach").addEventListener("click", () => files.click());
+    files.addEventListener("change", async () => {
+      await this.attach([...files.files]);
+      files.value = "";
+    });
+    this.box.addEventListener("paste", (event) => {
+      const pasted = [...(event.clipboardData?.files ?? [])];
+      if (!pasted.length) return;
+      event.preventDefault();
+      this.attach(pasted);
+    });
+    const stage = byId("stage");
+    stage.addEventListener("dragover", (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      stage.classList.add("drop");
+    });
+    stage.addEventListener("dragleave", (event) => {
+      if (!stage.contains(event.relatedTarget)) stage.classList.remove("drop");
+    });
+    stage.addEventListener("drop", (event) => {
+      stage.classList.remove("drop");
+      if (!event.dataTransfer?.files.length) return;
+      event.preventDefault();
+      this.attach([...event.dataTransfer.files]);
+    });
+  }
+
+  async attach(files) {
+    await this.attachments.add(files).catch(this.complain);
+    this.focus();
+  }
+}

@@ -1,0 +1,79 @@
+// What stands where nothing was asked yet: who answers here, where it works, and three things to try.
+
+const WITH_TOOLS = [
+  "What is in this directory?",
+  "Explain what this project does and how it is organised.",
+  "Find the TODO comments here and say which ones matter.",
+];
+const WITHOUT_TOOLS = [
+  "Explain how a hash map works, with an example in Python.",
+  "Which questions should I ask before I choose a database?",
+  "Write a polite reply that declines an invitation.",
+];
+const EMBEDDED = ["Write a haiku about a river.", "What is the capital of France?", "Tell me a short story about a mill."];
+
+/** `about` is what the server says of itself; `choose(text)` puts a suggestion into the box. */
+export function drawEmpty(node, about, choose) {
+  node.replaceChildren(heading("What shall I do?"));
+  if (about) node.append(facts(about));
+  if (about?.embedded) {
+    node.append(
+      line(
+        "The embedded model is small and runs on this machine’s processor, without a key. It chats, is often wrong, and " +
+          "calls no tools. “tailrace init” sets up another one.",
+        "embedded",
+      ),
+    );
+  }
+  const suggestions = about?.embedded ? EMBEDDED : about?.tools.length === 0 ? WITHOUT_TOOLS : WITH_TOOLS;
+  const list = make("ul", "suggestions");
+  for (const words of suggestions) {
+    const button = make("button");
+    button.type = "button";
+    button.textContent = words;
+    button.addEventListener("click", () => choose(words));
+    const item = make("li");
+    item.append(button);
+    list.append(item);
+  }
+  node.append(list);
+}
+
+/** There is no conversation of this name. */
+export function drawMissing(node) {
+  node.replaceChildren(
+    heading("This conversation is not here"),
+    line("It was deleted, or its address is wrong. A message begins it anew under this name."),
+  );
+}
+
+function facts({ model, directory, tools }) {
+  const list = make("dl", "facts");
+  const offered = tools.length ? tools.join(", ") : "none";
+  for (const [term, value] of [["Model", model], ["Directory", directory], ["Tools", offered]]) {
+    const name = make("dt");
+    name.textContent = term;
+    const said = make("dd");
+    said.textContent = value;
+    list.append(name, said);
+  }
+  return list;
+}
+
+function heading(words) {
+  const made = line(words, "", "h2");
+  made.id = "empty-heading";
+  return made;
+}
+
+function line(words, name, tag = "p") {
+  const made = make(tag, name);
+  made.textContent = words;
+  return made;
+}
+
+function make(tag, name) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  return made;
+}

@@ -1,0 +1,77 @@
+"""What a tool must be able to do, and what it may know. Part of `ports`, which has them all: import them from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from tailrace.messages import FileChange, JsonObject, ToolFile, ToolSpec
+
+EffectKind = Literal["none", "command", "write", "external"]
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What a call would do, so that the user can be asked first. `text` is exactly what would run or change, in full:
+    the approval shows it and is bound to it. `directory` is where it would happen, relative to the working directory;
+    the approval shows that and is bound to it too."""
+
+    kind: EffectKind = "none"
+    text: str = ""
+    directory: str = "."
+    shell: str = "bash"  # that reads the text of a command: "sh" may read it otherwise
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """`output` is what the model reads, `files` what the user gets beside it, `change` what the user is shown of a file
+    that was written. A tool that failed is an outcome, not an exception."""
+
+    output: str
+    ok: bool = True
+    files: tuple[ToolFile, ...] = ()
+    change: FileChange | None = None
+
+
+class ToolContext(Protocol):
+    """What a tool may know of the run that calls it."""
+
+    @property
+    def directory(self) -> Path:
+        """The working directory; file tools stay inside it and the allowed roots."""
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """Further directories that the user has allowed."""
+
+    def progress(self, text: str) -> None:
+        """A progress line while the tool runs: shown to live viewers, never stored."""
+
+
+class Tool(Protocol):
+    """A function that a model may call. Cancelling `run` ends every process that it started."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """As it is offered to the model."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Running it twice does no more than running it once: after a crash it may run again."""
+
+    @property
+    def parallel(self) -> bool:
+        """It may run beside other tools of the same answer."""
+
+    def invalid(self, args: JsonObject) -> str:
+        """Why these arguments violate the spec's schema, for the model to read; empty when they are valid."""
+
+    def preview(self, args: JsonObject) -> str:
+        """One short line for people."""
+
+    def effect(self, args: JsonObject) -> Effect:
+        """What this call would do. Raises nothing: invalid arguments have no effect."""
+
+    async def run(self, args: JsonObject, context: ToolContext) -> ToolOutcome:
+        """Executes the call. `args` are valid by the spec's schema. Any exception but `CancelledError` is reported to
+        the model as a failure."""

@@ -1,0 +1,172 @@
+"""The message box in a real browser: what is written, attached, kept and sent. Skipped where there is no browser."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from server.web import chromium
+from server.web.opened_page import ENDED, answer, page
+from server.web.test_page_browser import STALLED
+from tailrace.testing.provider import Scenario, reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+BOX = "document.querySelector('#message').value"
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+LINES = "\n\n".join(f"Line {number}." for number in range(60))
+
+
+async def test_the_empty_page_says_who_answers_and_what_to_try(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Files.")) as (_, _, tab):
+        for size in ((390, 844), (1280, 800)):
+            await tab.size(*size)
+            await tab.until_shown("faulty/ok")
+            shown = await tab.text("#empty")
+            assert str(tmp_path) in shown
+            assert "read_file" in shown
+            assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+        assert await tab.value("document.querySelectorAll('#empty button').length") == 3
+        await tab.press("What is in this directory?")
+        assert await tab.value(BOX) == "What is in this directory?"
+        assert await tab.value("document.activeElement.id") == "message"
+        await tab.enter()
+        assert await answer(tab) == "Files."
+        assert await tab.value("document.querySelector('#empty').hidden")
+    assert tab.complaints == []
+
+
+async def test_keys_of_the_message_box(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("One."), STALLED) as (_, _, tab):
+        await tab.write("Message", "First line")
+        low = await tab.value("document.querySelector('#message').offsetHeight")
+        await tab.key("Enter", 13, text="\r", modifiers=8)
+        await tab.call("Input.insertText", text="second\nthird\nfourth")
+        assert await tab.value(BOX) == "First line\nsecond\nthird\nfourth"
+        assert await tab.value("document.querySelector('#message').offsetHeight") > low, "the box grows"
+        composing = "new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true})"
+        await tab.value(f"document.querySelector('#message').dispatchEvent({composing})")
+        assert await tab.value("document.querySelectorAll('article').length") == 0, "an input method's Enter"
+        await tab.enter()
+        assert await answer(tab) == "One."
+        await tab.key("ArrowUp", 38)
+        assert await tab.value(BOX) == "First line\nsecond\nthird\nfourth"
+        await tab.enter()
+        await tab.until_shown("one two three")
+        assert "interrupts" in await tab.value("document.querySelector('#message').placeholder")
+        await tab.key("Escape", 27)
+        await tab.until_shown("Stopped")
+        await tab.until("!document.querySelector('#message').placeholder.includes('interrupts')")
+        assert await tab.value("document.activeElement.id") == "message"
+    assert tab.complaints == []
+
+
+async def test_each_conversation_keeps_its_draft(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("One.")) as (_, _, tab):
+        await tab.size(1280, 800)
+        await tab.send("First.")
+        assert await answer(tab) == "One."
+        await tab.write("Message", "and then")
+        await tab.reload()
+        await tab.until(f"{BOX} === 'and then'")
+        await tab.press("New conversation")
+        await tab.until(f"{BOX} === ''")
+        await tab.write("Message", "something else")
+        await tab.until("document.querySelector('#conversations a')")
+        await tab.press("First.", "link")
+        await tab.until(f"{BOX} === 'and then'")
+        await tab.press("New conversation")
+        await tab.until(f"{BOX} === 'something else'")
+
+
+async def test_the_model_is_chosen_and_remembered(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("One."), reply("Two.")) as (server, _, tab):
+        await tab.until("document.querySelector('#model').textContent === 'faulty/ok'")
+        assert server.provider.requests == [], "providers are asked for their models when somebody looks"
+        await tab.call("DOM.focus", backendNodeId=await tab.find("combobox", "Model"))
+        await tab.until("document.querySelectorAll('#model optgroup').length > 0")
+        choose = "(select) => { select.value = 'other/ok'; select.dispatchEvent(new Event('change')); }"
+        await tab.value(f"({choose})(document.querySelector('#model'))")
+        assert await tab.value("document.activeElement.id") == "message"
+        await tab.send("First.")
+        await tab.until(ENDED)
+        await tab.reload()
+        await tab.until("document.querySelector('#model').value === 'other/ok'")
+        await tab.send("Second.")
+        await tab.until_shown("Two.")
+        _, runs = await server.json("GET", "/runs")
+    assert [run["model"] for run in runs["data"]] == ["other/ok", "other/ok"]
+
+
+async def test_files_are_attached_shown_and_sent(devtools: str, tmp_path: Path) -> None:
+    (tmp_path / "dot.png").write_bytes(PIXEL)
+    (tmp_path / "notes.txt").write_text("Grüße\n</file>\nend", encoding="utf-8")
+    (tmp_path / "tool.bin").write_bytes(b"\x00\x01\xff")
+    async with page(devtools, tmp_path / "home", reply("Seen.")) as (server, _, tab):
+        await tab.find("button", "Attach files")
+        node = await tab.call("Runtime.evaluate", expression="document.querySelector('#files')")
+        chosen = [str(tmp_path / name) for name in ("dot.png", "notes.txt", "tool.bin")]
+        await tab.call("DOM.setFileInputFiles", files=chosen, objectId=node["result"]["objectId"])
+        await tab.until_shown("tool.bin: only images (PNG, JPEG, WebP, GIF) and text files can be attached.")
+        chips = "[...document.querySelectorAll('#attached span')].map((chip) => chip.textContent).join()"
+        assert await tab.value(chips) == "dot.png,notes.txt"
+        data = (
+            "const data = new DataTransfer(); data.items.add(new File(['more'], 'more.md', {type: 'text/markdown'}));"
+        )
+        await tab.value(
+            f"{{ {data} document.querySelector('#message').dispatchEvent("
+            "new ClipboardEvent('paste', {clipboardData: data, bubbles: true, cancelable: true})) }"
+        )
+        await tab.until(f"{chips} === 'dot.png,notes.txt,more.md'")
+        await tab.value(
+            f"{{ {data} document.querySelector('#log').dispatchEvent("
+            "new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})) }"
+        )
+        await tab.until(f"{chips} === 'dot.png,notes.txt,more.md,more.md'")
+        for _ in range(2):
+            await tab.value("document.querySelector('#attached li:last-child button').click()")
+        assert await tab.value(chips) == "dot.png,notes.txt"
+        await tab.send("What is this?")
+        assert await answer(tab) == "Seen."
+        assert await tab.value("document.querySelector('#attached').hidden")
+        assert await tab.value("document.querySelectorAll('.question img').length") == 1
+        sent = server.provider.requests[0].json()["messages"][-1]["content"]
+        await tab.reload()
+        await tab.until_shown("Seen.")
+        question = (await tab.text(".question")).split()
+        title = await tab.text("h1")
+    assert [part["type"] for part in sent] == ["text", "image_url", "text"]
+    assert base64.b64decode(sent[1]["image_url"]["url"].partition(",")[2]) == PIXEL
+    assert sent[2]["text"] == '\n\n<file name="notes.txt">\nGrüße\n</file>\nend\n</file>'
+    assert question == ["What", "is", "this?", "notes.txt"], "a file is shown by its name"
+    assert title == "What is this?"
+    assert not [complaint for complaint in tab.complaints if "Content Security Policy" in complaint]
+
+
+@pytest.mark.parametrize("size", [(390, 844), (1280, 800)])
+async def test_only_who_reads_the_end_follows_it(devtools: str, tmp_path: Path, size: tuple[int, int]) -> None:
+    paced = Scenario(reply=reply(LINES), pace_s=0.004)
+    at_end = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight < 40)"
+    log = "document.querySelector('#log')"
+    async with page(devtools, tmp_path, paced, paced) as (server, _, tab):
+        await tab.size(*size)
+        await tab.send("Count.")
+        await tab.until_shown("Line 40.")
+        assert await tab.value(f"{at_end}({log})")
+        server.provider.flowing.clear()
+        await tab.value(f"{log}.scrollTop = 50")
+        await tab.until("!document.querySelector('#latest').hidden")
+        server.provider.flowing.set()
+        await tab.until(ENDED)
+        assert await tab.value(f"{log}.scrollTop") == 50, "what is read stays where it is"
+        await tab.press("↓ latest")
+        await tab.until("document.querySelector('#latest').hidden")
+        assert await tab.value(f"{at_end}({log})")
+        assert await tab.value("document.activeElement.id") == "message"
+        waiting = "document.querySelector('#waiting')"
+        await tab.value(f"{waiting}.append('x'); {waiting}.style.height = '200px'")
+        await tab.value("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+        assert await tab.value(f"{at_end}({log})"), "what waits above the box does not cover the end"

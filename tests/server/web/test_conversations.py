@@ -1,0 +1,211 @@
+"""The list of conversations in a real browser: what it shows, reopening, searching, deleting, and what other tabs and
+other clients ask. Skipped where there is no browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from server.http_server import RunningServer
+from server.web import chromium
+from server.web.chromium import Tab
+from server.web.opened_page import ENDED, RECORDER, SETTLED, answer, page
+from server.web.test_page_browser import PACED, STALLED, WORDS, Launch
+from tailrace.testing.provider import call, reply
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+NAMES = "[...document.querySelectorAll('#conversations a')].map((link) => link.textContent)"
+PHONE, DESKTOP = (390, 844), (1280, 800)
+
+
+async def listed(tab: Tab, names: Sequence[str]) -> None:
+    """Waits until the list has these conversations, in this order."""
+    await tab.until(f"JSON.stringify({NAMES}) === JSON.stringify({json.dumps([*names])})")
+
+
+async def ended(server: RunningServer, run_id: str) -> None:
+    await server.events(f"/runs/{run_id}/stream")
+
+
+async def asked(server: RunningServer, session: str, text: str) -> None:
+    await ended(server, await server.start(text, session=session))
+
+
+async def test_conversations_are_reopened_without_a_load_and_back_leads_back(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube."), reply("Etna."), reply("The Volga.")) as (_, _, tab):
+        await tab.size(*DESKTOP)
+        await tab.value("window.loadedOnce = true")
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        await tab.press("New conversation")
+        await tab.until("document.querySelectorAll('article').length === 0")
+        assert await tab.value("document.activeElement.id") == "message"
+        await tab.send("Name a volcano.")
+        assert await answer(tab) == "Etna."
+        await listed(tab, ["Name a volcano.", "Name a river."])
+        await tab.press("Name a river.", "link")
+        await tab.until("document.querySelector('.answer')?.innerText === 'The Danube.'")
+        assert await tab.text("h1") == "Name a river."
+        assert await tab.value("document.querySelector('#conversations [aria-current]').textContent") == "Name a river."
+        assert await tab.value("document.activeElement.id") == "message"
+        await tab.send("And another?")
+        await tab.until_shown("The Volga.")
+        await listed(tab, ["Name a river.", "Name a volcano."])  # the newest activity first
+        await tab.value("history.back()")
+        await tab.until("document.querySelector('.answer')?.innerText === 'Etna.'")
+        assert await tab.value("document.title") == "Name a volcano. · Tailrace"
+        assert await tab.value("window.loadedOnce"), "the page was never loaded again"
+    assert tab.complaints == []
+
+
+async def test_search_finds_questions_and_answers(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube."), reply("Etna.")) as (server, _, tab):
+        await tab.size(*DESKTOP)
+        await asked(server, "one", "Name a river.")
+        await asked(server, "two", "Name a volcano.")
+        await tab.reload()
+        await listed(tab, ["Name a volcano.", "Name a river."])
+        await tab.call("DOM.focus", backendNodeId=await tab.find("searchbox", "Search"))
+        await tab.call("Input.insertText", text="danube")
+        await listed(tab, ["Name a river."])
+        await tab.call("Input.insertText", text="x")
+        await tab.until_shown("Nothing found for “danubex”.")
+    assert tab.complaints == []
+
+
+async def test_on_a_phone_the_list_is_a_drawer(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube.")) as (server, _, tab):
+        await tab.size(*PHONE)
+        await asked(server, "one", "Name a river.")
+        await tab.reload()
+        await listed(tab, ["Name a river."])
+        assert not await tab.value("document.querySelector('#sidebar').checkVisibility({visibilityProperty: true})")
+        await tab.find("button", "New conversation")  # the one of the header
+        await tab.press("Conversations")
+        await tab.find("button", "New conversation")  # the one of the drawer: what is below it cannot be reached
+        assert await tab.value("document.activeElement.id") == "close-sidebar"
+        await tab.key("Escape", 27)
+        assert await tab.value("document.activeElement.id") == "open-sidebar"
+        await tab.press("Conversations")
+        await tab.value(SETTLED)
+        await tab.press("Name a river.", "link")
+        await tab.until("document.querySelector('.answer')?.innerText === 'The Danube.'")
+        assert not await tab.value("document.body.classList.contains('drawer')")
+        assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+    assert tab.complaints == []
+
+
+async def test_deleting_asks_first_and_is_refused_while_it_runs(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("The Danube."), STALLED) as (server, _, tab):
+        await tab.size(*DESKTOP)
+        await asked(server, "one", "Name a river.")
+        await tab.send("Count.")
+        await tab.until_shown("three")
+        await listed(tab, ["Count.", "Name a river."])
+        await tab.press("Delete Count.")
+        await tab.press("Delete")
+        await tab.until("document.querySelector('#delete-refused').textContent !== ''")
+        await tab.press("Cancel")
+        focused = "look = () => (document.activeElement.id === 'message' ? resolve() : requestAnimationFrame(look))"
+        await tab.value(f"new Promise((resolve) => {{ const {focused}; look(); }})")
+        await tab.press("Stop")
+        await tab.until(ENDED)
+        await tab.press("Delete Count.")
+        await tab.press("Delete")
+        await listed(tab, ["Name a river."])
+        await tab.until_shown("What shall I do?")
+        assert await tab.value("location.search") == ""
+        _, found = await server.json("GET", "/sessions")
+    assert [item["title"] for item in found["data"]] == ["Name a river."]
+
+
+async def test_a_second_tab_follows_what_is_asked_anywhere(devtools: str, tmp_path: Path) -> None:
+    script = (reply("The Danube."), PACED, reply("Etna."))
+    async with page(devtools, tmp_path, *script) as (server, browser, tab):
+        await tab.send("Name a river.")
+        assert await answer(tab) == "The Danube."
+        other = await browser.tab(await tab.value("location.href"), script=RECORDER)
+        await other.until_shown("The Danube.")
+        await tab.call("Page.bringToFront")
+        await tab.send("Count.")
+        await other.until("document.querySelectorAll('article').length === 2")
+        assert await answer(other) == await answer(tab) == WORDS
+        session = await tab.value("new URLSearchParams(location.search).get('session')")
+        await asked(server, session, "Name a volcano.")  # as another client does
+        for each in (tab, other):
+            await each.until_shown("Etna.")
+            questions = await each.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+            assert questions == ["Name a river.", "Count.", "Name a volcano."]
+    assert tab.complaints == other.complaints == []
+
+
+async def test_the_list_and_the_title_say_what_runs_and_what_waits(devtools: str, tmp_path: Path) -> None:
+    script = (STALLED, reply(call("launch", {"what": "it"})), reply("Done."))
+    async with page(devtools, tmp_path, *script, tools=(Launch(),)) as (_, _, tab):
+        await tab.size(*DESKTOP)
+        await tab.send("Count.")
+        await tab.until("document.title === '● Count. · Tailrace'")
+        await tab.until("document.querySelector('#conversations .badge')?.textContent === 'running'")
+        await tab.send("Launch it.")
+        await tab.until("document.title.endsWith('Approval needed · Count. · Tailrace')")
+        await tab.until("document.querySelector('#conversations .badge')?.textContent === 'approval'")
+        await tab.press("Approve once")
+        await tab.until("document.title === 'Count. · Tailrace'")
+        await tab.until("document.querySelector('#conversations .badge')?.textContent === ''")
+
+
+async def test_more_is_loaded_where_it_is_looked_for(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, *[reply("Yes.")] * 70) as (server, _, tab):
+        await tab.size(*DESKTOP)
+        for number in range(35):
+            await asked(server, f"s{number}", f"Question {number}?")
+        for number in range(32):
+            await asked(server, "long", f"Part {number}?")
+        await tab.go(server.url + "/?session=long")
+        await tab.until_shown("Part 31?")
+        assert "Part 1?" not in await tab.text("#log")
+        await tab.press("Earlier messages")
+        await tab.until_shown("Part 0?")
+        questions = await tab.value("[...document.querySelectorAll('.question')].map((node) => node.textContent)")
+        assert questions == [f"Part {number}?" for number in range(32)]
+        assert await tab.value("document.querySelectorAll('#conversations li').length") == 30
+        await tab.value("document.querySelector('#conversation-list').scrollTo(0, 10000)")
+        await listed(tab, ["Part 0?", *(f"Question {number}?" for number in reversed(range(35)))])
+        assert await tab.value("document.querySelector('#older').hidden")
+    assert tab.complaints == []
+
+
+async def test_runs_that_are_no_conversation_have_a_section_of_their_own(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Yes."), reply("Yes.")) as (server, _, tab):
+        await tab.size(*DESKTOP)
+        run_id = await server.start("Alone?")
+        await ended(server, run_id)
+        block = {"type": "step", "id": "nap", "handler": "sleep", "params": {"seconds": 0}}
+        _, sequence = await server.json("POST", "/sequences", {"name": "nightly", "blocks": [block]})
+        _, instance = await server.json("POST", "/instances", {"sequence_id": sequence["id"]})
+        await tab.value("document.querySelector('#runs-section summary').click()")
+        await tab.until("document.querySelectorAll('#runs a').length === 2")
+        links = await tab.value(
+            "[...document.querySelectorAll('#runs a')].map((a) => [a.textContent, a.getAttribute('href')])"
+        )
+        assert await tab.text("#conversations-note") == "None yet."
+    assert links == [["nightly", f"/?instance={instance['id']}"], ["Alone?", f"/?run={run_id}"]]
+
+
+async def test_an_address_of_no_conversation_says_so(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Hello.")) as (server, _, tab):
+        await tab.go(server.url + "/?session=doesnotexist")
+        await tab.until_shown("This conversation is not here")
+        await tab.send("Hi.")
+        assert await answer(tab) == "Hello."
+        assert "This conversation is not here" not in await tab.text()
+        await tab.call("Emulation.setScriptExecutionDisabled", value=True)
+        await tab.reload()
+        root = (await tab.call("DOM.getDocument"))["root"]["backendNodeId"]
+        texts = await tab.call("Accessibility.queryAXTree", backendNodeId=root, role="StaticText")
+        shown = " ".join(str(node.get("name", {}).get("value")) for node in texts["nodes"])
+    assert "This page needs JavaScript." in shown
+    assert "Send" not in shown, "no form that does nothing"
