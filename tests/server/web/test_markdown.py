@@ -170,7 +170,10 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_whole(tm
         RENDER
         + """
 const text = process.argv[2];
-for (const size of [1, 7]) {
+const long = "a *long* paragraph of `words` ".repeat(500) + "\\n- " + "an item ".repeat(1000)
+  + "\\n" + "x".repeat(13000);
+const texts = [[text, 1], [text, 7], [long, 701]];
+for (const [text, size] of texts) {
   const target = new Node("div");
   const growing = new GrowingMarkdown(target);
   for (let end = 0; end < text.length; end += size) {
@@ -198,6 +201,8 @@ const beginnings = {
   code: "```python\n" + "def f(x): return 'a string' # why\n".repeat(500),
   table: "| a | b |\n|---|---|\n" + "| one | **two** |\n".repeat(500),
   paragraphs: "Some **words** of it.\n\n".repeat(500),
+  paragraph: "Some **words** of it. ".repeat(2000) + "\n",
+  line: "Some **words** of it. ".repeat(1999),
 };
 const made = {};
 for (const [name, text] of Object.entries(beginnings)) {
@@ -213,6 +218,7 @@ console.log(JSON.stringify(made));
 """
     )
     made = await node(tmp_path, script)
+    assert max(made.pop("paragraph"), made.pop("line")) < 400, "of a long paragraph the end alone"
     assert max(made.values()) <= 8, made
 
 

@@ -16,6 +16,8 @@ const TASK = /^\[([ xX])\](?=\s)/;
 const DIVIDER_CELL = /^:?-+:?$/;
 const MATH_ENDS = { "\\[": "\\]", $$: "$$" };
 
+// A browser lays out a paragraph as a whole each time that it grows: a longer one goes on as the next.
+const MAX_TEXT = 6000;
 const MAX_DEPTH = 16; // of quotes and lists within each other; deeper ones stay as they were written
 
 /** A text that grows, shown in `target`. `add` takes what is new, `draw` shows it. */
@@ -38,17 +40,16 @@ export class GrowingMarkdown {
     const lines = piece.split("\n");
     lines[0] = this.line + lines[0];
     this.line = lines.pop();
-    for (const line of lines) {
-      const next = step(this.open, line);
-      for (const block of next.ended) this.ended.push(withoutBlankEnd(block));
-      this.open = next.open;
-    }
+    for (const line of lines) this.open = takeLine(this.open, line, this.ended);
+    const [open, rest] = takeLong(this.open, this.line, this.ended);
+    this.open = open;
+    this.line = rest;
   }
 
   draw() {
-    const { ended, open } = step(this.open, this.line); // as if the text ended here
-    const last = open ? [...ended, open.source] : ended;
-    const blocks = [...this.ended, ...last.map(withoutBlankEnd)];
+    const last = []; // as if the text ended here
+    const open = takeLine(this.open, this.line, last);
+    const blocks = [...this.ended, ...last, ...sources(open)].map(withoutBlankEnd);
     update(this.target, this.settled, this.known, blocks, 0);
     this.settled += this.ended.length;
     this.known = blocks.slice(this.ended.length);
@@ -79,13 +80,30 @@ function update(target, first, known, blocks, depth) {
 export function split(text) {
   const blocks = [];
   let open = null;
-  for (const line of text.split("\n")) {
-    const next = step(open, line);
-    blocks.push(...next.ended);
+  for (const line of text.split("\n")) open = takeLine(open, line, blocks);
+  return [...blocks, ...sources(open)].map(withoutBlankEnd);
+}
+
+/** The block that is open after this line; those that end with it are added to `ended`. */
+function takeLine(open, line, ended) {
+  const [before, rest] = takeLong(open, line, ended);
+  const next = step(before, rest);
+  ended.push(...next.ended);
+  return next.open;
+}
+
+/** Takes what is too long for one line as lines of its own, outside of code; returns the open block and the rest. */
+function takeLong(open, line, ended) {
+  let rest = line;
+  while (rest.length > MAX_TEXT && !open?.end) {
+    const blank = rest.lastIndexOf(" ", MAX_TEXT);
+    const cut = blank > MAX_TEXT / 2 ? blank + 1 : MAX_TEXT;
+    const next = step(open, rest.slice(0, cut));
+    ended.push(...next.ended);
     open = next.open;
+    rest = rest.slice(cut);
   }
-  if (open) blocks.push(open.source);
-  return blocks.map(withoutBlankEnd);
+  return [open, rest];
 }
 
 /**
@@ -154,7 +172,7 @@ function goesOn(open, kind, line) {
     return /^\s/.test(line) || (kind === "text" && !open.blank);
   }
   if (open.kind === "quote" || open.kind === "table") return kind === open.kind || kind === "text";
-  return kind === open.kind && kind === "text";
+  return kind === open.kind && kind === "text" && open.source.length + line.length < MAX_TEXT;
 }
 
 /** Of an item that is not within another: whether its list counts. */

@@ -1,0 +1,145 @@
+"""Answers on the page, in a real browser: tools that open, what is said below an answer, and what one does with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from server.web import chromium
+from server.web.opened_page import ENDED, answer, page
+from tailrace.testing.provider import Scenario, call, reply, say, think
+
+pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium: apt-get install chromium")
+
+CARDS = """[...document.querySelectorAll('.tool')].map((card) => [
+  card.querySelector('.tool-name').textContent, card.dataset.state,
+  card.querySelector('.result').textContent.replace(/( · )?[0-9.]+ s$/, '')])"""
+TOLD = f"JSON.stringify({CARDS})"
+OPENED = "document.querySelector('.tool[data-state={state}] .tool-body').textContent"
+HEAD = ("River", "Kilometres", "Liechtenstein", "Bratislava", "Regensburg", "Klosterneuburg")
+WIDE = f"| {' | '.join(HEAD)} |\n|:--|--:|{':-:|' * 4}\n| Danube | 2,850 | {'yes | ' * 4}\n"
+CODE = "```python\ndef f(x):\n    return x  # why\n```\n"
+
+
+async def open_card(tab: chromium.Tab, state: str) -> str:
+    """What is behind a card once it is there."""
+    await tab.value(f"document.querySelector('.tool[data-state={state}]').open = true")
+    body = OPENED.format(state=state)
+    await tab.until(f"/Output|Not executed/.test({body})")
+    shown: str = await tab.value(body)
+    return shown
+
+
+async def test_tool_calls_open_and_tell_how_they_ended_also_after_a_reload(devtools: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    calls = (
+        call("terminal", {"command": "echo hello; exit 3"}),
+        call("write_file", {"path": "notes.txt", "content": "one\nTWO\nthree\nfour\n"}),
+        call("terminal", {"command": "rm -rf build"}),
+    )
+    config = "approvals: {timeout_s: 0.01}\n"
+    expected = [
+        ["terminal", "failed", "exit code 3"],
+        ["write_file", "done", "+2 −1"],
+        ["terminal", "denied", "denied: nobody answered"],
+    ]
+    told = json.dumps(json.dumps(expected, ensure_ascii=False, separators=(",", ":")))
+    async with page(devtools, tmp_path, reply(say("I will."), *calls), reply("Done."), config=config) as (_, _, tab):
+        await tab.send("Work.")
+        await answer(tab)
+        for reloaded in (False, True):
+            await tab.until(f"{TOLD} === {told}")
+            assert "echo hello; exit 3" in (failed := await open_card(tab, "failed"))
+            assert "hello\n[exit code 3]" in failed
+            written = await open_card(tab, "done")
+            assert " one\n-two\n+TWO\n three\n+four" in written
+            assert await tab.value("document.querySelectorAll('.t-inserted').length") == 2
+            assert "nobody answered in time" in await open_card(tab, "denied")
+            assert any("outputs=true" in url for url in tab.requests) is reloaded
+            await tab.reload()
+            await tab.until(ENDED)
+    assert tab.complaints == []
+
+
+async def test_a_call_is_seen_while_it_is_written(devtools: str, tmp_path: Path) -> None:
+    content = "\n".join(f"line {number} of it" for number in range(60))
+    written = Scenario(reply=reply(call("write_file", {"path": "a.txt", "content": content})), pace_s=0.02)
+    async with page(devtools, tmp_path, written, reply("Done.")) as (server, _, tab):
+        await tab.send("Write.")
+        await tab.until("document.querySelector('.tool[data-state=writing]')")
+        await tab.value("document.querySelector('.tool').open = true")
+        await tab.until("document.querySelector('.tool-body pre')?.textContent.includes('line 1 of it')")
+        server.provider.flowing.clear()
+        assert "line 59" not in await tab.text(".tool-body")
+        assert await tab.text(".activity") != ""
+        server.provider.flowing.set()
+        await answer(tab)
+        assert await tab.value(CARDS) == [["write_file", "done", "+60 −0"]]
+        assert "+line 59 of it" in await tab.text(".tool-body"), "it stays open"
+    assert tab.complaints == []
+
+
+async def test_below_an_answer_stand_its_figures_and_what_one_can_do(devtools: str, tmp_path: Path) -> None:
+    text = f"Look:\n\n{CODE}\n{WIDE}"
+    async with page(devtools, tmp_path, reply(think("Hmm."), say(text)), reply("Other.")) as (_, _, tab):
+        await tab.send("Which way?")
+        await answer(tab)
+        facts = await tab.text(".facts")
+        assert " in, " in facts
+        assert "Inspect" in facts
+        run = await tab.value("new URL(document.querySelector('.facts a').href).searchParams.get('run')")
+        assert run.startswith("run_")
+        await tab.value("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        for name, copied in (("Copy", text.strip()), ("Copy code", "def f(x):\n    return x  # why")):
+            await tab.press(name)
+            await tab.until(f"window.copied && document.body.innerText.includes('Copied') && '{name}'")
+            assert await tab.value("window.copied") == copied
+        assert await tab.value("document.querySelectorAll('.thought').length") == 0, "only for who asks"
+        await tab.press("Thinking")
+        await tab.until("document.querySelector('.thought')")
+        await tab.value("document.querySelector('.thought').open = true")
+        await tab.until("document.querySelector('.thought').innerText.includes('Hmm.')")
+        for width, height in ((390, 844), (1280, 800)):
+            await tab.size(width, height)
+            assert await tab.value("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
+            words = "[...document.querySelectorAll('.table td, .table th')].map((cell) => cell.getClientRects().length)"
+            assert set(await tab.value(words)) == {1}
+        await tab.size(390, 844)
+        assert await tab.value("{ const box = document.querySelector('.table'); box.scrollWidth > box.clientWidth; }")
+        line = "parseFloat(getComputedStyle(document.querySelector('td')).lineHeight)"
+        assert await tab.value(f"document.querySelector('td').clientHeight < 2 * {line}"), "no word is broken"
+    assert tab.complaints == []
+
+
+async def test_a_question_is_edited_and_sent_again_with_another_model(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, reply("Left."), reply("Right.")) as (server, _, tab):
+        await tab.send("Which way?")
+        assert await answer(tab) == "Left."
+        await tab.press("Edit")
+        assert await tab.value("document.activeElement.value") == "Which way?"
+        await tab.until("document.querySelector('.fork-form select').options.length > 1")
+        await tab.value("document.querySelector('.fork-form select').selectedIndex = 1")
+        chosen = await tab.value("document.querySelector('.fork-form select').value")
+        await tab.write("Edited question", " And why?")
+        await tab.follow(tab.press("Send in a new conversation"))
+        await tab.until_shown("Right.")
+        await tab.until_shown("Forked from another conversation")
+        assert await tab.text("article .question") == "Which way? And why?"
+        asked = server.provider.requests[-1].json()
+        await tab.follow(tab.value("document.querySelector('.fork a').click()"))
+        await tab.until_shown("Left.")
+    assert [message["content"] for message in asked["messages"]][-1] == "Which way? And why?"
+    assert chosen.endswith("/" + asked["model"])
+    assert tab.complaints == []
+
+
+async def test_W15_waiting_for_the_first_token_is_told_by_seconds(devtools: str, tmp_path: Path) -> None:
+    async with page(devtools, tmp_path, "silence") as (_, _, tab):
+        await tab.send("Anybody there?")
+        await tab.until("/^Thinking \\d+ s$/.test(document.querySelector('.activity')?.textContent)")
+        await tab.press("Stop")
+        await answer(tab)
+        assert await tab.text(".activity") == ""
+    assert tab.complaints == []
